@@ -289,7 +289,7 @@ CONFIG_FILES = {
     "an unknown model_type": (of(model_type="llamma"), "nearest known: llama"),
     "an encoder-decoder": (of(model_type="t5"), "encoder-decoder"),
     "state-space layers": (of(model_type="mamba2"), "state-space layers"),
-    "linear attention": (of(model_type="qwen3_next"), "linear attention"),
+    "linear attention": (of(model_type="rwkv7"), "linear attention"),
     "cross-attention": (of(model_type="mllama"), "cross-attention"),
     "a strange layer": (of(model_type="olmo3", layer_types=["mamba"] * 4, sliding_window=8), "state-space layers"),
     "too few layer types": (of(model_type="olmo3", layer_types=["full_attention"], sliding_window=8), "4 layers"),

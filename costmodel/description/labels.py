@@ -37,6 +37,8 @@ RULES = {
     "global_batch": "with a global batch that doesn't split",
     "sequence": "with a sequence that doesn't split",
     "context_heads": "with heads that don't split over the context ranks",
+    "state_heads": "with a tensor degree that doesn't divide the heads with a state",
+    "state_context": "with context parallelism of layers with a state",
     "experts": "with an expert degree that doesn't divide the experts",
     "expert_ranks": "with an expert degree that doesn't divide the ranks",
     "expert_feed_forward": "with an expert-tensor degree that doesn't divide the expert",

@@ -39,6 +39,10 @@ TEXTS = {
     "context_heads": "context_communication={context_communication} with context_parallel={context_parallel} and "
     "tensor_parallel={tensor_parallel}: their product has to divide {model.heads} heads and {model.kv_heads} kv_heads of "
     "{model.name}",
+    "state_heads": "tensor_parallel={tensor_parallel} does not divide the {model.recurrent_heads} heads with a state of "
+    "{model.name}",
+    "state_context": "context_parallel={context_parallel} with the {model.recurrent_layers} layers of {model.name} that keep a "
+    "state: how a state passes between context ranks is not modelled",
     "experts": "expert_parallel={expert_parallel} x expert_tensor_parallel={expert_tensor_parallel} does not fit "
     "{model.experts} experts of {model.name}",
     "expert_ranks": "expert_parallel={expert_parallel} x expert_tensor_parallel={expert_tensor_parallel} does not divide "
@@ -59,7 +63,10 @@ TEXTS = {
     "kernel",
 }
 """By the rule of `costmodel.formulas.legality.Violations`."""
-OF_MODEL = ("name", "heads", "kv_heads", "feed_forward", "layers", "experts", "expert_feed_forward")
+OF_MODEL = (
+    "name", "heads", "kv_heads", "feed_forward", "layers", "experts", "expert_feed_forward", "recurrent_heads",
+    "recurrent_layers",
+)  # fmt: skip
 
 
 def of_model(model: Transformer, most: int) -> dict[str, object]:

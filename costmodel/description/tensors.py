@@ -139,6 +139,8 @@ def _attention(model: Transformer, part: str) -> Iterator[Tensor]:
         full = model.qk_norm == "full"
         yield from _norm(f"{where}q_norm", heads * d if full else d, model, part)
         yield from _norm(f"{where}k_norm", kv * d if full else d, model, part)
+    if model.gated_attention:
+        yield from _linear(f"{where}gate_proj", heads * values, h, False, part)
     if model.index_heads:
         index = model.index_head_dim
         yield from _linear(f"{where}indexer.wq_b", model.index_heads * index, model.query_latent, False, part, split=False)
@@ -148,6 +150,20 @@ def _attention(model: Transformer, part: str) -> Iterator[Tensor]:
         yield from _linear(f"{where}indexer.weights_proj", model.index_heads, h, False, part, split=False)
     if model.attention_sinks:
         yield Tensor(f"{where}sinks", (heads,), part, split=True)
+
+
+def _state(model: Transformer, part: str) -> Iterator[Tensor]:
+    """Tensors of a layer with a state, by what its row says of them; the vectors of its heads and channels in one."""
+    state, h, where = model.numbers().recurrent, model.hidden, "mixer."
+    for name, rows in (("in_proj", state.inputs), ("low_rank", state.whole)):
+        if rows:
+            yield from _linear(f"{where}{name}", int(rows), h, False, part, split=name == "in_proj")
+    for name, elements in (("inner", state.inner), ("conv1d", state.convolved), ("heads", state.vectors)):
+        if elements:
+            yield Tensor(f"{where}{name}.weight", (int(elements),), part, split=True)
+    if state.whole_vectors:
+        yield Tensor(f"{where}norm.weight", (int(state.whole_vectors),), part)
+    yield from _linear(f"{where}out_proj", h, int(state.outputs), False, part, rowwise=True)
 
 
 def _mlp(model: Transformer, prefix: str, width: int, part: str, routed: bool = False) -> Iterator[Tensor]:
@@ -163,10 +179,12 @@ def _layer_norms(model: Transformer, part: str) -> list[list[Tensor]]:
     return [list(_norm(title, model.hidden, model, part)) for title in titles]
 
 
-def _layer(model: Transformer, experts: bool, part: str = "layer") -> Iterator[Tensor]:
+def _layer(
+    model: Transformer, experts: bool, part: str = "layer", mixer: str = "attention", mlp: bool = True
+) -> Iterator[Tensor]:
     """Tensors of one layer, named within it; BLOOM registers norms where they work, Llama after the projections."""
     names, norms = _names(model), _layer_norms(model, part)
-    attention = list(_attention(model, part))
+    attention = list({"attention": _attention, "state": _state}[mixer](model, part)) if mixer else []
     feed_forward: list[Tensor] = []
     if experts:
         feed_forward += [Tensor(f"{names.mlp}gate.weight", (model.experts, model.hidden), part)]
@@ -176,7 +194,7 @@ def _layer(model: Transformer, experts: bool, part: str = "layer") -> Iterator[T
             feed_forward += _mlp(model, f"{names.mlp}shared_experts.", model.shared_expert_feed_forward, part)
         if model.shared_expert_gate:
             feed_forward += [Tensor(f"{names.mlp}shared_expert_gate.weight", (1, model.hidden), part)]
-    else:
+    elif mlp:
         feed_forward += _mlp(model, names.mlp, model.feed_forward, part)
     if model.gated:
         yield from (*attention, *feed_forward, *(tensor for norm in norms for tensor in norm))
@@ -186,15 +204,17 @@ def _layer(model: Transformer, experts: bool, part: str = "layer") -> Iterator[T
 
 
 @functools.lru_cache(maxsize=64)
-def layer_tensors(model: Transformer, experts: bool) -> tuple[Tensor, ...]:
+def layer_tensors(model: Transformer, experts: bool, mixer: str = "attention", mlp: bool = True) -> tuple[Tensor, ...]:
     """Tensors of one layer in the order of registration, named within the layer.
 
     Parameters
     ----------
     model : what is trained
     experts : a layer with routed experts, or one with a dense MLP
+    mixer : what stands before it, ``"attention"``, ``"state"`` or ``""``
+    mlp : whether a layer without experts has a dense MLP
     """
-    return tuple(_layer(model, experts))
+    return tuple(_layer(model, experts, mixer=mixer, mlp=mlp))
 
 
 @functools.lru_cache(maxsize=64)
@@ -257,6 +277,11 @@ def prediction_tensors(model: Transformer) -> tuple[Tensor, ...]:
     return (*found, *_norm("shared_head.norm", h, model, part))
 
 
+def _kind(model: Transformer, layer: int) -> tuple[bool, str, bool]:
+    """Of which kind a layer is, as `layer_tensors` takes it."""
+    return model.has_experts(layer), model.mixer_of(layer), model.has_mlp(layer)
+
+
 def parameter_tensors(model: Transformer, prediction: bool = False) -> tuple[Tensor, ...]:
     """Every parameter tensor in the order of registration.
 
@@ -284,7 +309,7 @@ def parameter_tensors(model: Transformer, prediction: bool = False) -> tuple[Ten
     found = list(embedding_tensors(model))
     prefix = _names(model).layer
     for layer in range(model.layers):
-        inner = layer_tensors(model, model.has_experts(layer))
+        inner = layer_tensors(model, *_kind(model, layer))
         found += [tensor._replace(name=f"{prefix}{layer}.{tensor.name}") for tensor in inner]
     found += head_tensors(model)
     for layer in range(model.layers, model.layers + prediction * model.prediction_layers):
@@ -326,18 +351,16 @@ class LocalTensors:
 
 @functools.lru_cache(maxsize=256)
 def _columns(
-    model: Transformer, what: str, tensor: int, expert: int, expert_tensor: int
+    model: Transformer, what: str | tuple[bool, str, bool], tensor: int, expert: int, expert_tensor: int
 ) -> tuple[Integers, Integers, NDArray[np.bool_]]:
     """Elements, rows and kind of the tensors of one part on one rank; of the routed experts only its share."""
     made: dict[str, Callable[[Transformer], tuple[Tensor, ...]]] = {
         "embedding": embedding_tensors,
-        "dense": lambda model: layer_tensors(model, False),
-        "experts": lambda model: layer_tensors(model, True),
         "head": head_tensors,
         "copy": lambda model: head_tensors(model, True),
         "prediction": prediction_tensors,
     }
-    tensors = made[what](model)
+    tensors = made[what](model) if isinstance(what, str) else layer_tensors(model, *what)
     kept, seen = [], 0
     matrices = sum(tensor.routed for tensor in tensors) // max(model.experts, 1)
     for one in tensors:
@@ -365,8 +388,8 @@ def stage_tensors(
     embedding, head : what else the stage holds; a stage with a head but no embedding has its own copy of tied ones
     tensor, expert, expert_tensor : degrees that split tensors, and experts
     """
-    parts = [("embedding", 0)] * embedding
-    parts += [("experts" if model.has_experts(number) else "dense", 1 + i) for i, number in enumerate(layers)]
+    parts: list[tuple[str | tuple[bool, str, bool], int]] = [("embedding", 0)] * embedding
+    parts += [(_kind(model, number), 1 + i) for i, number in enumerate(layers)]
     outer = len(layers) + 1
     if head:
         parts += [("head" if embedding else "copy", outer)] + [("prediction", outer)] * model.prediction_layers

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Literal
 from costmodel.arithmetic.named_tuples import Row, made
 from costmodel.description import fields
 from costmodel.description.fields import Name, OneOf, Real, Whole, row
+from costmodel.description.recurrences import RECURRENCES, StateShape
 from costmodel.formulas.quantities import (
     AttentionNumbers,
     ExpertNumbers,
     MlpNumbers,
     ModelNumbers,
+    RecurrentNumbers,
     VocabularyNumbers,
 )
 from costmodel.formulas.transformer import flops, parameters
@@ -28,6 +30,11 @@ if TYPE_CHECKING:
 MAX_LAYERS, MAX_WIDTH, MAX_VOCABULARY, MAX_EXPERTS = 10_000, 10_000_000, 100_000_000, 100_000
 UNLIMITED = 1e18
 """Window of a layer that looks back at everything [tokens]."""
+
+
+def _spread(layer: int, many: int, layers: int) -> bool:
+    """Whether a layer is one of so many that are evenly spread over all."""
+    return (layer + 1) * many // layers > layer * many // layers
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,6 +80,16 @@ class Transformer:
     sliding_window, windowed_layers : tokens a windowed layer looks back; how many layers are windowed
     index_heads, index_head_dim : of the indexer that picks the keys of sparse attention (DeepSeek-V3.2), whose number is
         the `sliding_window`
+    gated_attention : a gate, projected as queries are, on what heads give (Qwen3-Next)
+    recurrence : what some layers have in place of attention, a state: ``"gated-delta-net"`` (Qwen3-Next, Qwen3.5),
+        ``"kimi-delta"``, ``"mamba2"`` (Nemotron-H, Granite 4), ``"mamba"`` (Jamba), ``"lightning"`` (MiniMax-01); ``"none"``
+    recurrent_layers : layers that have one, evenly spread
+    recurrent_heads, recurrent_key_heads : with a state each; that have keys and queries (groups of B and C); the former, if 0
+    recurrent_state, recurrent_head_dim : rows and columns of a head's state: channels of a key, of a value
+    recurrent_rank : of the projection of steps (Mamba)
+    recurrent_chunk : of the scan [tokens]
+    convolution_taps : of the short convolution before a state; 0 without
+    mlp_layers : layers with an MLP or experts; where not all, each layer is an MLP or what stands before one (Nemotron-H)
     prediction_layers : multi-token-prediction modules trained beside the model
     dropout : dropout in attention and after each block (its masks are saved)
     causal : a token meets those before it (decoders), or every other (encoders)
@@ -142,6 +159,17 @@ class Transformer:
     windowed_layers: int = field(default=0, metadata=row(Whole(0, MAX_LAYERS), unit="layers"))
     index_heads: int = field(default=0, metadata=row(Whole(0, MAX_VOCABULARY)))
     index_head_dim: int = field(default=0, metadata=row(Whole(0, MAX_VOCABULARY), unit="channels"))
+    gated_attention: bool = False
+    recurrence: str = field(default="none", metadata=row(OneOf(tuple(RECURRENCES))))
+    recurrent_layers: int = field(default=0, metadata=row(Whole(0, MAX_LAYERS), unit="layers"))
+    recurrent_heads: int = field(default=0, metadata=row(Whole(0, MAX_WIDTH)))
+    recurrent_key_heads: int = field(default=0, metadata=row(Whole(0, MAX_WIDTH)))
+    recurrent_state: int = field(default=0, metadata=row(Whole(0, MAX_WIDTH), unit="channels"))
+    recurrent_head_dim: int = field(default=0, metadata=row(Whole(0, MAX_WIDTH), unit="channels"))
+    recurrent_rank: int = field(default=0, metadata=row(Whole(0, MAX_WIDTH), unit="channels"))
+    recurrent_chunk: int = field(default=64, metadata=row(Whole(1, MAX_WIDTH), unit="tokens"))
+    convolution_taps: int = field(default=0, metadata=row(Whole(0, 1000), unit="tokens"))
+    mlp_layers: int | None = field(default=None, metadata=row(Whole(0, MAX_LAYERS), unit="layers"))
     prediction_layers: int = field(default=0, metadata=row(Whole(0, MAX_VOCABULARY), unit="layers"))
     dropout: bool = False
     causal: bool = True
@@ -172,6 +200,7 @@ class Transformer:
             whole(name, getattr(self, name), self.layers)
         if self.windowed_layers and not self.sliding_window:
             raise InvalidValue("sliding_window", self.sliding_window, "the window of the windowed layers [tokens]")
+        self._check_recurrence()
         self._check_experts()
         if self.latent:
             if self.rope_head_dim >= filled(self.head_dim):
@@ -180,6 +209,27 @@ class Transformer:
             raise InvalidValue("kv_latent", self.kv_latent, "more than 0 where query_latent or rope_head_dim is given")
         if self.index_heads and not self.query_latent:
             raise InvalidValue("index_heads", self.index_heads, "0 without query_latent: an indexer reads it")
+
+    def _check_recurrence(self) -> None:
+        """States are whole where there are any, and layers are of one block each or of two."""
+        if self.mlp_layers is not None:
+            whole("mlp_layers", self.mlp_layers, self.layers)
+            if self.experts and self.dense_layers:
+                raise InvalidValue("dense_layers", self.dense_layers, "0 where mlp_layers says which layers have experts")
+            if self.experts and self.expert_layer_step:
+                raise InvalidValue("expert_layer_step", self.expert_layer_step, "0 where mlp_layers says which have experts")
+        if self.recurrence == "none":
+            for name in ("recurrent_layers", "recurrent_heads", "recurrent_key_heads", "recurrent_state", "recurrent_head_dim"):
+                if getattr(self, name):
+                    raise InvalidValue(name, getattr(self, name), "0 where recurrence is 'none'")
+            return
+        for name in ("recurrent_heads", "recurrent_state", "recurrent_head_dim"):
+            positive_int(name, getattr(self, name), MAX_WIDTH)
+        positive_int("recurrent_layers", self.recurrent_layers, self.layers - (self.mlp_layers or 0))
+        if self.recurrent_heads % (self.recurrent_key_heads or self.recurrent_heads):
+            raise InvalidValue("recurrent_key_heads", self.recurrent_key_heads, f"a divisor of {self.recurrent_heads} heads")
+        if self.recurrence == "mamba":
+            positive_int("recurrent_rank", self.recurrent_rank, MAX_WIDTH)
 
     def _check_experts(self) -> None:
         if self.experts:
@@ -212,7 +262,7 @@ class Transformer:
         if step > 1:
             if step > self.layers and self.first_expert_layer is None:
                 raise InvalidValue("expert_layer_step", step, f"at most layers={self.layers}")
-            dense = self.layers - len(range(self.expert_start, self.layers, step))
+            dense = self.blocks_with_mlp - len(range(self.expert_start, self.layers, step))
             if self.dense_layers not in (0, dense):
                 raise InvalidValue("dense_layers", self.dense_layers, f"{dense}, by first_expert_layer and expert_layer_step")
             object.__setattr__(self, "dense_layers", dense)
@@ -250,7 +300,31 @@ class Transformer:
     @property
     def expert_layers(self) -> int:
         """Layers with a mixture of experts."""
-        return self.layers - self.dense_layers if self.experts else 0
+        return self.blocks_with_mlp - self.dense_layers if self.experts else 0
+
+    @property
+    def blocks_with_mlp(self) -> int:
+        """Layers with an MLP or a mixture of experts."""
+        return self.layers if self.mlp_layers is None else self.mlp_layers
+
+    @property
+    def attention_layers(self) -> int:
+        """Layers with attention: those without a state, and where layers are of one block each, without an MLP."""
+        return self.layers - self.recurrent_layers - (self.mlp_layers or 0)
+
+    @property
+    def state_share(self) -> float:
+        """Share of the layers that keep a state in place of attention."""
+        return self.recurrent_layers / self.layers
+
+    def _state(self) -> RecurrentNumbers:
+        """What layers with a state are, in numbers."""
+        shape = StateShape(
+            heads=float(self.recurrent_heads), key_heads=float(self.recurrent_key_heads or self.recurrent_heads),
+            rows=float(self.recurrent_state), columns=float(self.recurrent_head_dim), taps=float(self.convolution_taps),
+            rank=float(self.recurrent_rank), chunk=float(self.recurrent_chunk),
+        )  # fmt: skip
+        return RECURRENCES[self.recurrence](shape)._replace(share=self.state_share)
 
     @property
     def outputs(self) -> int:
@@ -284,9 +358,41 @@ class Transformer:
         """
         many, step = self.expert_layers, self.expert_layer_step
         if step == 0:
-            return (layer + 1) * many // self.layers > layer * many // self.layers
+            return _spread(layer, many, self.layers)
         behind = layer - self.expert_start
         return 0 <= behind < many * step and behind % step == 0
+
+    def has_mlp(self, layer: int) -> bool:
+        """Whether a layer has an MLP or experts: all, or evenly spread ones where layers are of one block each.
+
+        Parameters
+        ----------
+        layer : from 0
+        """
+        return _spread(layer, self.blocks_with_mlp, self.layers)
+
+    def mixer_of(self, layer: int) -> str:
+        """What brings a layer's tokens together: ``"attention"``, ``"state"``, or ``""`` where it is an MLP alone.
+
+        Parameters
+        ----------
+        layer : from 0
+
+        Examples
+        --------
+        Qwen3-Next has attention in every fourth layer.
+
+        >>> small = Transformer(name="small", layers=4, hidden=64, heads=4, vocabulary=100, feed_forward=64,
+        ...     recurrence="gated-delta-net", recurrent_layers=3, recurrent_heads=4, recurrent_state=16, recurrent_head_dim=16)
+        >>> [small.mixer_of(layer) for layer in range(4)]
+        ['state', 'state', 'state', 'attention']
+        """
+        mixers, place = self.layers, layer
+        if self.mlp_layers is not None:
+            if self.has_mlp(layer):
+                return ""
+            mixers, place = self.layers - self.mlp_layers, layer - layer * self.mlp_layers // self.layers
+        return "attention" if _spread(place, self.attention_layers, mixers) else "state"
 
     @property
     def parameters(self) -> int:
@@ -331,6 +437,11 @@ class Transformer:
         positive_int("seq_len", seq_len, 10**8)
         return float(flops.model_flop_per_token(self.numbers(), float(seq_len), float(causal)))
 
+    def _dense_share(self) -> float:
+        """Of the layers without experts, those with a dense MLP."""
+        others = self.layers - self.expert_layers
+        return (self.blocks_with_mlp - self.expert_layers) / others if others else 1.0
+
     def numbers(self) -> ModelNumbers:
         """The shape as the numbers that formulas take."""
         kv_heads, head_dim, value_head_dim = filled(self.kv_heads), filled(self.head_dim), filled(self.value_head_dim)
@@ -346,10 +457,12 @@ class Transformer:
                 windowed_layers=float(self.windowed_layers), qk_norm_channels=float(channels[self.qk_norm]),
                 bias=float(self.attention_bias), output_bias=float(self.output_bias), sinks=float(self.attention_sinks),
                 causal=float(self.causal), index_heads=float(self.index_heads), index_head_dim=float(self.index_head_dim),
+                share=self.attention_layers / self.layers, gate=float(self.gated_attention),
             ),
+            recurrent=self._state(),
             mlp=MlpNumbers(
                 width=float(self.feed_forward), gated=float(self.gated), bias=float(self.feed_forward_bias),
-                clamped=float(self.clamped_activation),
+                clamped=float(self.clamped_activation), share=self._dense_share(),
             ),
             experts=ExpertNumbers(
                 layers=float(self.expert_layers), start=float(self.expert_start if self.experts else 0),

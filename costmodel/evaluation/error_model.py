@@ -37,6 +37,9 @@ FIT_PROBABILITY = 0.9
 """Probability to fit from which a plan is recommended."""
 KNOWN = 0.02
 """Standard error of a constant's logarithm up to which it counts as known."""
+STATE_TIME, STATE_MEMORY = 0.3, 0.1
+"""Standard deviations of the logarithms of time and memory of a model all of whose layers keep a state: no run of one was
+measured, their scans are from a roofline whose rate is an assumption. Half that rate makes Nemotron-H a quarter slower."""
 STEP = 1e-6
 """Relative change of a constant by which the slopes of several plans at once are taken."""
 
@@ -55,6 +58,7 @@ class Spread:
     calibrated : whether runs of the framework were measured on this device
     own : standard deviation of time as the user's own runs tell it; None without
     evidence : how near measurements are, in words
+    states : share of the model's layers that keep a state in place of attention, of whose time nothing was measured
     """
 
     novelty: str
@@ -65,6 +69,7 @@ class Spread:
     calibrated: bool
     own: float | None = None
     evidence: str = ""
+    states: float = 0.0
 
     def time(self, constants: float) -> Error:
         """Error of a step time, which grows with that of its constants.
@@ -73,9 +78,9 @@ class Spread:
         ----------
         constants : standard deviation that their errors leave the plan's logarithm
         """
-        if self.own is not None:
-            return Error(self.own, tails=False)  # what runs leave unknown of constants is in it
-        return time_error(self.novelty, constants)
+        # what runs leave unknown of constants is in what they tell
+        told = time_error(self.novelty, constants) if self.own is None else Error(self.own, tails=False)
+        return told.widened(STATE_TIME * self.states) if self.states else told
 
     def margin(self, probability: float) -> float:
         """Share of a device's memory up to which an estimate may go for the plan to fit with a probability.
@@ -113,6 +118,8 @@ def _errors_of_owners() -> dict[str, dict[str, float]]:
     return {one["owner"]: dict(zip(one["fields"], one["standard_error"], strict=True)) for one in table}
 
 
+OF_STATES = "none of layers with a state, whose scans are from a roofline: wider by their share"
+"""What is said of a model some of whose layers keep a state."""
 NOVELTIES = ("cluster", "device", "framework")
 """What calibration may never have seen of a question on a new cluster, from the least to the most: no more than the cluster, its
 device with this framework, or the framework at all."""
@@ -138,13 +145,14 @@ def _family(framework: Framework) -> Row | None:
     return found
 
 
-def evidence_of(framework: Framework, device: Device, experts: bool) -> str:
+def evidence_of(framework: Framework, device: Device, experts: bool, states: float = 0.0) -> str:
     """How near measurements are to a question, in words.
 
     Parameters
     ----------
     framework, device : of the question
     experts : whether the model is a mixture of experts
+    states : share of its layers that keep a state in place of attention
 
     Examples
     --------
@@ -154,23 +162,26 @@ def evidence_of(framework: Framework, device: Device, experts: bool) -> str:
     """
     family = _table("residuals.toml")["framework"].get(framework.name)
     if family is None:
-        return "no run of this framework: the mean of all frameworks"
+        return "no run of this framework: the mean of all frameworks" + ("; " + OF_STATES if states else "")
     on_device, of_experts = family["devices"].get(device.name, 0), family["experts"]
     words = [f"{family['rows']} runs of this framework", f"{on_device or 'none'} of them on this device"]
     if experts:
         words.append(f"{of_experts or 'none'} of a mixture of experts")
+    if states:
+        words.append(OF_STATES)
     if framework.time_error is not None:
         words.insert(0, "calibrated on own runs")
     return "; ".join(words)
 
 
-def spread_of(framework: Framework, device: Device, experts: bool = False) -> Spread:
+def spread_of(framework: Framework, device: Device, experts: bool = False, states: float = 0.0) -> Spread:
     """Error to expect of a framework on a device, on a cluster that was never measured.
 
     Parameters
     ----------
     framework, device : of the estimate
     experts : whether the model is a mixture of experts
+    states : share of its layers that keep a state in place of attention
     """
     table, level = _table("residuals.toml"), novelty(framework, device)
     family, within = _family(framework) or {"rows": 0}, table["time"]["plan"]["spread"]
@@ -180,9 +191,11 @@ def spread_of(framework: Framework, device: Device, experts: bool = False) -> Sp
     if framework.memory_error is not None:
         memory = Error(framework.memory_error, tails=False)
         room = min(memory, room, key=lambda one: one.deviation)
+    if states:
+        memory, room = memory.widened(STATE_MEMORY * states), room.widened(STATE_MEMORY * states)
     return Spread(
         level, memory, room, within, family["rows"], level == "cluster", framework.time_error,
-        evidence_of(framework, device, experts),
+        evidence_of(framework, device, experts, states), states,
     )  # fmt: skip
 
 

@@ -155,7 +155,7 @@ class Estimate:
     @functools.cached_property
     def spread(self) -> Spread:
         """Error of estimates of this framework on this device."""
-        return spread_of(self.framework, self.cluster.device, bool(self.model.experts))
+        return spread_of(self.framework, self.cluster.device, bool(self.model.experts), self.model.state_share)
 
     @functools.cached_property
     def host_memory(self) -> float:

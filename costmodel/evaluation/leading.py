@@ -171,7 +171,8 @@ class _Leads(NamedTuple):
     def ranked(self, top: int) -> SearchResult:
         """The search as of the leading plans alone, once their parts are known."""
         found, every, parts, device = self.found, self.every, self.parts, self.question.cluster.device
-        limit = spread_of(found.framework, device, bool(self.question.model.experts)).margin(FIT_PROBABILITY)
+        model = self.question.model
+        limit = spread_of(found.framework, device, bool(model.experts), model.state_share).margin(FIT_PROBABILITY)
         times, held = parts[0], parts[engines.PARTS.index("memory_total")]
         fits = held <= limit * float(device.usable_memory or 0.0)
 

@@ -116,7 +116,7 @@ def search(
     opened = expert_choices(question, given)
     tried = Space(question, global_batch, seq_len, {**given, **opened}, tuple(opened))
     tried.refuse_what_the_framework_lacks()
-    spread = spread_of(question.framework, cluster.device, bool(model.experts))
+    spread = spread_of(question.framework, cluster.device, bool(model.experts), model.state_share)
     limit = spread.margin(fit_probability) * float(cluster.device.usable_memory or 0.0)
     kept: list[LegalBlock] = []
 

@@ -24,6 +24,8 @@ class Violations(NamedTuple):
     global_batch: Number
     sequence: Number
     context_heads: Number
+    state_heads: Number
+    state_context: Number
     experts: Number
     expert_ranks: Number
     expert_feed_forward: Number
@@ -110,6 +112,8 @@ def violations(model: ModelNumbers, settings: Settings, plan: PlanNumbers, gpus:
             indivisible(attention.heads, plan.tensor * plan.context),
             (1.0 - attention.latent) * indivisible(attention.kv_heads, plan.tensor * plan.context),
         ),
+        state_heads=indivisible(model.recurrent.heads, plan.tensor),
+        state_context=ops.where((model.recurrent.heads > 0.0) & (plan.context > 1.0), 1.0, 0.0),
         experts=ops.where(has_experts > 0.0, indivisible(model.experts.number, plan.expert), ops.where(
             plan.expert * plan.expert_tensor > 1.0, 1.0, 0.0)),
         expert_ranks=has_experts * indivisible(ranks * plan.tensor, plan.expert * plan.expert_tensor),

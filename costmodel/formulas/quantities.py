@@ -55,6 +55,27 @@ class AttentionNumbers(NamedTuple):
     causal: Number  # 0: every token meets every other
     index_heads: Number  # heads of an indexer that picks the keys of sparse attention; 0: none
     index_head_dim: Number
+    share: Number  # of the layers that have attention
+    gate: Number  # 1: a gate on what heads give, projected as queries are
+
+
+class RecurrentNumbers(NamedTuple):
+    """What layers have that keep a state in place of keys and values: linear attention, state spaces."""
+
+    share: Number  # of the layers that are such
+    heads: Number
+    inputs: Number  # channels projected from the hidden state, split over tensor ranks
+    outputs: Number  # channels projected back
+    whole: Number  # channels projected from the hidden state on every tensor rank
+    inner: Number  # weights between what is projected and the scan
+    convolved: Number  # weights of a short convolution of each channel
+    vectors: Number  # parameters of heads and channels, split
+    whole_vectors: Number  # parameters on every tensor rank
+    state_flop: Number  # of states, token by token [FLOP a token]
+    scan_flop: Number  # of the chunked scan, forward [FLOP a token]
+    scan_bytes: Number  # moved by it, forward [bytes a token]
+    kept: Number  # elements saved of a token
+    moved: Number  # elements of a token moved between products and scan
 
 
 class MlpNumbers(NamedTuple):
@@ -64,6 +85,7 @@ class MlpNumbers(NamedTuple):
     gated: Number  # 1: two matrices in, one out (SwiGLU); 0: one in, one out
     bias: Number
     clamped: Number  # 1: what a gated activation reads is held within limits first
+    share: Number  # of the layers without experts that have one
 
 
 class ExpertNumbers(NamedTuple):
@@ -103,6 +125,7 @@ class ModelNumbers(NamedTuple):
     layers: Number
     hidden: Number
     attention: AttentionNumbers
+    recurrent: RecurrentNumbers
     mlp: MlpNumbers
     experts: ExpertNumbers
     vocabulary: VocabularyNumbers

@@ -28,7 +28,7 @@ from costmodel.formulas.quantities import (
     Software,
     Synchronised,
 )
-from costmodel.formulas.transformer import adapters, layer, memory, parameters
+from costmodel.formulas.transformer import adapters, layer, memory, parameters, recurrent
 
 TENSORS_OF_LAYER = 6.0
 """Two norms and four matrices, where queries, keys and values are one, and gate and up."""
@@ -223,7 +223,7 @@ def dense_buckets(
     cap, overshoot : as of `bucket_count`
     """
     others, _ = layer.layer_parameters_apart(model, plan)
-    attention = parameters.attention_parameters(model) / plan.tensor
+    attention = parameters.mixer_of_rank(model, 1.0) / plan.tensor
     width = ops.where(model.experts.layers > 0.0, model.experts.shared_width, model.mlp.width)
     matrix = ops.maximum(model.hidden * width / plan.tensor, model.hidden)
     of_attention = bucket_count(layers * attention, 0.25 * attention, cap, overshoot)
@@ -259,7 +259,7 @@ def padded_attention(model: ModelNumbers, tensor: Number, shard: Number, padded:
     latent = hidden * compressed * padding(ops.maximum(compressed, 1.0), shard, padded)
     latent = latent + attention.kv_latent * expanded * padding(ops.maximum(expanded, 1.0), shard, padded)
     plain = parameters.key_parameters(model) / holders
-    output = attention.heads * attention.value_head_dim / tensor * hidden
+    output = (1.0 + attention.gate) * attention.heads * attention.value_head_dim / tensor * hidden
     matrices = ops.where(attention.query_latent > 0.0, attention.query_latent * (hidden + width), wide) + output
     matrices = matrices + ops.where(attention.latent > 0.0, hidden * compressed + attention.kv_latent * expanded, plain)
     vectors = parameters.attention_of_rank(model, tensor) - matrices
@@ -295,8 +295,9 @@ def padded_layer(
     """
     share = model.experts.layers / model.layers
     norms = parameters.norm_parameters(model) * padding(model.hidden, shard, padded)
-    attention = padded_attention(model, plan.tensor, shard, padded)
-    dense = padded_mlp(model, model.mlp.width / plan.tensor, shard, padded)
+    attention = model.attention.share * padded_attention(model, plan.tensor, shard, padded)
+    attention = attention + recurrent.parameters_of_rank(model, plan.tensor) * padding(model.hidden, shard, padded)
+    dense = model.mlp.share * padded_mlp(model, model.mlp.width / plan.tensor, shard, padded)
     width = model.experts.shared_width / plan.tensor
     shared = ops.where(width > 0.0, padded_mlp(model, width, shard, padded), 0.0)
     router = model.hidden * model.experts.number * padding(ops.maximum(model.experts.number, 1.0), shard, padded)

@@ -151,7 +151,7 @@ def frontier(result: SearchResult, most: int = MOST_POINTS, among: str = "legal"
     if every is None or not len(every):
         wanted = "the result of search(..., keep_evaluated=True) that evaluated a plan"
         raise InvalidValue("result", f"{result.evaluated} plans", wanted)
-    spread = spread_of(result.framework, result.cluster.device, bool(result.model.experts))
+    spread = spread_of(result.framework, result.cluster.device, bool(result.model.experts), result.model.state_share)
     limit = spread.margin(FIT_PROBABILITY) * float(result.cluster.device.usable_memory or 0.0)
     best = every.frontiers[0]
     on = np.zeros(len(every), dtype=bool)

@@ -56,8 +56,8 @@ FORMULAS = {
 TUPLES = quantities.Inputs._fields
 WITHIN_A_STEP = {
     "adapters", "attention", "collectives", "communication", "compression", "compute", "flops", "gradients", "host_memory",
-    "layer", "layout", "low_rank", "memory", "parameters", "schedules", "spans", "stage", "synchronisation", "training_step",
-    "update",
+    "layer", "layout", "low_rank", "memory", "parameters", "recurrent", "schedules", "spans", "stage", "synchronisation",
+    "training_step", "update",
 }  # fmt: skip
 """Modules whose formulas a step is composed of: searches run them as vector code."""
 COMPILED = [name for name in FORMULAS if name.partition(".")[0] in WITHIN_A_STEP and name.partition(".")[2] not in

@@ -14,6 +14,7 @@ from costmodel.description.huggingface.encoders import ENCODERS
 from costmodel.description.huggingface.families import CLASS_DEFAULTS, Family
 from costmodel.description.huggingface.families import FAMILIES as DECODERS
 from costmodel.description.huggingface.files import Config, load, name_of, short, shown
+from costmodel.description.huggingface.hybrids import HYBRIDS
 from costmodel.description.huggingface.keys import (
     DECODER,
     DROPOUT,
@@ -32,7 +33,7 @@ from costmodel.text.errors import InvalidValue, NotModelled
 if TYPE_CHECKING:
     from costmodel.description.transformer import Transformer
 
-FAMILIES: dict[str, Family] = DECODERS | ENCODERS
+FAMILIES: dict[str, Family] = DECODERS | HYBRIDS | ENCODERS
 """Every `model_type` that can be read."""
 
 FLAGS = words(
@@ -109,6 +110,8 @@ def _read(path: Path, name: str | None) -> tuple[dict[str, object], tuple[str, .
     fields = _fields(family, config, file)
     if fields.get("expert_layer_step") == 0:
         notes.append("layers with experts follow no rule: a pipeline's stages are taken to have equal shares of them")
+    if fields.get("recurrent_layers"):
+        notes.append("layers with a state are taken to be evenly spread: a pipeline's stages have equal shares of each kind")
     lengths = [config.get(key) for key in LENGTHS]
     known = [length for length in lengths if isinstance(length, int) and not isinstance(length, bool) and 0 < length < 10**9]
     if known and not fields.get("learned_positions"):

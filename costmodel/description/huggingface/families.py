@@ -288,11 +288,6 @@ FAMILIES: dict[str, Family] = {
     "granite": family(switches=LLAMA_SWITCHES),
     "granitemoe": granite_moe,
     "granitemoeshared": granite_moe,
-    "granitemoehybrid": family(
-        "layers hidden heads vocabulary", special.granite_hybrid, tied=False, switches=ATTENTION_BIAS,
-        ignored="mamba_d_state mamba_d_conv mamba_expand mamba_n_heads mamba_n_groups mamba_d_head mamba_chunk_size "
-        "mamba_conv_bias mamba_proj_bias normalization_function intermediate_size time_step_limit",
-    ),
     "exaone": family(),
     "exaone4": exaone4,
     "exaone_moe": family(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 REASONS: dict[str, str] = {
-    "state-space layers (Mamba)": "mamba mamba2 falcon_mamba falcon_h1 jamba bamba zamba zamba2 nemotron_h nemotron_h_omni "
-    "plamo2 hymba codestral_mamba mamba_ssm phi4flash zaya",
-    "linear attention": "qwen3_next qwen3_5 qwen3_5_text qwen3_5_moe qwen3_5_moe_text qwen4_exp qwen4_exp_text kimi_linear "
-    "minimax minimax_text_01 minimax_m1 MiniMaxText01 MiniMaxM1 bailing_hybrid bailing_moe_linear olmo_hybrid rwkv rwkv5 "
-    "rwkv6 rwkv7 retnet gla lightning_attn",
+    "state-space layers (Mamba)": "mamba mamba2 falcon_mamba falcon_h1 zamba zamba2 nemotron_h_omni plamo2 hymba "
+    "codestral_mamba mamba_ssm phi4flash zaya",
+    "linear attention": "qwen4_exp qwen4_exp_text bailing_hybrid bailing_moe_linear rwkv rwkv5 rwkv6 rwkv7 retnet "
+    "gla lightning_attn",
     "recurrent layers": "recurrent_gemma xlstm hrm_text",
     "short convolutions": "lfm2 lfm2_moe lfm2_vl lfm3 stripedhyena hyena",
     "encoder-decoder attention": "t5 mt5 umt5 longt5 switch_transformers bart mbart marian pegasus pegasus_x blenderbot "

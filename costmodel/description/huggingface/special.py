@@ -261,25 +261,3 @@ def _perhaps_experts(config: Config, fields: Fields) -> Fields:
 
 perhaps_experts = FieldRule(_perhaps_experts, words("num_experts num_experts_per_tok"))
 """Experts as wide as the MLP, in files that name some."""
-
-
-def _granite_hybrid(config: Config, fields: Fields) -> Fields:
-    kinds = config.get("layer_types") or config.get("layers_block_type")
-    if not isinstance(kinds, list) or any(kind != "attention" for kind in kinds):
-        count_of = f" in {kinds.count('mamba')} of {len(kinds)} layers" if isinstance(kinds, list) else ""
-        raise NotModelled(f"granitemoehybrid has state-space layers (Mamba){count_of}, which are not modelled")
-    dense = {"feed_forward": count(config, "shared_intermediate_size", 1024)}
-    experts = count(config, "num_local_experts", 8)
-    if not experts:
-        return dense
-    return {
-        "experts": experts, "experts_per_token": count(config, "num_experts_per_tok", 2),
-        "expert_feed_forward": count(config, "intermediate_size"), "shared_expert_feed_forward": dense["feed_forward"],
-    }  # fmt: skip
-
-
-granite_hybrid = FieldRule(
-    _granite_hybrid,
-    words("layer_types layers_block_type shared_intermediate_size num_local_experts num_experts_per_tok intermediate_size"),
-)
-"""Granite 4 where every layer attends."""

@@ -28,6 +28,8 @@ _OF = {
     "gemma3_text": "gemma3",
     "gemma4_text": "gemma4 gemma4_unified gemma4_unified_text",
     "llama4_text": "llama4",
+    "qwen3_5_text": "qwen3_5",
+    "qwen3_5_moe_text": "qwen3_5_moe",
     "phi3": "phi3_v phi4mm",
     "glm4": "glm4v_text",
     "glm4_moe": "glm4v_moe_text",

@@ -96,7 +96,8 @@ def context_exchange(
     gathered = 2.0 * collectives.all_gather(0.5 * plan.context * keys, *group)
     exchanged = 2.0 * (collectives.all_to_all(0.5 * keys, *group) + collectives.all_to_all(0.5 * queries, *group))
     forward = ops.where(kernels.gathered_keys > 0.0, gathered, ops.where(kernels.exchanged_heads > 0.0, exchanged, around))
-    return forward, ops.where(kernels.exchanged_heads > 0.0, exchanged, 2.0 * forward)
+    backward = ops.where(kernels.exchanged_heads > 0.0, exchanged, 2.0 * forward)
+    return model.attention.share * forward, model.attention.share * backward
 
 
 def expert_message(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
@@ -140,7 +141,8 @@ def tensor_reductions(model: ModelNumbers, share: Number) -> Number:
     ----------
     [shoeybi2019]_ section 3
     """
-    reductions = 2.0 - model.parallel_block - share * (1.0 - model.parallel_block)
+    mixers = model.attention.share + model.recurrent.share
+    reductions = mixers + (1.0 - share) * model.mlp.share * (1.0 - model.parallel_block)
     return reductions + share * ops.where(model.experts.shared_width > 0.0, 1.0, 0.0)
 
 
@@ -158,7 +160,7 @@ def repeated_reductions(model: ModelNumbers, plan: PlanNumbers, share: Number) -
     """
     shared = ops.where(model.experts.shared_width > 0.0, 1.0, 0.0)
     sparse = shared * experts_again(plan).shared
-    modules = (1.0 - share) * plan.recompute_mlp * (1.0 - model.parallel_block) + share * sparse
+    modules = (1.0 - share) * model.mlp.share * plan.recompute_mlp * (1.0 - model.parallel_block) + share * sparse
     some = modules + gathers_again(model, plan, share)
     return plan.recompute_layers * tensor_reductions(model, share) + (1.0 - plan.recompute_layers) * some
 

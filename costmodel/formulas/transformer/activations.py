@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import ModelNumbers, Number, PlanNumbers, Settings, Software
-from costmodel.formulas.transformer import adapters, layer
+from costmodel.formulas.transformer import adapters, layer, recurrent
 from costmodel.formulas.transformer.repetition import experts_again
 
 WIDE_INPUT_BYTES = 4.0
@@ -12,7 +12,7 @@ WIDE_INPUT_BYTES = 4.0
 
 
 def attention_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
-    r"""Bytes saved by the attention of one layer for one token of a micro-batch, divided over tensor ranks.
+    r"""Bytes saved by the attention of an average layer, or its state, for one token, divided over tensor ranks.
 
     Queries, keys, values and the output (2 bytes each), and for separate kernels the softmax, the dropped-out
     softmax and its mask: :math:`5 a s` bytes a token with dropout, :math:`2 a s` without. The output is the input of the
@@ -44,7 +44,9 @@ def attention_activations(model: ModelNumbers, settings: Settings, plan: PlanNum
     output = attention.heads * attention.value_head_dim * output_width
     scores = (1.0 - plan.recompute_attention) * score_activations(model, settings)
     statistics = 4.0 * attention.heads * settings.kernels.flash_attention
-    return bytes_ * saved + output + statistics + scores
+    gate = bytes_ * attention.gate * 2.0 * attention.heads * attention.value_head_dim  # it, and what it weighs
+    attended = bytes_ * saved + output + statistics + scores + gate
+    return attention.share * attended + recurrent.kept(model, settings)
 
 
 def score_activations(model: ModelNumbers, settings: Settings) -> Number:
@@ -102,7 +104,7 @@ def mlp_parts(model: ModelNumbers, settings: Settings) -> tuple[Number, Number, 
     weighed = (1.0 - settings.framework.keep_expert_outputs) * (1.0 - model.mlp.gated) * widths.activation
     activated = routed * (widths.activation * beside + weighed + last * widths.input + of_experts) * mixture.width
     experts = routed * ((width + weighed + of_experts) * mixture.width + permuted)
-    return (width + limited) * model.mlp.width, experts, (width + limited) * mixture.shared_width, activated
+    return (width + limited) * model.mlp.width * model.mlp.share, experts, (width + limited) * mixture.shared_width, activated
 
 
 def module_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
@@ -122,7 +124,7 @@ def module_activations(model: ModelNumbers, settings: Settings, plan: PlanNumber
     """
     attention, widths = model.attention, settings.widths
     share = model.experts.layers / model.layers
-    latent = ops.where(attention.latent > 0.0, 1.0, 0.0)
+    latent = ops.where(attention.latent > 0.0, attention.share, 0.0)
     tokens = layer.local_tokens(settings, plan)
     gathered = ops.where(settings.framework.keep_gathered > 0.0, tokens, layer.norm_tokens(settings, plan))
     dense, experts, shared, activated = mlp_parts(model, settings)
@@ -156,12 +158,14 @@ def operators_kept(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -
     share = mixture.layers / model.layers
     tokens, gated = layer.local_tokens(settings, plan), model.mlp.gated
     routed, shared = mixture.load * mixture.per_token, ops.where(mixture.shared_width > 0.0, 1.0, 0.0)
-    dense = gated * model.mlp.width + (1.0 - gated) * plan.tensor * model.hidden
+    dense = model.mlp.share * (gated * model.mlp.width + (1.0 - gated) * plan.tensor * model.hidden)
     experts = gated * (routed * mixture.width + mixture.shared_width) + (1.0 - gated) * (routed + shared) * model.hidden
     compressed = attention.query_latent + attention.kv_latent
     keys = ops.where(attention.latent > 0.0, compressed, attention.kv_heads * attention.head_dim)
-    inner = attention.heads * attention.value_head_dim + keys + (1.0 - share) * dense + share * experts
-    statistics = 4.0 * attention.heads
+    attended = attention.share * (attention.heads * attention.value_head_dim + keys)
+    states = model.recurrent.share * 0.5 * model.recurrent.kept
+    inner = attended + states + (1.0 - share) * dense + share * experts
+    statistics = 4.0 * attention.share * attention.heads
     outer = model.hidden * (tokens + layer.norm_tokens(settings, plan))
     return bytes_ * outer + tokens / plan.tensor * (bytes_ * inner + statistics)
 
@@ -252,9 +256,10 @@ def retained_inputs(model: ModelNumbers, settings: Settings, plan: PlanNumbers) 
     attention, mixture = model.attention, model.experts
     share = mixture.layers / model.layers
     routed = mixture.load * mixture.per_token * (model.hidden + mixture.width)
-    inner = (1.0 - share) * model.mlp.width + share * (routed + mixture.shared_width)
+    inner = (1.0 - share) * model.mlp.share * model.mlp.width + share * (routed + mixture.shared_width)
     split = plan.tensor * layer.norm_tokens(settings, plan) * model.norms * model.hidden
-    inputs = split + layer.local_tokens(settings, plan) * (attention.heads * attention.value_head_dim + inner)
+    mixed = attention.share * attention.heads * attention.value_head_dim + model.recurrent.share * model.recurrent.outputs
+    inputs = split + layer.local_tokens(settings, plan) * (mixed + inner)
     whole = settings.widths.input * inputs / plan.tensor
     return settings.adapter.keep_inputs * (1.0 - plan.recompute_layers) * whole
 
@@ -300,7 +305,7 @@ def backward_temporaries(
     model, settings, plan, software : as named
     """
     tokens = layer.local_tokens(settings, plan) / plan.tensor
-    scores = tokens * plan.recompute_attention * score_activations(model, settings)
+    scores = tokens * plan.recompute_attention * model.attention.share * score_activations(model, settings)
     layer_ = layer_activations(model, settings, plan) + scores
     kept = kept_activations(model, settings, plan, software)
     unpacked = adapters.unpacked_weights(settings, layer.layer_parameters(model, plan))

@@ -23,7 +23,7 @@ DROPPED = 2.5
 
 
 def attention_sides(model: ModelNumbers, adapter: AdapterChoice, tensor: Number) -> tuple[Number, Number]:
-    """Inputs and outputs of the adapters of one layer's attention on one rank.
+    """Inputs and outputs of the adapters of an average layer's attention on one rank.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def attention_sides(model: ModelNumbers, adapter: AdapterChoice, tensor: Number)
     first_in = adapter.query * query_in + (adapter.key + adapter.value) * key_in + adapter.fused * model.hidden
     first_out = adapter.query * (inner + queries / tensor) + (adapter.key + adapter.value) * key_out + adapter.fused * fused_out
     last = adapter.output * attention.heads * attention.value_head_dim / tensor
-    return first_in + last, first_out + adapter.output * model.hidden
+    return attention.share * (first_in + last), attention.share * (first_out + adapter.output * model.hidden)
 
 
 def mlp_sides(model: ModelNumbers, adapter: AdapterChoice, width: Number) -> tuple[Number, Number]:
@@ -58,6 +58,18 @@ def mlp_sides(model: ModelNumbers, adapter: AdapterChoice, width: Number) -> tup
     there = ops.where(width > 0.0, 1.0, 0.0)
     first = adapter.gate * model.mlp.gated + adapter.up
     return there * (first * model.hidden + adapter.down * width), there * (first * width + adapter.down * model.hidden)
+
+
+def dense_sides(model: ModelNumbers, adapter: AdapterChoice, width: Number) -> tuple[Number, Number]:
+    """Inputs and outputs of the adapters of an average layer without experts, as `mlp_sides`.
+
+    Parameters
+    ----------
+    model, adapter : `ModelNumbers`, `AdapterChoice`
+    width : inner width on this rank [channels]
+    """
+    inputs, outputs = mlp_sides(model, adapter, width)
+    return model.mlp.share * inputs, model.mlp.share * outputs
 
 
 def adapter_parameters(model: ModelNumbers, adapter: AdapterChoice) -> Number:
@@ -82,7 +94,7 @@ def adapter_parameters(model: ModelNumbers, adapter: AdapterChoice) -> Number:
     """
     share = model.experts.layers / model.layers
     attention = attention_sides(model, adapter, 1.0)
-    dense = mlp_sides(model, adapter, model.mlp.width)
+    dense = dense_sides(model, adapter, model.mlp.width)
     shared = mlp_sides(model, adapter, model.experts.shared_width)
     routed = mlp_sides(model, adapter, model.experts.width)
     sparse = shared[0] + shared[1] + model.experts.number * (routed[0] + routed[1])
@@ -122,7 +134,7 @@ def adapter_work(
     adapter, bytes_ = settings.adapter, settings.widths.activation
     share = model.experts.layers / model.layers
     attention = attention_sides(model, adapter, plan.tensor)
-    dense = mlp_sides(model, adapter, model.mlp.width / plan.tensor)
+    dense = dense_sides(model, adapter, model.mlp.width / plan.tensor)
     shared = mlp_sides(model, adapter, model.experts.shared_width / plan.tensor)
     routed = mlp_sides(model, adapter, model.experts.width / plan.expert_tensor)
     visits = model.experts.load * model.experts.per_token * plan.expert_tensor / plan.tensor
@@ -210,7 +222,7 @@ def model_flop_per_token(model: ModelNumbers, settings: Settings, causal: Number
     [hu2021]_
     """
     whole = flops.model_flop_per_token(model, settings.seq_len, causal)
-    cores = (model.layers + model.prediction_layers) * flops.attention_core_flop(model, settings.seq_len, causal)
+    cores = (model.layers + model.prediction_layers) * flops.core_flop(model, settings.seq_len, causal)
     gradients = flops.forward_flop_per_token(model, settings.seq_len, causal) - cores
     adapter = settings.adapter
     return whole + adapter.frozen * (6.0 * adapter_parameters(model, adapter) - gradients)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import ModelNumbers, Number, PlanNumbers
+from costmodel.formulas.transformer import recurrent
 from costmodel.formulas.transformer.repetition import experts_again
 
 
@@ -58,6 +59,18 @@ def attention_core_flop(model: ModelNumbers, seq_len: Number, causal: Number) ->
     return core + 2.0 * model.attention.index_heads * model.attention.index_head_dim * keys
 
 
+def core_flop(model: ModelNumbers, seq_len: Number, causal: Number) -> Number:
+    """FLOP of an average layer between its projections, forward, per token: of attention's core, or of states.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+    seq_len : [tokens]
+    causal : 1 counts keys below the diagonal only
+    """
+    return model.attention.share * attention_core_flop(model, seq_len, causal) + recurrent.flop(model)
+
+
 def mlp_matrices(model: ModelNumbers, width: Number) -> Number:
     """Weights of an MLP.
 
@@ -106,8 +119,18 @@ def attention_matrices(model: ModelNumbers) -> Number:
     latent = compressed + latent_matrices(model)
     index = attention.query_latent * model.attention.index_heads * model.attention.index_head_dim
     index = index + model.hidden * (model.attention.index_head_dim + model.attention.index_heads)
-    output = attention.heads * attention.value_head_dim * model.hidden
+    output = (1.0 + attention.gate) * attention.heads * attention.value_head_dim * model.hidden
     return ops.where(attention.latent > 0.0, latent, plain) + output + index
+
+
+def mixer_matrices(model: ModelNumbers) -> Number:
+    """Weights of an average layer's attention, or of its state's projections, that multiply each token.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+    """
+    return model.attention.share * attention_matrices(model) + recurrent.matrices(model)
 
 
 def layer_matrices(model: ModelNumbers) -> Number:
@@ -118,9 +141,9 @@ def layer_matrices(model: ModelNumbers) -> Number:
     model : `ModelNumbers`
     """
     experts = routed_matrices(model) + mlp_matrices(model, model.experts.shared_width)
-    dense = mlp_matrices(model, model.mlp.width)
+    dense = model.mlp.share * mlp_matrices(model, model.mlp.width)
     share = model.experts.layers / model.layers
-    return attention_matrices(model) + dense + share * (experts - dense)
+    return mixer_matrices(model) + dense + share * (experts - dense)
 
 
 def module_matrices(model: ModelNumbers, plan: PlanNumbers) -> Number:
@@ -133,8 +156,8 @@ def module_matrices(model: ModelNumbers, plan: PlanNumbers) -> Number:
     share = model.experts.layers / model.layers
     again = experts_again(plan)
     sparse = again.routed * routed_matrices(model) + again.shared * mlp_matrices(model, model.experts.shared_width)
-    dense = plan.recompute_mlp * mlp_matrices(model, model.mlp.width)
-    from_latent = ops.where(model.attention.latent > 0.0, latent_matrices(model), 0.0)
+    dense = plan.recompute_mlp * model.mlp.share * mlp_matrices(model, model.mlp.width)
+    from_latent = ops.where(model.attention.latent > 0.0, model.attention.share * latent_matrices(model), 0.0)
     modules = plan.recompute_latent_projections * from_latent + dense + share * (sparse - dense)
     return modules + plan.recompute_operators * (every_second_matrix(model) - modules)
 
@@ -168,8 +191,8 @@ def every_second_matrix(model: ModelNumbers) -> Number:
     model : `ModelNumbers`
     """
     projections, inner = repeated_shares(model)
-    attention = attention_matrices(model)
-    return projections * attention + inner * (layer_matrices(model) - attention)
+    mixer = mixer_matrices(model)
+    return projections * mixer + inner * (layer_matrices(model) - mixer)
 
 
 def forward_flop_per_token(model: ModelNumbers, seq_len: Number, causal: Number) -> Number:
@@ -182,7 +205,7 @@ def forward_flop_per_token(model: ModelNumbers, seq_len: Number, causal: Number)
     causal : 1 counts keys below the diagonal only, 0 all (Megatron-LM's convention)
     """
     layers = model.layers + model.prediction_layers
-    body = layers * (2.0 * layer_matrices(model) + attention_core_flop(model, seq_len, causal))
+    body = layers * (2.0 * layer_matrices(model) + core_flop(model, seq_len, causal))
     joined = model.prediction_layers * 4.0 * model.hidden * model.hidden
     return body + joined + 2.0 * (1.0 + model.prediction_layers) * model.hidden * model.vocabulary.outputs
 

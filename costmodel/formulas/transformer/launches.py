@@ -42,6 +42,9 @@ OF_LATENT = 15.0
 """Of latent attention beyond a plain one's: products of queries, and of keys and values, down and up in place of one, two norms,
 two rotations, two joints of what is rotated with what isn't, copies of keys for every head and of what kernels need contiguous
 (NVIDIA/Megatron-LM@d98e8a6 megatron/core/transformer/multi_latent_attention.py, ``get_query_key_value_tensors``)."""
+OF_STATE = 15.0
+"""Of a state beyond attention's: a convolution, steps and decays, five kernels of a chunked scan, a gated norm (fla-org/
+flash-linear-attention fla/layers/gated_deltanet.py; state-spaces/mamba mamba_ssm/ops/triton/ssd_combined.py)."""
 OF_LIMITS = 3.0
 """Two limits on an activation's inputs, and what joins them (the same, megatron/core/fusions/fused_bias_geglu.py)."""
 
@@ -135,7 +138,7 @@ def latent_projection_kernels(model: ModelNumbers) -> Number:
     ----------
     model : `ModelNumbers`
     """
-    return ops.where(model.attention.latent > 0.0, OF_LATENT, 0.0)
+    return ops.where(model.attention.latent > 0.0, model.attention.share * OF_LATENT, 0.0)
 
 
 def hook_time(settings: Settings, model: ModelNumbers, plan: PlanNumbers) -> Number:
@@ -197,5 +200,7 @@ def layer_launches(model: ModelNumbers, settings: Settings, plan: PlanNumbers, s
     separate = (1.0 - settings.kernels.flash_attention) * (1.0 - fused)
     limits = (1.0 - share * settings.kernels.fused_experts) * layer.clamps_apart(model, settings) * OF_LIMITS
     further = adapter_kernels(settings, model) + context_kernels(settings, plan) + cast_kernels(settings)
-    further = further + latent_projection_kernels(model) + limits
+    further = further + latent_projection_kernels(model) + limits + model.recurrent.share * OF_STATE
+    # a layer of one block launches half of one of two
+    further = further - PLAIN * (1.0 - 0.5 * layer.blocks(model))
     return 1.0 + further / PLAIN + routing + software.host.unfused_launches * separate

@@ -15,7 +15,7 @@ from costmodel.formulas.quantities import (
     Software,
     Work,
 )
-from costmodel.formulas.transformer import adapters, attention, flops, parameters
+from costmodel.formulas.transformer import adapters, attention, flops, parameters, recurrent
 from costmodel.formulas.transformer.repetition import experts_again
 
 NORM_BACKWARD = 1.5
@@ -192,7 +192,7 @@ def norm_tokens(settings: Settings, plan: PlanNumbers) -> Number:
 def attention_projections(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software, device: DeviceNumbers,
 ) -> tuple[Number, Number, Number, Number]:  # fmt: skip
-    """Forward, data-gradient and weight-gradient time of the projections around the attention core [s].
+    """Forward, data-gradient and weight-gradient time of an average layer's projections around the attention core [s].
 
     Last the forward time of those that make queries, keys and values from the latent, 0 where there is none.
 
@@ -212,8 +212,9 @@ def attention_projections(
     index = model.attention.index_heads * model.attention.index_head_dim
     apart = ops.where(latent, 0.0, settings.framework.separate_projections)
     keys = kv_heads * model.attention.head_dim
+    gate = model.attention.gate * heads * model.attention.value_head_dim
     first = product(
-        tokens, ops.where(latent, queries + index, queries + 2.0 * (1.0 - apart) * keys),
+        tokens, ops.where(latent, queries + index, queries + gate + 2.0 * (1.0 - apart) * keys),
         ops.where(latent, query_inputs, model.hidden), settings, plan, software, device,
     )  # fmt: skip
     alone = product(tokens, keys, model.hidden, settings, plan, software, device)
@@ -222,11 +223,12 @@ def attention_projections(
     )
     up = product(tokens, ops.where(latent, expanded, 0.0), model.attention.kv_latent, settings, plan, software, device)
     out = product(tokens, model.hidden, heads * model.attention.value_head_dim, settings, plan, software, device)
+    share = model.attention.share
     return (
-        first[0] + 2.0 * apart * alone[0] + down[0] + up[0] + out[0],
-        first[1] + 2.0 * apart * alone[1] + down[1] + up[1] + out[1],
-        first[2] + 2.0 * apart * alone[2] + down[2] + up[2] + out[2],
-        ops.where(latent, first[0] + up[0], 0.0),
+        share * (first[0] + 2.0 * apart * alone[0] + down[0] + up[0] + out[0]),
+        share * (first[1] + 2.0 * apart * alone[1] + down[1] + up[1] + out[1]),
+        share * (first[2] + 2.0 * apart * alone[2] + down[2] + up[2] + out[2]),
+        ops.where(latent, share * (first[0] + up[0]), 0.0),
     )
 
 
@@ -247,6 +249,19 @@ def mlp(
     up = product(tokens, (1.0 + model.mlp.gated) / products * width, model.hidden, settings, plan, software, device)
     down = product(tokens, ops.where(width > 0.0, model.hidden, 0.0), width, settings, plan, software, device)
     return products * up[0] + down[0], products * up[1] + down[1], products * up[2] + down[2]
+
+
+def dense_mlp(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software, device: DeviceNumbers,
+) -> tuple[Number, Number, Number]:  # fmt: skip
+    """As `mlp`, of an average layer without experts.
+
+    Parameters
+    ----------
+    model, settings, plan, software, device : `ModelNumbers`, `Settings`, `PlanNumbers`, `Software`, `DeviceNumbers`
+    """
+    forward, data, weight = mlp(model, model.mlp.width / plan.tensor, settings, plan, software, device)
+    return model.mlp.share * forward, model.mlp.share * data, model.mlp.share * weight
 
 
 def gate_and_up(model: ModelNumbers, settings: Settings) -> Number:
@@ -311,6 +326,7 @@ def elementwise_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     norm = UNFUSED_NORM + (1.0 - UNFUSED_NORM) * norm_is_fused(model, settings)
     outer = norm_tokens(settings, plan) * model.hidden * bytes_
     rotated = tokens * (model.attention.heads + model.attention.kv_heads) * model.attention.head_dim / plan.tensor * bytes_
+    rotated = model.attention.share * rotated
     rotary = 2.0 * rotates(model) * rotated * (1.0 + (APART_ROTARY - 1.0) * settings.framework.keep_rotated)
     activated = _activated(model, settings)[0] * bytes_
     routed = tokens * model.experts.per_token / plan.tensor * model.experts.load
@@ -318,13 +334,25 @@ def elementwise_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     senders = (plan.expert * plan.expert_tensor > 1.0) & (settings.kernels.deduplicated_dispatch <= 0.0)
     by_sender = ops.where(senders & (model.experts.number > plan.expert), SORTED * plan.expert_tensor, 0.0)
     return LayerTraffic(
-        residuals=outer * (2.0 + model.dropout) * 3.0, norms=outer * model.norms * 2.0 * norm, rotary=rotary,
-        mlp=activated * tokens * model.mlp.width / plan.tensor, experts=apart * activated * routed * model.experts.width,
+        residuals=outer * (blocks(model) + model.dropout) * 3.0, norms=outer * model.norms * 2.0 * norm, rotary=rotary,
+        mlp=activated * tokens * model.mlp.share * model.mlp.width / plan.tensor,
+        experts=apart * activated * routed * model.experts.width,
         shared_experts=activated * tokens * model.experts.shared_width / plan.tensor,
         permutation=routed * model.hidden * (PERMUTED + by_sender) * bytes_,
         expert_biases=routed * model.hidden * apart * model.mlp.bias * EXPERT_BIAS,
         shared_inputs=shared_inputs(model, settings, plan, tokens, routed) * model.hidden * bytes_,
     )  # fmt: skip
+
+
+def blocks(model: ModelNumbers) -> Number:
+    """Parts of an average layer whose outputs are added to its hidden state: 2, attention or a state, and an MLP or experts.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+    """
+    share = model.experts.layers / model.layers
+    return model.attention.share + model.recurrent.share + share + (1.0 - share) * model.mlp.share
 
 
 def shared_inputs(model: ModelNumbers, settings: Settings, plan: PlanNumbers, tokens: Number, routed: Number) -> Number:
@@ -340,10 +368,10 @@ def shared_inputs(model: ModelNumbers, settings: Settings, plan: PlanNumbers, to
     What is made from a latent counts as one product, also where the two latents are apart.
     """
     share = model.experts.layers / model.layers
-    attention = ops.where(model.attention.latent > 0.0, 0.0, 2.0) * tokens
+    attention = model.attention.share * ops.where(model.attention.latent > 0.0, 0.0, 2.0) * tokens
     routed = routed * plan.expert_tensor
     shared = ops.where(model.experts.shared_width > 0.0, tokens, 0.0)
-    gates = model.mlp.gated * ((1.0 - share) * tokens + share * (routed + shared))
+    gates = model.mlp.gated * ((1.0 - share) * model.mlp.share * tokens + share * (routed + shared))
     each = ops.where(settings.framework.keep_activated > 0.0, SUMMED, SUMMED_BY_PRODUCT)
     return settings.framework.separate_projections * each * (attention + gates)
 
@@ -448,11 +476,12 @@ def cast_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Ca
     times = ops.where(widths.gathered > widths.compute, 1.0 + COLUMN_CAST, 1.0)
     one = times * (widths.activation + widths.compute) + kept * widths.compute
     element = ops.where(widths.compute < 2.0, one, 0.0)
-    heads = model.attention.heads * model.attention.value_head_dim / plan.tensor
+    heads = model.attention.share * model.attention.heads * model.attention.value_head_dim
+    heads = (heads + model.recurrent.share * model.recurrent.outputs) / plan.tensor
     apart = 1.0 - settings.kernels.fused_experts
     return Cast(
-        attention=element * tokens * (model.hidden + heads),
-        mlp=element * tokens * (model.hidden + model.mlp.width / plan.tensor),
+        attention=element * tokens * ((model.attention.share + model.recurrent.share) * model.hidden + heads),
+        mlp=element * tokens * model.mlp.share * (model.hidden + model.mlp.width / plan.tensor),
         permuted=element * routed * model.hidden, activated=apart * element * routed * model.experts.width,
         shared_experts=element * tokens * model.experts.shared_width / plan.tensor,
     )  # fmt: skip
@@ -503,7 +532,7 @@ def layer_work(
     """
     share = model.experts.layers / model.layers
     projections = attention_projections(model, settings, plan, software, device)
-    dense = mlp(model, model.mlp.width / plan.tensor, settings, plan, software, device)
+    dense = dense_mlp(model, settings, plan, software, device)
     shared = mlp(model, model.experts.shared_width / plan.tensor, settings, plan, software, device)
     routed = experts(model, settings, plan, software, device)
     forward = projections[0] + (1.0 - share) * dense[0] + share * (shared[0] + routed[0])
@@ -513,13 +542,17 @@ def layer_work(
     core_forward, core_backward = attention.core(
         model, local_tokens(settings, plan), settings, plan, software, device
     )
+    state, scan, scan_back, state_moved = recurrent.work(
+        model, local_tokens(settings, plan), settings, plan, software, device
+    )
+    forward, data, weight = forward + state + scan, data + state + scan_back, weight + trained * state
     moved, cast = elementwise_bytes(model, settings, plan), cast_bytes(model, settings, plan)
     between, back = between_products(moved, model, settings)
     traffic = software.compute.elementwise_traffic
     casts = cast.attention + cast.mlp + share * (cast.permuted + cast.activated + cast.shared_experts - cast.mlp)
     reached = ops.minimum(device.cast_bandwidth, device.cache_bandwidth)
-    streams = compute.stream(traffic * between, 6.0, device) + casts / reached
-    streams_back = compute.stream(traffic * back, 12.0, device) + 2.0 * casts / reached
+    streams = compute.stream(traffic * between, 6.0, device) + casts / reached + state_moved
+    streams_back = compute.stream(traffic * back, 12.0, device) + 2.0 * casts / reached + 2.0 * state_moved
     local = layer_parameters(model, plan)
     accumulate = gradient_accumulation_bytes(local, settings, plan) / device.memory_bandwidth
     beside = adapters.adapter_work(model, settings, plan, local_tokens(settings, plan), device)
@@ -533,9 +566,12 @@ def layer_work(
     again = again + traffic * moved_again / device.memory_bandwidth + cast_again / reached
     first, second = flops.repeated_shares(model)
     inside = (1.0 - share) * dense[0] + share * (shared[0] + routed[0])
-    every = first * projections[0] + second * inside + streams
+    every = first * (projections[0] + state) + scan + second * inside + streams
     again = again + plan.recompute_operators * (every - again)
-    return Work(forward, data, weight, core_forward, core_backward, streams, streams_back, accumulate, again)
+    share = model.attention.share
+    return Work(
+        forward, data, weight, share * core_forward, share * core_backward, streams, streams_back, accumulate, again
+    )
 
 
 def layer_parameters(model: ModelNumbers, plan: PlanNumbers) -> Number:

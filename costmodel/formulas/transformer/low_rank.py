@@ -55,6 +55,18 @@ def attention_factors(model: ModelNumbers, plan: PlanNumbers, rank: Number) -> L
     return _sum(_sum(_sum(first, second), _sum(down, shared)), out)
 
 
+def state_factors(model: ModelNumbers, plan: PlanNumbers, rank: Number) -> LowRankSizes:
+    """Of the projections of one layer with a state, `LowRankSizes`.
+
+    Parameters
+    ----------
+    model, plan : `ModelNumbers`, `PlanNumbers`
+    rank : of PowerSGD
+    """
+    first = power_sgd_factors(1.0, model.recurrent.inputs / plan.tensor, model.hidden, rank)
+    return _sum(first, power_sgd_factors(1.0, model.hidden, model.recurrent.outputs / plan.tensor, rank))
+
+
 def mlp_factors(model: ModelNumbers, width: Number, rank: Number) -> LowRankSizes:
     """Of one MLP, `LowRankSizes`.
 
@@ -97,8 +109,9 @@ def stage_factors(
     deep = last * model.prediction_layers
     sparse = experts + deep * ops.where(model.experts.layers > 0.0, 1.0, 0.0)
     dense = layers + deep - sparse
-    attention = _times(layers + deep, attention_factors(model, plan, rank))
-    body = _times(dense, mlp_factors(model, model.mlp.width / plan.tensor, rank))
+    attention = _times((layers + deep) * model.attention.share, attention_factors(model, plan, rank))
+    attention = _sum(attention, _times((layers + deep) * model.recurrent.share, state_factors(model, plan, rank)))
+    body = _times(dense * model.mlp.share, mlp_factors(model, model.mlp.width / plan.tensor, rank))
     shared = _times(sparse, mlp_factors(model, model.experts.shared_width / plan.tensor, rank))
     router = power_sgd_factors(sparse / plan.tensor, model.experts.number, model.hidden, rank)
     tied = model.vocabulary.tied

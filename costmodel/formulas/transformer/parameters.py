@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import ExpertNumbers, ModelNumbers, Number
+from costmodel.formulas.transformer import recurrent
 
 
 def attention_parameters(model: ModelNumbers) -> Number:
@@ -67,7 +68,8 @@ def attention_split(model: ModelNumbers) -> Number:
     source = ops.where(attention.query_latent > 0.0, attention.query_latent, model.hidden)
     expanded = attention.kv_latent * attention.heads * (attention.head_dim - attention.rope_head_dim + attention.value_head_dim)
     projected = ops.where(attention.latent > 0.0, source * queries + expanded, (model.hidden + attention.bias) * queries)
-    return projected + attention.heads * attention.value_head_dim * model.hidden + attention.sinks * attention.heads
+    output = (1.0 + attention.gate) * attention.heads * attention.value_head_dim * model.hidden
+    return projected + output + attention.sinks * attention.heads
 
 
 def attention_of_rank(model: ModelNumbers, tensor: Number) -> Number:
@@ -152,6 +154,17 @@ def norm_parameters(model: ModelNumbers) -> Number:
     return model.norms * model.norm_vectors * model.hidden
 
 
+def mixer_of_rank(model: ModelNumbers, tensor: Number) -> Number:
+    """Parameters on one rank of what brings an average layer's tokens together: attention, or a state.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+    tensor : ranks that split its matrices
+    """
+    return model.attention.share * attention_of_rank(model, tensor) + recurrent.parameters_of_rank(model, tensor)
+
+
 def dense_layer_parameters(model: ModelNumbers) -> Number:
     """Parameters of one layer with a dense MLP.
 
@@ -159,7 +172,7 @@ def dense_layer_parameters(model: ModelNumbers) -> Number:
     ----------
     model : `ModelNumbers`
     """
-    return attention_parameters(model) + mlp_parameters(model, model.mlp.width) + norm_parameters(model)
+    return mixer_of_rank(model, 1.0) + model.mlp.share * mlp_parameters(model, model.mlp.width) + norm_parameters(model)
 
 
 def dense_layer_of_rank(model: ModelNumbers, tensor: Number) -> Number:
@@ -170,7 +183,8 @@ def dense_layer_of_rank(model: ModelNumbers, tensor: Number) -> Number:
     model : `ModelNumbers`
     tensor : ranks that split its matrices
     """
-    return attention_of_rank(model, tensor) + mlp_of_rank(model, model.mlp.width, tensor) + norm_parameters(model)
+    mlp = model.mlp.share * mlp_of_rank(model, model.mlp.width, tensor)
+    return mixer_of_rank(model, tensor) + mlp + norm_parameters(model)
 
 
 def router_parameters(model: ModelNumbers) -> Number:
@@ -191,7 +205,7 @@ def expert_layer_shared_parameters(model: ModelNumbers) -> Number:
     model : `ModelNumbers`
     """
     shared = ops.where(model.experts.shared_width > 0.0, mlp_parameters(model, model.experts.shared_width), 0.0)
-    return attention_parameters(model) + shared + norm_parameters(model) + router_parameters(model)
+    return mixer_of_rank(model, 1.0) + shared + norm_parameters(model) + router_parameters(model)
 
 
 def expert_layer_shared_of_rank(model: ModelNumbers, tensor: Number) -> Number:
@@ -203,7 +217,7 @@ def expert_layer_shared_of_rank(model: ModelNumbers, tensor: Number) -> Number:
     tensor : ranks that split its matrices
     """
     shared = ops.where(model.experts.shared_width > 0.0, mlp_of_rank(model, model.experts.shared_width, tensor), 0.0)
-    return attention_of_rank(model, tensor) + shared + norm_parameters(model) + router_parameters(model)
+    return mixer_of_rank(model, tensor) + shared + norm_parameters(model) + router_parameters(model)
 
 
 def embedding_channels(model: ModelNumbers) -> Number:
@@ -326,7 +340,8 @@ def of_kind(model: ModelNumbers, mixed: Number) -> ModelNumbers:
         shared_gate=mixture.shared_gate, groups=mixture.groups, groups_per_token=mixture.groups_per_token,
     )  # fmt: skip
     return ModelNumbers(
-        layers=model.layers, hidden=model.hidden, attention=model.attention, mlp=model.mlp, experts=experts,
+        layers=model.layers, hidden=model.hidden, attention=model.attention, recurrent=model.recurrent, mlp=model.mlp,
+        experts=experts,
         vocabulary=model.vocabulary, norm_vectors=model.norm_vectors, norms=model.norms, parallel_block=model.parallel_block,
         prediction_layers=model.prediction_layers, dropout=model.dropout, last_norm=model.last_norm,
     )  # fmt: skip

@@ -63,8 +63,11 @@ def layer_flop(model: ModelNumbers, plan: PlanNumbers) -> tuple[Number, Number]:
     shared_keys = newton_schulz_flop(attention.kv_latent + attention.rope_head_dim, model.hidden)
     last = newton_schulz_flop(attention.heads * attention.value_head_dim / plan.tensor, model.hidden)
     projections = last + ops.where(latent, narrow + shared_keys + newton_schulz_flop(expanded, attention.kv_latent), plain)
+    state = newton_schulz_flop(model.recurrent.inputs / plan.tensor, model.hidden)
+    state = state + newton_schulz_flop(model.recurrent.outputs / plan.tensor, model.hidden)
+    projections = attention.share * projections + model.recurrent.share * state
     matrices = 2.0 + model.mlp.gated
-    dense = matrices * newton_schulz_flop(model.mlp.width / plan.tensor, model.hidden)
+    dense = model.mlp.share * matrices * newton_schulz_flop(model.mlp.width / plan.tensor, model.hidden)
     shared = matrices * newton_schulz_flop(mixture.shared_width / plan.tensor, model.hidden)
     expert = matrices * newton_schulz_flop(mixture.width / plan.expert_tensor, model.hidden)
     return projections + (1.0 - share) * dense + share * shared, share * mixture.number / plan.expert * expert
@@ -80,10 +83,11 @@ def layer_matrices(model: ModelNumbers, plan: PlanNumbers) -> tuple[Number, Numb
     attention, mixture = model.attention, model.experts
     share = mixture.layers / model.layers
     latent = 4.0 + ops.where(attention.query_latent > 0.0, 1.0, 0.0)
-    projections = ops.where(attention.latent > 0.0, latent, 4.0)
+    projections = attention.share * ops.where(attention.latent > 0.0, latent, 4.0) + 2.0 * model.recurrent.share
     matrices = 2.0 + model.mlp.gated
     shared = ops.where(mixture.shared_width > 0.0, matrices, 0.0)
-    return projections + (1.0 - share) * matrices + share * shared, share * mixture.number / plan.expert * matrices
+    dense = (1.0 - share) * model.mlp.share * matrices
+    return projections + dense + share * shared, share * mixture.number / plan.expert * matrices
 
 
 def extra_update_time(

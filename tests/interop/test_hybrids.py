@@ -1,0 +1,220 @@
+"""Decoders some of whose layers keep a state in place of attention: counts, FLOP, memory, and what is refused."""
+
+import json
+import math
+
+import pytest
+
+from costmodel import Plan, estimate, load_cluster, search
+from costmodel.description.huggingface import read
+from costmodel.description.tensors import parameter_tensors, stage_tensors
+from costmodel.text.errors import IllegalPlan, InvalidValue, NotModelled
+
+QWEN3_NEXT = {
+    "model_type": "qwen3_next", "hidden_size": 2048, "num_hidden_layers": 48, "num_attention_heads": 16,
+    "num_key_value_heads": 2, "head_dim": 256, "vocab_size": 151936, "intermediate_size": 5120, "decoder_sparse_step": 1,
+    "full_attention_interval": 4, "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_num_key_heads": 16,
+    "linear_num_value_heads": 32, "linear_value_head_dim": 128, "mlp_only_layers": [], "moe_intermediate_size": 512,
+    "num_experts": 512, "num_experts_per_tok": 10, "shared_expert_intermediate_size": 512, "norm_topk_prob": True,
+    "max_position_embeddings": 262144, "attention_bias": False, "tie_word_embeddings": False,
+}  # fmt: skip
+DELTA = {
+    "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_num_key_heads": 16, "linear_value_head_dim": 128,
+    "head_dim": 256, "vocab_size": 248320, "attn_output_gate": True, "mamba_ssm_dtype": "float32",
+    "mtp_num_hidden_layers": 1, "mtp_use_dedicated_embeddings": False, "tie_word_embeddings": False,
+}  # fmt: skip
+QWEN35_27B = {"model_type": "qwen3_5", "vision_config": {"depth": 27}, "text_config": DELTA | {
+    "model_type": "qwen3_5_text", "hidden_size": 5120, "intermediate_size": 17408, "num_hidden_layers": 64,
+    "num_attention_heads": 24, "num_key_value_heads": 4, "linear_num_value_heads": 48, "full_attention_interval": 4,
+}}  # fmt: skip
+QWEN35_397B = {"model_type": "qwen3_5_moe", "text_config": DELTA | {
+    "model_type": "qwen3_5_moe_text", "hidden_size": 4096, "num_hidden_layers": 60, "num_attention_heads": 32,
+    "num_key_value_heads": 2, "linear_num_value_heads": 64, "moe_intermediate_size": 1024, "num_experts": 512,
+    "layer_types": [*["linear_attention"] * 3, "full_attention"] * 15, "num_experts_per_tok": 10,
+    "shared_expert_intermediate_size": 1024,
+}}  # fmt: skip
+JAMBA = {
+    "model_type": "jamba", "attn_layer_offset": 4, "attn_layer_period": 8, "expert_layer_offset": 1, "expert_layer_period": 2,
+    "hidden_size": 4096, "intermediate_size": 14336, "mamba_conv_bias": True, "mamba_d_conv": 4, "mamba_d_state": 16,
+    "mamba_dt_rank": 256, "mamba_expand": 2, "mamba_proj_bias": False, "num_attention_heads": 32, "num_experts": 16,
+    "num_experts_per_tok": 2, "num_hidden_layers": 32, "num_key_value_heads": 8, "tie_word_embeddings": False,
+    "vocab_size": 65536, "use_mamba_kernels": True,
+}  # fmt: skip
+GRANITE = {
+    "model_type": "granitemoehybrid", "hidden_size": 4096, "num_hidden_layers": 40, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "vocab_size": 100352, "layer_types": [*["mamba"] * 5, "attention", *["mamba"] * 4] * 4,
+    "mamba_d_state": 128, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_n_heads": 128, "mamba_d_head": 64, "mamba_n_groups": 1,
+    "mamba_chunk_size": 256, "mamba_conv_bias": True, "mamba_proj_bias": False, "num_local_experts": 72,
+    "num_experts_per_tok": 10, "intermediate_size": 768, "shared_intermediate_size": 1536, "tie_word_embeddings": True,
+}  # fmt: skip
+KIMI = {
+    "model_type": "kimi_linear", "hidden_size": 2304, "num_hidden_layers": 27, "vocab_size": 163840, "num_attention_heads": 32,
+    "num_key_value_heads": 32, "head_dim": 72, "num_experts": 256, "num_experts_per_token": 8, "num_shared_experts": 1,
+    "moe_intermediate_size": 1024, "moe_renormalize": True, "moe_router_activation_func": "sigmoid", "moe_layer_freq": 1,
+    "intermediate_size": 9216, "q_lora_rank": None, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+    "v_head_dim": 128, "mla_use_nope": True, "first_k_dense_replace": 1, "tie_word_embeddings": False,
+    "linear_attn_config": {
+        "full_attn_layers": [4, 8, 12, 16, 20, 24, 27], "head_dim": 128, "num_heads": 32, "short_conv_kernel_size": 4,
+        "kda_layers": [one for one in range(1, 27) if one % 4],
+    },
+}  # fmt: skip
+NEMOTRON_3 = {
+    "model_type": "nemotron_h", "hidden_size": 2688, "num_hidden_layers": 52, "num_attention_heads": 32,
+    "num_key_value_heads": 2, "head_dim": 128, "vocab_size": 131072, "mamba_num_heads": 64, "mamba_head_dim": 64, "n_groups": 8,
+    "hybrid_override_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME", "ssm_state_size": 128,
+    "conv_kernel": 4, "chunk_size": 128, "intermediate_size": 1856, "moe_intermediate_size": 1856, "n_shared_experts": 1,
+    "moe_shared_expert_intermediate_size": 3712, "n_routed_experts": 128, "num_experts_per_tok": 6, "tie_word_embeddings": False,
+}  # fmt: skip
+NEMOTRON_H = {
+    "model_type": "nemotron_h", "hidden_size": 4096, "num_hidden_layers": 52, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "attention_head_dim": 128, "vocab_size": 131072, "mamba_num_heads": 128, "mamba_head_dim": 64,
+    "hybrid_override_pattern": "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-", "n_groups": 8, "ssm_state_size": 128,
+    "conv_kernel": 4, "chunk_size": 128, "intermediate_size": 21504, "tie_word_embeddings": False,
+}  # fmt: skip
+MINIMAX = {
+    "model_type": "minimax_text_01", "hidden_size": 6144, "num_hidden_layers": 80, "num_attention_heads": 64,
+    "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 200064, "intermediate_size": 9216, "num_local_experts": 32,
+    "num_experts_per_tok": 2, "attn_type_list": [*[0] * 7, 1] * 10, "shared_intermediate_size": 0, "postnorm": True,
+    "tie_word_embeddings": False,
+}  # fmt: skip
+BAMBA = {
+    "model_type": "bamba", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+    "vocab_size": 128256, "intermediate_size": 14336, "attn_layer_indices": [9, 18, 27], "mamba_d_state": 128,
+    "mamba_d_conv": 4, "mamba_expand": 2, "mamba_n_heads": 128, "mamba_d_head": 64, "mamba_n_groups": 1,
+    "attn_rotary_emb": 64, "tie_word_embeddings": False,
+}  # fmt: skip
+
+PUBLISHED = {  # counts of the authors' cards, or of the stored weights where the card's is rounded further
+    "Qwen3-Next-80B-A3B": (QWEN3_NEXT, 80e9), "Qwen3.5-27B": (QWEN35_27B, 27e9), "Qwen3.5-397B-A17B": (QWEN35_397B, 397e9),
+    "Jamba-v0.1": (JAMBA, 51.6e9), "Granite-4.0-H-Small": (GRANITE, 32.2e9), "Kimi-Linear-48B-A3B": (KIMI, 49.1e9),
+    "Nemotron-3-Nano-30B-A3B": (NEMOTRON_3, 31.6e9), "Nemotron-H-8B": (NEMOTRON_H, 8.1e9), "MiniMax-Text-01": (MINIMAX, 456e9),
+    "Bamba-9B": (BAMBA, 9.78e9),
+}  # fmt: skip
+
+
+def model_of(folder, config, **changes):
+    file = folder / "config.json"
+    file.write_text(json.dumps(config | changes), encoding="utf-8")
+    return read(file, "model").model
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_hybrid_has_its_published_parameters(name, tmp_path):
+    config, published = PUBLISHED[name]
+    assert model_of(tmp_path, config).parameters == pytest.approx(published, rel=0.01)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_tensors_of_a_hybrid_add_up_to_its_parameters(name, tmp_path):
+    model = model_of(tmp_path, PUBLISHED[name][0])
+    assert sum(tensor.numel for tensor in parameter_tensors(model)) == model.parameters
+    kinds = [model.mixer_of(layer) for layer in range(model.layers)]
+    assert kinds.count("state") == model.recurrent_layers and kinds.count("attention") == model.attention_layers
+
+
+def test_layers_of_nemotron_3_are_those_of_its_pattern(tmp_path):
+    model, pattern = model_of(tmp_path, NEMOTRON_3), NEMOTRON_3["hybrid_override_pattern"]
+    counted = [model.recurrent_layers, model.attention_layers, model.expert_layers]
+    assert counted == [pattern.count("M"), pattern.count("*"), pattern.count("E")]
+
+
+def test_tensor_ranks_split_projections_and_heads_of_states(tmp_path):
+    model = model_of(tmp_path, NEMOTRON_H)
+    whole = {"layers": range(52), "embedding": True, "head": True, "expert": 1, "expert_tensor": 1}
+    halves = [int(stage_tensors(model, tensor=ranks, **whole).numel.sum()) for ranks in (1, 2)]
+    norms = 53 * 4096  # what every rank holds
+    assert halves[1] == pytest.approx((halves[0] - norms) / 2 + norms, rel=1e-9)
+    plan = Plan(global_batch=8, seq_len=4096, tensor_parallel=2, zero_stage=0)
+    told = estimate(model, load_cluster("dgx-h100", gpus=8), plan, framework="megatron-core")
+    assert told.memory.weights == pytest.approx(2 * halves[1], rel=1e-6)
+
+
+def test_flop_of_mamba_layers_are_those_that_megatron_counts(tmp_path):
+    # NVIDIA/Megatron-LM megatron/training/training.py, hybrid_flops: mamba, attention, MLP, and logits, of a token
+    model, hidden, length = model_of(tmp_path, NEMOTRON_H), 4096, 8192
+    inner, heads, groups, state = 8192, 128, 8, 128
+    mamba = 2 * hidden * (2 * inner + 2 * groups * state + heads) + 7 * inner * state + 2 * inner * hidden
+    attention = 4 * hidden * hidden * (1 + 8 / 32 + length / hidden)
+    mlp = 4 * hidden * 21504
+    known = 3 * (24 * mamba + 4 * attention + 24 * mlp + 2 * hidden * 131072)
+    convolution = 3 * 2 * 24 * 4 * (inner + 2 * groups * state)  # which Megatron leaves out
+    assert model.flop_per_token(length, causal=False) == pytest.approx(known + convolution, rel=1e-12)
+
+
+def test_flop_of_a_state_don_t_grow_with_the_sequence(tmp_path):
+    short, long = (model_of(tmp_path, MINIMAX).flop_per_token(length) for length in (8192, 131072))
+    keys = 3 * 10 * 4 * 64 * 128 * (131072 - 8192) / 2  # of the ten layers that attend
+    assert long - short == pytest.approx(keys, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "plan"),
+    [
+        ("Nemotron-3-Nano-30B-A3B", {"tensor_parallel": 2, "expert_parallel": 8, "pipeline_parallel": 2}),
+        ("Qwen3-Next-80B-A3B", {"tensor_parallel": 2, "expert_parallel": 16, "recompute": "full"}),
+        ("Jamba-v0.1", {"tensor_parallel": 4, "expert_parallel": 8}),
+        ("Kimi-Linear-48B-A3B", {"expert_parallel": 32, "recompute": "selective"}),
+    ],
+)
+def test_a_hybrid_is_estimated_with_a_wider_interval(name, plan, tmp_path):
+    model, cluster = model_of(tmp_path, PUBLISHED[name][0]), load_cluster("dgx-h100", gpus=64)
+    told = estimate(model, cluster, Plan(global_batch=256, seq_len=8192, **plan), framework="megatron-core")
+    assert 0.02 < told.mfu < 0.6
+    assert "layers with a state" in told.evidence
+    low, high = told.time_interval
+    bare = told.spread.time(told.slopes.deviation)
+    without = type(told.spread)(**{**vars(told.spread), "states": 0.0}).time(told.slopes.deviation)
+    assert math.log(high / low) == pytest.approx(2 * bare.half) and bare.half > without.half
+
+
+def test_recomputing_a_hybrid_s_layers_leaves_their_inputs(tmp_path):
+    model, cluster = model_of(tmp_path, BAMBA), load_cluster("dgx-h100", gpus=8)
+    plans = [Plan(global_batch=8, seq_len=4096, tensor_parallel=8, recompute=what) for what in ("none", "full")]
+    kept, again = (estimate(model, cluster, plan, framework="megatron-core") for plan in plans)
+    assert again.memory.activations < 0.5 * kept.memory.activations and again.step_time > kept.step_time
+
+
+def test_a_hybrid_is_searched(tmp_path):
+    model, cluster = model_of(tmp_path, NEMOTRON_H), load_cluster("dgx-h100", gpus=16)
+    found = search(model, cluster, global_batch=64, seq_len=8192, framework="megatron-core")
+    assert found.best.plan.context_parallel == 1
+
+
+def test_context_ranks_of_states_are_refused(tmp_path):
+    plan = Plan(global_batch=8, seq_len=8192, context_parallel=2)
+    with pytest.raises(IllegalPlan, match="context_parallel=2 with the 29 layers of 'model' that keep a state"):
+        estimate(model_of(tmp_path, BAMBA), load_cluster("dgx-h100", gpus=8), plan, framework="megatron-core")
+
+
+REFUSED = {
+    "experts in a latent space": (NEMOTRON_3 | {"moe_latent_size": 1024}, "moe_latent_size=1024"),
+    "MLPs beside experts": (NEMOTRON_3 | {"hybrid_override_pattern": "M-" * 13 + "ME" * 13}, "MLPs beside experts"),
+    "a gate of full rank": (
+        KIMI | {"linear_attn_config": KIMI["linear_attn_config"] | {"use_full_rank_gate": True}}, "use_full_rank_gate",
+    ),
+    "a layer of another kind": (GRANITE | {"layer_types": ["rwkv"] * 40}, "layer_types with 'rwkv'"),
+    "attention beside Mamba": ({"model_type": "falcon_h1"}, "state-space"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_isn_t_modelled_of_a_hybrid_is_named(case, tmp_path):
+    config, words = REFUSED[case]
+    with pytest.raises(NotModelled, match=words):
+        model_of(tmp_path, config)
+
+
+WRONG = {
+    "a pattern that is too short": (NEMOTRON_H | {"hybrid_override_pattern": "M-*"}, "hybrid_override_pattern"),
+    "a list that is too short": (GRANITE | {"layer_types": ["mamba"]}, "layer_types"),
+    "heads that don't fill the width": (GRANITE | {"mamba_d_head": 32}, "mamba_d_head"),
+    "heads that groups don't divide": (NEMOTRON_H | {"n_groups": 7}, "recurrent_key_heads"),
+    "states that nothing says": ({key: KIMI[key] for key in KIMI if key != "linear_attn_config"}, "linear_attn_config"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_number_of_a_hybrid_is_named(case, tmp_path):
+    config, field = WRONG[case]
+    with pytest.raises(InvalidValue, match=field):
+        model_of(tmp_path, config)
