@@ -362,6 +362,11 @@ class Transformer:
         behind = layer - self.expert_start
         return 0 <= behind < many * step and behind % step == 0
 
+    @property
+    def alike(self) -> bool:
+        """Whether all layers are of one kind."""
+        return self.expert_layers in (0, self.layers) and not self.recurrent_layers and self.mlp_layers is None
+
     def has_mlp(self, layer: int) -> bool:
         """Whether a layer has an MLP or experts: all, or evenly spread ones where layers are of one block each.
 

@@ -137,7 +137,7 @@ class TransactionPricer:
         if p == 1:
             return (AlikeRanks("only", tuple(range(model.layers)), True, True, ranks),)
         valley = self.folded and not self.two_way
-        alike = not self.settings.framework.balanced_stages and model.expert_layers in (0, model.layers)
+        alike = not self.settings.framework.balanced_stages and model.alike
         others = map(self.held, range(1, 2 if alike else max(p - 1, 2)))
         between = max(others, key=lambda layers: (sum(map(model.has_experts, layers)), len(layers)))
         inner = AlikeRanks("middle", between, False, False, (p - 2) * ranks, (p - 3) * self.two_way)

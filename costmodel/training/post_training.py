@@ -351,8 +351,8 @@ class _Copy(NamedTuple):
         numbers = self.model.numbers()
         attention = numbers.attention
         width = float(generation.key_value_width(
-            numbers.layers, attention.kv_heads, attention.head_dim, attention.value_head_dim, attention.kv_latent,
-            attention.rope_head_dim,
+            numbers.layers * attention.share, attention.kv_heads, attention.head_dim, attention.value_head_dim,
+            attention.kv_latent, attention.rope_head_dim,
         ))  # fmt: skip
         return 2.0 * width / (1.0 if attention.kv_latent else min(self.split, attention.kv_heads))
 

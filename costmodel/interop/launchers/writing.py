@@ -147,6 +147,8 @@ def written(
     resolved = writing.plan
     lost = _lost(emit(dialect, writing.values, []), writing)
     notes = [f"{dialect.framework} can't say {field}={getattr(resolved, field)!r}" for field in lost]
+    if model.recurrent_layers:
+        notes.append(f"no option here says that {model.recurrent_layers} of {model.layers} layers keep a state: add it yourself")
     head = [
         f"{model.name}: {resolved.gpus} GPUs, {resolved.micro_batches} micro-batches a step and copy",
         *notes,
