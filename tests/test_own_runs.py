@@ -192,6 +192,21 @@ def test_a_probability_that_is_none_is_refused(wanted):
         costmodel.estimate(MODEL, CLUSTER, PLANS[0], fit_probability=wanted)
 
 
+def test_evidence_names_the_framework_whose_runs_make_a_question_known():
+    from costmodel.catalogue.loader import entries
+    from costmodel.catalogue.software import FRAMEWORKS
+    from costmodel.evaluation.error_model import evidence_of, novelty
+
+    device = costmodel.load_device("h100-sxm")
+    for name in entries(FRAMEWORKS):
+        framework = costmodel.load_framework(name)
+        said = evidence_of(framework, device, experts=False)
+        assert ("mean of all frameworks" in said) == (novelty(framework, device) == "framework"), said
+        assert ("none of them on this device" in said) == (novelty(framework, device) == "device"), said
+    own = costmodel.load_framework("olmo-core")
+    assert f" of {own.owner.partition('@')[0]}, whose constants it has" in evidence_of(own, device, experts=False)
+
+
 def test_evidence_says_how_near_measurements_are():
     experts = costmodel.estimate(
         costmodel.load_model("mixtral-8x7b"), costmodel.load_cluster("dgx-h100", gpus=64),

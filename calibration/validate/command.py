@@ -176,6 +176,8 @@ def reasons_in_words(document: Row) -> list[str]:
     """Why records weren't predicted, the most frequent reason first."""
     reasons = sorted(document["reasons"].items(), key=lambda item: -item[1])
     lines = [f"  {count} not predicted: {reason[:LONGEST]}" for reason, count in reasons[:MOST_REASONS]]
+    failed = document["total"]["refused_and_failed"]
+    lines += [f"  {failed} of those not predicted did not run either: out of memory, by their record"] if failed else []
     if len(reasons) > MOST_REASONS:
         lines.append(f"  and {len(reasons) - MOST_REASONS} other reasons, which --json and --predictions have")
     return lines

@@ -43,7 +43,7 @@ def score(rows: Sequence[Numbers]) -> Row:
 
 
 def figures_of(rows: Sequence[Judged]) -> Row:
-    """Time, memory and verdicts of some records.
+    """Time, memory and verdicts of some records; what is refused and did not run either is counted beside these.
 
     Parameters
     ----------
@@ -53,6 +53,7 @@ def figures_of(rows: Sequence[Judged]) -> Row:
     ran = [row for row in rows if row.out_of_memory is False and row.fits is not None]
     return {
         "rows": len(rows), "not_predicted": sum(bool(row.reason) for row in rows),
+        "refused_and_failed": sum(bool(row.reason and row.out_of_memory) for row in rows),
         "time": score([_numbers(row.seconds) for row in rows if row.seconds and row.seconds[0] is not None]),
         "memory": score([_numbers(row.nbytes) for row in rows if row.nbytes and row.nbytes[0] is not None]),
         "verdicts": {

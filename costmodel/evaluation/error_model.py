@@ -159,12 +159,15 @@ def evidence_of(framework: Framework, device: Device, experts: bool, states: flo
     >>> import costmodel
     >>> evidence_of(costmodel.load_framework("oneflow"), costmodel.load_device("h100-sxm"), experts=True)
     '18 runs of this framework; none of them on this device; none of a mixture of experts'
+    >>> evidence_of(costmodel.load_framework("deepspeed-autotp"), costmodel.load_device("tpu-v4"), experts=False)
+    'no run of this framework, 61 of deepspeed, whose constants it has; none of them on this device'
     """
-    family = _table("residuals.toml")["framework"].get(framework.name)
+    family, own = _family(framework), framework.name in _table("residuals.toml")["framework"]
     if family is None:
         return "no run of this framework: the mean of all frameworks" + ("; " + OF_STATES if states else "")
     on_device, of_experts = family["devices"].get(device.name, 0), family["experts"]
-    words = [f"{family['rows']} runs of this framework", f"{on_device or 'none'} of them on this device"]
+    shared = f"no run of this framework, {family['rows']} of {framework.owner.partition('@')[0]}, whose constants it has"
+    words = [f"{family['rows']} runs of this framework" if own else shared, f"{on_device or 'none'} of them on this device"]
     if experts:
         words.append(f"{of_experts or 'none'} of a mixture of experts")
     if states:

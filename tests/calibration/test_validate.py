@@ -97,6 +97,17 @@ def test_a_bad_record_is_listed_with_its_reason_and_stops_no_other(written, caps
     assert all(not row["predicted_s"] and not row["predicted_bytes"] and not row["predicted_fits"] for row in refused)
 
 
+def test_a_refused_plan_that_did_not_run_either_is_counted_apart(written, capsys):
+    refused, failed = {"pipeline_parallel": 7}, {"out_of_memory": True}
+    illegal = changed(ROWS[0], plan=refused)
+    path = written(illegal, {**illegal, "id": "failed", "measured": failed}, ROWS[1])
+    assert main(["validate", str(path)]) == 0
+    assert "1 of those not predicted did not run either" in capsys.readouterr().out
+    assert main(["validate", "--json", str(path)]) == 0
+    total = parsed(capsys.readouterr().out)["total"]
+    assert (total["not_predicted"], total["refused_and_failed"]) == (2, 1)
+
+
 def test_the_file_of_predictions_has_its_columns_and_ids(quoted):
     rows = list(csv.DictReader(table(quoted).splitlines()))
     assert list(rows[0]) == list(COLUMNS)
