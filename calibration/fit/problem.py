@@ -12,6 +12,7 @@ from calibration.fit.fields import CLOCKS, MEMORY, TIME, Field
 from calibration.fit.pooled import Grouping, Model
 from calibration.validate.predictions import columns_of, evaluated, logged_memory
 from costmodel.arithmetic.named_tuples import as_number, flat, nested, replaced
+from costmodel.catalogue.records.software import UNTUNED
 from costmodel.description.run import Run
 from costmodel.evaluation.own_runs_fit import Array
 from costmodel.formulas.quantities import DeviceNumbers, Inputs
@@ -32,7 +33,7 @@ def cluster_name(run: Run) -> str:
 
 def framework_owner(run: Run) -> str:
     """The owner of a framework's effects: apart is one as its own tests run it, with nothing tuned."""
-    return f"{run.framework.name} untuned" if untuned(run) else run.framework.name
+    return f"{run.framework.name.removesuffix(UNTUNED)} untuned" if untuned(run) else run.framework.name
 
 
 def memory_owner(run: Run) -> str:

@@ -355,6 +355,8 @@ def own_cluster(name: str | os.PathLike[str], gpus: int | None = None) -> Cluste
 
 
 _POOLED = "pooled"
+_BEYOND_PEAK = 1.2
+"""Most that a product reaches over a peak at its specified clock: GeForce cards run 1.08 to 1.15 times as fast."""
 _MEASURED_ERROR = 0.05
 """Of the logarithm of a rate that was published for one device: those of one node differ by as much."""
 
@@ -407,33 +409,102 @@ def _is_measured(name: str) -> bool:
     return name in _places(_EFFICIENCIES) and name != _POOLED
 
 
+def _power_per_rate(entry: Row) -> float | None:
+    """Power that a device may draw over its 16-bit peak [W/(FLOP/s)]: that of its die's measured devices where it says so."""
+    peaks = entry["dense_peak"]
+    peak = peaks.get("bf16", peaks.get("fp16"))
+    for field in ("rated_power", "power"):
+        power = entry.get(f"{field}_w", entry.get(field))
+        if power is not None and peak is not None:
+            return real(field, power, 1e-3, 1e6) / real("dense_peak", peak, 1.0, _LARGEST)
+    return None
+
+
+@functools.cache
+def _measured_power(architecture: str) -> float | None:
+    """The same, mean of the devices of an architecture whose operators were measured; None where none was."""
+    measured = (_entry("device", name) for name in names("device") if _is_measured(name))
+    found = [_power_per_rate(entry) for entry in measured if entry.get("architecture") == architecture]
+    known = [power for power in found if power is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _power_over_measured(entry: Row) -> float:
+    """Clock that a device's power allows over that of the measured devices of its architecture.
+
+    At their limits both draw the cube of it for each FLOP of their peaks (`costmodel.formulas.compute.limited_clock`). An RTX
+    4090 has three times an L40S's power for one.
+    """
+    own, measured = _power_per_rate(entry), _measured_power(entry.get("architecture", "unknown"))
+    return 1.0 if own is None or measured is None else (own / measured) ** (1.0 / 3.0)
+
+
+_OF_PEAK = ("gemm", "best", "grouped", "attention_forward", "attention_backward", "full_attention")
+"""Constants that are shares of a peak, which a device short of power doesn't keep up."""
+
+
 def _constants(name: str, entry: Row) -> Row:
     architecture = entry.get("architecture", "unknown")
     pooled = _pooled(_relation(architecture))
     measured = _is_measured(name)
     own = _entry_of(_EFFICIENCIES, name) if measured else {}
     known = {key: copy.copy(own.get(key, pooled.get(key))) for key in _EFFICIENCY_KEYS if key in own or key in pooled}
-    if "best_product" in entry and not measured:
-        known |= _as_fast(known, {dtype: rate / entry["dense_peak"][dtype] for dtype, rate in entry["best_product"].items()})
-    return {**known, **clocks(name, architecture)}
+    clock = dict(clocks(name, architecture))
+    if not measured:
+        known |= _by_power(known, _power_over_measured(entry))
+        if name not in _places(_CLOCKS):
+            clock["sustained_clock"] = _clock_by_power(clock["sustained_clock"], _power_over_measured(entry))
+        if "best_product" in entry:
+            known |= _as_fast(known, {dtype: rate / entry["dense_peak"][dtype] for dtype, rate in entry["best_product"].items()})
+    return {**known, **clock}
+
+
+def _by_power(pooled: Row, power: float) -> Row:
+    """Shares of the peak of a device by its power: those of its architecture's measured devices at their clock times `power`.
+
+    More power gives no more than the better of what these reach and what all measured devices do on average.
+    """
+    every = _pooled("default")
+
+    def share(of: float, of_all: float) -> float:
+        return min(of * power, max(of, of_all))
+
+    return {
+        key: {dtype: share(of, every[key][dtype]) for dtype, of in pooled[key].items()}
+        if isinstance(pooled[key], dict) else share(pooled[key], every[key])
+        for key in _OF_PEAK
+    }  # fmt: skip
+
+
+@functools.cache
+def _steadiest_clock() -> float:
+    """The largest sustained clock that whole runs said of a device."""
+    return max(_entry_of(_CLOCKS, name)["sustained_clock"] for name in _places(_CLOCKS))
+
+
+def _clock_by_power(clock: float, power: float) -> float:
+    """A sustained clock of an architecture for a device with other power: more of it keeps the clock up in long runs, too."""
+    return min(clock * max(power, 1.0), max(clock, _steadiest_clock()))
 
 
 def _as_fast(pooled: Row, best: Mapping[str, float]) -> dict[str, dict[str, float]]:
     """Efficiencies of products where the best one alone was measured: those of other devices, as far from their best.
 
-    A best product nearer to the peak than those of other devices is a ceiling, and no promise of what others reach.
+    Some come nearer to their peak than others, or beyond it: their tensor cores are fed for twice the rate at which they sum in
+    32 bit (GeForce), or they run above the clock that their peak is specified at. Nothing is promised beyond the peak by that.
 
     Parameters
     ----------
     pooled : constants of other devices
-    best : share of the peak by dtype, one of them ``"bf16"``, which speaks for those that are left out
+    best : share of the peak by dtype, one of them ``"bf16"`` (``"fp16"`` where it has no other), which speaks for those left out
     """
-    of_dtypes = {dtype: share / pooled["best"][dtype] for dtype, share in best.items()}
+    of_dtypes = {dtype: share / pooled["best"][dtype] for dtype, share in best.items() if dtype in pooled["best"]}
+    of_dtypes.setdefault("bf16", best.get("fp16", best.get("bf16", 1.0)) / pooled["best"]["bf16"])
     shares = {dtype: of_dtypes.get(dtype.split("-")[0], of_dtypes["bf16"]) for dtype in pooled["gemm"]}
-    return {
-        key: {dtype: (shares[dtype] if key == "best" else min(shares[dtype], 1.0)) * pooled[key][dtype] for dtype in pooled[key]}
-        for key in ("best", "gemm", "grouped")
+    products = {
+        key: {dtype: min(shares[dtype] * pooled[key][dtype], 1.0) for dtype in pooled[key]} for key in ("gemm", "grouped")
     }
+    return products | {"best": {dtype: shares[dtype] * pooled["best"][dtype] for dtype in pooled["best"]}}
 
 
 def efficiency_source(name: str) -> str:
@@ -513,6 +584,7 @@ def constant_errors(name: str) -> tuple[dict[str, float], str]:
     entry = _entry("device", name)
     errors: dict[str, float] = dict(_pooled(_relation(entry.get("architecture", "unknown")))["standard_error"])
     for dtype in entry.get("best_product", {}):  # of the others' spread what is not that of their best
+        dtype = "bf16" if dtype == "fp16" else dtype
         spread = errors[f"best.{dtype}"]
         for key in ("gemm", "grouped"):
             errors[f"{key}.{dtype}"] = math.sqrt(max(errors[f"{key}.{dtype}"] ** 2 - spread**2, _MEASURED_ERROR**2))
@@ -661,7 +733,7 @@ def _checked_device(path: str | Path, name: str, entry: Row) -> Device:
 
 
 def _check_best(name: str, entry: Row) -> None:
-    """Refuse best products in a dtype without a peak, above it, without one of 16 bits, or of a measured device."""
+    """Refuse best products in a dtype without a peak, far above it, without one of 16 bits, or of a measured device."""
     peaks, best = entry["dense_peak"], _table("best_product", entry["best_product"])
     if _is_measured(name):
         raise InvalidValue("best_product", dict(best), f"none under the name {name!r}, which was measured: another name")
@@ -670,7 +742,7 @@ def _check_best(name: str, entry: Row) -> None:
     for dtype, rate in best.items():
         if dtype not in ("bf16", "fp8") or dtype not in peaks:
             raise InvalidValue("best_product", dtype, "bf16 or fp8, with a rate in dense_peak")
-        real(f"best_product.{dtype}", rate, 1e9, peaks[dtype])
+        real(f"best_product.{dtype}", rate, 1e9, _BEYOND_PEAK * peaks[dtype])
 
 
 def read_entry(path: str | Path, keys: Collection[str]) -> tuple[str, Row]:

@@ -85,6 +85,7 @@ class Framework:
     attention : default kernel
     first_flash : its flash attention is FlashAttention 1, or Triton's of its time
     older_flash : its flash attention is FlashAttention 2, written for Ampere, on newer devices too
+    compiled : what lies between products is compiled (XLA, Inductor): mask, scale and softmax of unfused attention are one kernel
     fused_cross_entropy, fused_norms, expandable_segments, dispatcher : defaults
     overlap_gradients, overlap_parameters, overlap_tensor, overlap_pipeline, overlap_experts : defaults
     scatter_boundary : a tensor group splits what it sends to the next pipeline stage
@@ -116,6 +117,8 @@ class Framework:
     flat_gradient_bytes : of a flat copy of all gradients that several ranks sum, made before the update [bytes]
     double_registers : with several micro-batches every tensor that comes and goes is there twice, filled in turns
     flat_updates : what an update holds lies in buffers as large as a shard, which no freed block can hold
+    host_update_rate : most at which its optimizer passes its state through the memory of a node's processors; what that memory
+        reaches, by the generation of the host, if more: Grace's LPDDR5X, or two processors of eight DDR5 channels [bytes/s]
     update_bytes : held per updated parameter while the optimizer runs [bytes]
     keep_gathered : under sequence parallelism the gathered inputs of products are kept for the backward pass
     balanced_stages : layers are dealt to pipeline stages by cost, the vocabulary projection counted in
@@ -155,6 +158,7 @@ class Framework:
     logit_bytes: float = field(default=6.0, metadata=row(WIDTH, unit="bytes"))
     attention: str = field(default="flash", metadata=row(OneOf(ATTENTION_KINDS)))
     older_flash: bool = False
+    compiled: bool = False
     first_flash: bool = False
     fused_cross_entropy: bool = False
     fused_norms: bool = True
@@ -192,6 +196,7 @@ class Framework:
     flat_gradient_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
     double_registers: bool = False
     flat_updates: bool = False
+    host_update_rate: float = field(default=5e11, metadata=row(Real(1e3, 1e15), unit="bytes/s"))
     balanced_stages: bool = False
     listed_chunks: bool = False
     buckets: str = field(default="one", metadata=row(OneOf(RULES)))

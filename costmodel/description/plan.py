@@ -417,7 +417,8 @@ class Plan:
             **{number: float(name in modules) for name, number in graphs.MODULES.items()},
             fused_experts=float(plan.fused_experts), flash_attention=float(plan.attention == "flash"),
             older_flash=max(float(framework.older_flash), 2.0 * framework.first_flash),
-            fused_softmax=float(plan.attention == "fused-softmax"), fused_norms=float(bool(plan.fused_norms)),
+            fused_softmax=float(plan.attention == "fused-softmax" or (plan.attention == "unfused" and framework.compiled)),
+            fused_norms=float(bool(plan.fused_norms)),
             fused_cross_entropy=float(bool(plan.fused_cross_entropy)),
             deduplicated_dispatch=float(plan.dispatcher == "deduplicated"),
             gathered_keys=float(plan.context_communication == "all-gather"),
@@ -434,6 +435,7 @@ class Plan:
             deferred_sums=float(framework.deferred_sums), weight_traffic=float(framework.weight_traffic),
             lazy_gradients=float(framework.lazy_gradients), double_registers=float(framework.double_registers),
             flat_updates=float(framework.flat_updates), scatter_boundary=float(framework.scatter_boundary),
+            host_update_rate=float(framework.host_update_rate),
         )  # fmt: skip
         return Settings(
             seq_len=float(plan.seq_len), global_batch=float(plan.global_batch), trainable=1.0,

@@ -341,6 +341,7 @@ class FrameworkHabits(NamedTuple):
     double_registers: Number  # 1: with several micro-batches every tensor that comes and goes is there twice
     flat_updates: Number  # 1: what an update holds for a shard lies in buffers as large as that
     scatter_boundary: Number  # 1: the tensor group splits what it sends to the next stage
+    host_update_rate: Number  # at most, at which the processors of a node pass an optimizer's state [bytes/s]
 
 
 class SynchronisationChoice(NamedTuple):

@@ -44,9 +44,11 @@ exposed "30-40 % to <5 %"; the compute there is may be less."""
 GRAPH_LAUNCH = 2.5e-6
 """Host time to launch a graph of a layer's pass [s]: NVIDIA, "Constant Time Launch for Straight-Line CUDA Graphs" (2024), of
 CUDA 12.6 (2.5 us, and 1 ns a kernel)."""
-HOST_MEMORY_BANDWIDTH = 117e9
-"""Of all processors of a node as they update an optimizer's state [bytes/s]: DeepSpeed's Adam takes 2.57 s for ten billion
-parameters, of which it moves 30 bytes each ([ren2021]_ table 4)."""
+HOST_MEMORY_OVER_LINK = 117e9 / 12e9
+"""Rate at which all processors of a node pass an optimizer's state through their memory, over that of one device's link to them.
+DeepSpeed's Adam takes 2.57 s for ten billion parameters, of which it moves 30 bytes each ([ren2021]_ table 4), on a host with
+PCIe 3 (12 GB/s of a device). Each generation of servers since has doubled lanes' and memory channels' rates together: two
+processors of six DDR4-2666, eight DDR4-3200, eight DDR5-4800 channels beside PCIe 3, 4, 5."""
 
 
 def layer_pass(
@@ -593,7 +595,8 @@ def _updating(
     on_device = updates * updated * state_bytes * software.compute.optimizer_traffic / device.memory_bandwidth
     sharing_host = ops.minimum(network.node.size, plan.tensor * plan.context * plan.pipeline * plan.data)
     moved_on_host = (widths.gradient + widths.parameter) / device.host_bandwidth
-    on_host = updates * updated * (moved_on_host + sharing_host * state_bytes / HOST_MEMORY_BANDWIDTH)
+    host_memory = ops.minimum(HOST_MEMORY_OVER_LINK * device.host_bandwidth, settings.framework.host_update_rate)
+    on_host = updates * updated * (moved_on_host + sharing_host * state_bytes / host_memory)
     on_device = on_device + updates * update.extra_update_time(
         model, settings, plan, software, device, layers, shard, expert_shard, updated
     )

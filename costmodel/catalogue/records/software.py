@@ -17,6 +17,8 @@ from costmodel.text.errors import UnknownName
 
 ANY = "megatron-core"
 """By whose entry software is read to which none comes near, as everywhere where no framework is named."""
+UNTUNED = "-untuned"
+"""What the catalogue adds to the name of software as its defaults leave it, where it knows that."""
 FOR_READERS = ("framework", "nearest", "version", "configuration", "habits", "scaling")
 """Keys that say which software it is, or what the dtype says already."""
 NARROW = tuple(name for name in DTYPES if name.startswith(("fp8", "mxfp8", "nvfp4")))
@@ -55,6 +57,8 @@ def framework_of(said: Mapping[str, Any], architecture: str, network: str) -> Fr
     network : kind of network between its nodes
     """
     name = str(said.get("framework", ANY))
+    if said.get("untuned") and f"{name}{UNTUNED}" in entries(FRAMEWORKS):
+        name += UNTUNED
     if name in entries(FRAMEWORKS) or name in FORMER_NAMES or is_file(name):
         return load_framework(name, architecture, network)
     if "nearest" not in said:
