@@ -15,6 +15,7 @@ from tests.traces import scripts
 
 if importlib.util.find_spec("torch") is None:
     pytest.skip("the fake machine needs PyTorch: pip install 'costmodel[trace]'", allow_module_level=True)
+pytestmark = pytest.mark.slow
 
 NET = """
 import costmodel, json

@@ -1,13 +1,16 @@
 """Kinds of training code, each a small script that knows nothing of this package: it exchanges what its software must."""
 
+import importlib.util
 from pathlib import Path
 
 import pytest
 
+if importlib.util.find_spec("torch") is None:
+    pytest.skip("the fake machine needs PyTorch: pip install 'costmodel[trace]'", allow_module_level=True)
+
 from tests.traces import scripts
 from tests.traces.test_machine import ENDS, LAYER, exchanged, needs, planned, traced
 
-pytest.importorskip("torch", reason="the fake machine needs PyTorch: pip install 'costmodel[trace]'")
 pytestmark = pytest.mark.slow
 
 WRAPPED = 'fsdp="full_shard auto_wrap", fsdp_config={"transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"]}'

@@ -15,7 +15,9 @@ from costmodel.traces.record import KERNEL, KINDS, TRANSACTION, Role, Trace
 from costmodel.traces.running import trace_script
 from tests.traces import scripts
 
-pytest.importorskip("torch", reason="the fake machine needs PyTorch: pip install 'costmodel[trace]'")
+if importlib.util.find_spec("torch") is None:  # it is imported in the traced process alone
+    pytest.skip("the fake machine needs PyTorch: pip install 'costmodel[trace]'", allow_module_level=True)
+pytestmark = pytest.mark.slow
 
 
 def needs(package: str) -> None:
