@@ -187,3 +187,20 @@ def test_the_app_prices_clusters_of_the_device_by_the_file_and_names_it_in_its_c
     assert answer.described(state)[1].frameworks["fsdp2"].own_factor > 1.2
     assert f"--calibration {mine}" in answer.command(state)
     assert not answer.described(dataclasses.replace(state, cluster="dgx-a100"))[1].frameworks
+
+
+def test_a_file_is_read_once_until_it_changes(mine, tmp_path, monkeypatch):
+    """A page that was started with it asks at every redraw."""
+    from costmodel.catalogue import calibrations
+
+    file, opened = tmp_path / "ours.toml", []
+    file.write_text(mine.read_text())
+    reading = calibrations.user_files.text
+    monkeypatch.setattr(calibrations.user_files, "text", lambda path, most: (opened.append(path), reading(path, most))[1])
+    read = [costmodel.load_calibration(file, CLUSTER).frameworks["fsdp2"].own_factor for _ in range(3)]
+    assert len(set(read)) == 1 and len(opened) == 1
+    file.write_text(mine.read_text().replace("device = ", "device  = "))
+    assert costmodel.load_calibration(file, CLUSTER).frameworks["fsdp2"].own_factor == read[0] and len(opened) == 2
+    file.write_text("nothing = 1")
+    with pytest.raises(UnreadableFile):
+        costmodel.load_calibration(file, CLUSTER)

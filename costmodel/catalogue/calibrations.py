@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,8 @@ from costmodel.text.checks import kind
 from costmodel.text.errors import InvalidValue
 from costmodel.text.version import __version__
 
+MOST_KEPT = 16
+"""Files of calibrations whose content is kept."""
 MOST_BYTES = 64 << 20
 KEYS = ("version", "framework", "device", "own_factor", "time_error", "memory_error", "constants", "models", "runs")
 ERRORS = ("own_factor", "time_error", "memory_error")
@@ -144,6 +147,21 @@ def device_of_calibration(path: str | os.PathLike[str]) -> str:
 
 
 def _read(path: str | os.PathLike[str]) -> Row:
+    """What a file holds, read again only where it has changed: a page asks for it whenever it is drawn."""
+    try:
+        place = os.path.abspath(os.fspath(path))
+        state = os.stat(place)
+    except (OSError, ValueError, TypeError):
+        return _parsed(path)  # which says what is wrong
+    return _kept(place, path, state.st_mtime_ns, state.st_size, state.st_ino)
+
+
+@functools.lru_cache(MOST_KEPT)
+def _kept(place: str, path: str | os.PathLike[str], changed: int, size: int, node: int) -> Row:
+    return _parsed(path)
+
+
+def _parsed(path: str | os.PathLike[str]) -> Row:
     entry = user_files.toml(path, user_files.text(path, MOST_BYTES))
     unknown = [key for key in entry if key not in KEYS]
     missing = [key for key in ("framework", "device", "constants") if key not in entry]
