@@ -153,11 +153,11 @@ def _read(path: str | os.PathLike[str]) -> Row:
         state = os.stat(place)
     except (OSError, ValueError, TypeError):
         return _parsed(path)  # which says what is wrong
-    return _kept(place, path, state.st_mtime_ns, state.st_size, state.st_ino)
+    return _kept(place, os.fspath(path), state.st_mtime_ns, state.st_size, state.st_ino)
 
 
 @functools.lru_cache(MOST_KEPT)
-def _kept(place: str, path: str | os.PathLike[str], changed: int, size: int, node: int) -> Row:
+def _kept(place: str, path: str, changed: int, size: int, node: int) -> Row:
     return _parsed(path)
 
 
