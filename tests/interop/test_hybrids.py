@@ -84,11 +84,19 @@ BAMBA = {
     "attn_rotary_emb": 64, "tie_word_embeddings": False,
 }  # fmt: skip
 
+TRINITY = {
+    "model_type": "afmoe", "hidden_size": 2048, "intermediate_size": 6144, "moe_intermediate_size": 1024,
+    "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 200192,
+    "num_experts": 128, "num_experts_per_tok": 8, "num_shared_experts": 1, "num_dense_layers": 2, "sliding_window": 2048,
+    "global_attn_every_n_layers": 4, "layer_types": [*["sliding_attention"] * 3, "full_attention"] * 8,
+    "tie_word_embeddings": False,
+}  # fmt: skip
+
 PUBLISHED = {  # counts of the authors' cards, or of the stored weights where the card's is rounded further
     "Qwen3-Next-80B-A3B": (QWEN3_NEXT, 80e9), "Qwen3.5-27B": (QWEN35_27B, 27e9), "Qwen3.5-397B-A17B": (QWEN35_397B, 397e9),
     "Jamba-v0.1": (JAMBA, 51.6e9), "Granite-4.0-H-Small": (GRANITE, 32.2e9), "Kimi-Linear-48B-A3B": (KIMI, 49.1e9),
     "Nemotron-3-Nano-30B-A3B": (NEMOTRON_3, 31.6e9), "Nemotron-H-8B": (NEMOTRON_H, 8.1e9), "MiniMax-Text-01": (MINIMAX, 456e9),
-    "Bamba-9B": (BAMBA, 9.78e9),
+    "Bamba-9B": (BAMBA, 9.78e9), "Trinity-Mini (gated attention, no state)": (TRINITY, 26e9),
 }  # fmt: skip
 
 

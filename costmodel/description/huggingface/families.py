@@ -379,6 +379,12 @@ FAMILIES: dict[str, Family] = {
     "deepseek": family(ROUTED, mixture(shared=None), switches=ATTENTION_BIAS),
     "bailing_moe": bailing(False),
     "bailing_moe_v2": bailing(True),
+    "afmoe": family(
+        f"{ROUTED} kv_heads", windows(special.all_but_every), mixture(shared=1), qk_norm="head", norms_per_layer=4,
+        gated_attention=True,
+        ignored="global_attn_every_n_layers mup_enabled route_norm route_scale score_func load_balance_coeff use_grouped_mm "
+        "n_group topk_group num_expert_groups num_limited_groups",
+    ),
     "arctic": family(
         ROUTED, special.arctic, keys=SMALL_EXPERTS, norms_per_layer=3,
         ignored="moe_eval_capacity_factor moe_train_capacity_factor moe_min_capacity moe_token_dropping "

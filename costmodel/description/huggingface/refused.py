@@ -25,7 +25,6 @@ REASONS: dict[str, str] = {
     "differential attention": "diffllama",
     "dynamic masks": "doge",
     "experts in the attention": "jetmoe",
-    "gated attention": "afmoe",
 }
 """What is not modelled: the `model_type`s that have it."""
 

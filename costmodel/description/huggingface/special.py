@@ -261,3 +261,8 @@ def _perhaps_experts(config: Config, fields: Fields) -> Fields:
 
 perhaps_experts = FieldRule(_perhaps_experts, words("num_experts num_experts_per_tok"))
 """Experts as wide as the MLP, in files that name some."""
+
+
+def all_but_every(config: Config, layers: int) -> int:
+    """Windowed layers where one in `global_attn_every_n_layers` attends to everything."""
+    return layers - layers // max(count(config, "global_attn_every_n_layers", 4), 1)
