@@ -109,8 +109,6 @@ MEMORY = (
     # activations are counted tensor by tensor: what an allocator rounds up, and what compilers save, is little
     _of("memory_activation_overhead", 1.0, 0.8, 1.2, field=0.1, framework=0.12),
     _of("memory_backward_overhead", 0.7, field=0.5, framework=0.4),
-    # beside logits in 16 bits at most their softmax and its gradient, in 32: ten bytes where six are counted
-    _of("memory_logit_overhead", 1.0, 0.0, 1.67, field=0.3, framework=0.4),
     # cuBLAS holds 8 to 32 MiB a handle and stream; a context is CUDA's, whatever the framework
     _of("memory_workspace", 1e8, field=0.5),
     _of("memory_fixed", 1.5e9, field=0.5),

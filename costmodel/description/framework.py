@@ -80,7 +80,12 @@ class Framework:
     half_gradients : in fp16 gradients are summed in fp16, and copied to 32 bit by the update
     optimizer_bytes : master weights and moments per parameter [bytes]
     parameter_bytes : of the weights that are multiplied [bytes]
-    logit_bytes : kept per logit between forward and backward [bytes]
+    held_bytes : of a weight that trains as it is held, where that is wider than what is multiplied, which then is there only
+        while it is gathered; 0: as wide [bytes]
+    logit_bytes : held per logit at the peak by its own loss [bytes]
+    wide_residual : beside weights in NF4 norms, embedding and head are in 32 bit, and so is the residual stream
+    reentrant : recomputed layers run under autograd's reentrant checkpoints
+    offload_gradients : gradients of weights that lie on the host go there as they are summed; else they wait on the device
     recompute_modules : of a layer, that it recomputes alone, of `costmodel.description.recomputation.MODULES`
     attention : default kernel
     first_flash : its flash attention is FlashAttention 1, or Triton's of its time
@@ -155,6 +160,7 @@ class Framework:
     reduce_bytes: float = field(default=4.0, metadata=row(WIDTH, unit="bytes"))
     optimizer_bytes: float = field(default=12.0, metadata=row(WIDTH, unit="bytes"))
     parameter_bytes: float = field(default=2.0, metadata=row(WIDTH, unit="bytes"))
+    held_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
     logit_bytes: float = field(default=6.0, metadata=row(WIDTH, unit="bytes"))
     attention: str = field(default="flash", metadata=row(OneOf(ATTENTION_KINDS)))
     older_flash: bool = False
@@ -172,6 +178,9 @@ class Framework:
     scatter_boundary: bool = False
     gather_logits: bool = False
     keep_gathered: bool = False
+    wide_residual: bool = False
+    reentrant: bool = False
+    offload_gradients: bool = True
     keep_rotated: bool = False
     repeat_keys: bool = False
     keep_quantised_inputs: bool = False

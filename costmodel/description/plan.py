@@ -71,6 +71,18 @@ RANK = 1
 """Of the matrices of PyTorch's ``PowerSGDState``."""
 OUTER_BYTES = 8.0
 """Per parameter, of the weights at the last exchange and of their momentum, which local SGD keeps [douillard2023]_."""
+LOSSES = {
+    "upcast": 14.0, "upcast-autocast": 20.0, "16-bit": 8.0, "in-place": 8.0, "compiled": 4.0, "loss-parallel": 22.0,
+    "vocab-parallel": 6.0, "fused": 2.0, "fused-linear": 2.0, "chunked": 2.0,
+}  # fmt: skip
+"""Bytes held per logit at the peak. Hugging Face's upcast holds logits in 16 bit, their copy, its log-softmax and its gradient
+in 32 (transformers src/transformers/loss/loss_utils.py ``ForCausalLMLoss``), under accelerate's autocast the copies of
+``convert_outputs_to_fp32`` too; a loss in 16 bit logits, their shifted copy, log-softmax and gradient; one in place a copy in 32
+that becomes the gradient (foundation-model-stack/fms-acceleration@876e2ed); a compiled one logits and gradient in 16
+(pytorch/torchtitan torchtitan/components/loss.py); PyTorch's loss-parallel runs eagerly (torch/distributed/tensor/parallel/
+loss.py); Megatron's vocab-parallel 16-bit logits that become an exponential in 32. Transformer Engine's fused one writes the
+gradient over the logits; linear losses by chunks (Liger, torchtune) hold less than that, which is taken for all of them."""
+FUSED_LOSSES = ("fused", "fused-linear", "chunked")
 MOST = 10_000_000
 FOLLOWING = "data_parallel"
 """The degree that takes the GPUs which the others leave."""
@@ -133,6 +145,13 @@ class Plan:
     lora_targets : matrices that have one, as ``"all"``, ``"attention"``, ``"mlp"`` or ``"q-v"``, in PEFT's names too; every
         projection if None
     attention : ``"flash"``, ``"fused-softmax"`` or ``"unfused"``
+    loss : from logits to their gradient, by what it holds of each: one of `LOSSES`; the framework's own if None
+    base_dtype : of the weights beside which adapters train: ``"fp32"`` where a model was loaded without a dtype and runs under
+        autocast, as Hugging Face's Trainer has it with ``bf16=True`` alone; as they are multiplied if None
+    reentrant : recomputed layers run under autograd's reentrant checkpoints
+        (``gradient_checkpointing_kwargs={"use_reentrant": True}``)
+    transposed_weights : weights in fp8 are held transposed too, for devices that multiply fp8 in one layout; if None as the
+        device needs it: not on Blackwell. The blocks of mxfp8 and nvfp4 lie along one direction, and are always held in both
     fused_cross_entropy : one kernel from logits to their gradient
     fused_norms : an RMSNorm is one kernel, as a LayerNorm always is
     cuda_graphs : the passes of a layer are captured once and replayed: the host launches a graph for all their kernels, and
@@ -167,6 +186,9 @@ class Plan:
         ``reduce_bucket_size`` of DeepSpeed have it in their units; the framework's own if None. Units of FSDP are layers
     prefetch_bytes : of weights gathered at once at ZeRO stage 3, as DeepSpeed's ``stage3_prefetch_bucket_size``; the
         framework's own if None
+    parameter_offload : share of weights kept in host memory at ZeRO stage 3, 0 to 1, from where a pass gathers them
+        (``CPUOffload(offload_params=True)`` of FSDP, ``offload_param`` of DeepSpeed); the optimizer's state is
+        `optimizer_offload`, which FSDP always takes with it
     optimizer_offload, activation_offload : share kept in host memory, 0 to 1; transfers are priced, and the processors of a
         node that update an offloaded optimizer for all its GPUs
 
@@ -224,6 +246,14 @@ class Plan:
         owner=WITH_ADAPTERS))  # fmt: skip
     attention: str | None = field(default=None, metadata=row(
         OneOf(ATTENTION_KINDS), rare=True, software=True, leaner=("flash",), faster=("flash",), launched=True))  # fmt: skip
+    loss: str | None = field(default=None, metadata=row(
+        OneOf(LOSSES), unset="the framework's own", rare=True, software=True))  # fmt: skip
+    base_dtype: str | None = field(default=None, metadata=row(
+        OneOf(("fp32",)), unset="as it is multiplied", rare=True, owner=Owner("adapter", ("lora",))))  # fmt: skip
+    reentrant: bool | None = field(default=None, metadata=row(
+        Flag(), rare=True, software=True, inert="no layers are recomputed beside weights that don't train"))  # fmt: skip
+    transposed_weights: bool | None = field(default=None, metadata=row(
+        Flag(), rare=True, software=True, unset="as the device needs it", inert="no weights are held in fp8"))  # fmt: skip
     fused_cross_entropy: bool | None = field(default=None, metadata=row(
         Flag(), rare=True, software=True, inert="the framework's loss is this one", leaner=(True,), faster=(True,)))  # fmt: skip
     fused_norms: bool | None = field(default=None, metadata=row(Flag(), rare=True, software=True))
@@ -268,6 +298,8 @@ class Plan:
         Flag(), rare=True, software=True, leaner=(True,), inert="the framework's allocator leaves no gaps"))  # fmt: skip
     bucket_bytes: float | None = field(default=None, metadata=row(Real(1.0, 1e15), unit="bytes", rare=True, software=True))
     prefetch_bytes: float | None = field(default=None, metadata=row(Real(1.0, 1e15), unit="bytes", rare=True, software=True))
+    parameter_offload: float = field(default=0.0, metadata=row(
+        Real(0.0, 1.0), role="share", rare=True, inert="no weights are sharded"))  # fmt: skip
     optimizer_offload: float = field(default=0.0, metadata=row(
         Real(0.0, 1.0), link="oo", role="share", rare=True, leaner=(1.0,), faster=(0.0,)))  # fmt: skip
     activation_offload: float = field(default=0.0, metadata=row(
@@ -352,6 +384,7 @@ class Plan:
         defaults: Row = {name: getattr(framework, name) for name in CHOSEN_BY_FRAMEWORK} | {
             FOLLOWING: 1,
             "dtype": "bf16" if device is None else device.usual_dtype,
+            "transposed_weights": device is None or not device.architecture.startswith("blackwell"),
             "sequence_parallel": framework.sequence_parallel and self.tensor_parallel > 1,
             "zero_stage": self._default_zero_stage(framework), "schedule": self._default_schedule(framework),
             "overlap_gradients": framework.overlap_gradients and framework.server_system(self.synchronisation).hidden,
@@ -384,17 +417,26 @@ class Plan:
         usual = 2.0 if half else max(framework.gradient_bytes, least)
         gradient = usual if plan.gradient_bytes is None else float(plan.gradient_bytes)
         stored = 4.0 if wide else framework.parameter_bytes
-        optimizer = precision.optimizer_bytes(stored, *OPTIMIZERS["adam"]) if wide else framework.optimizer_bytes
+        trains = plan.adapter == "none"
+        if plan.base_dtype == "fp32":
+            stored = 4.0
+        held = max(framework.held_bytes, stored) if trains else stored
+        optimizer = precision.optimizer_bytes(held, *OPTIMIZERS["adam"]) if wide else framework.optimizer_bytes
         if plan.optimizer is not None:
             master, moments = OPTIMIZERS[plan.optimizer]
             # where the framework updates 16-bit weights themselves, quantised moments have no master copy beside them either
             own = plan.optimizer == "adam-8bit" and optimizer <= sum(OPTIMIZERS["adam-bf16"])
-            optimizer = precision.optimizer_bytes(stored, 0.0 if own else master, moments)
+            optimizer = precision.optimizer_bytes(held, 0.0 if own else master, moments)
         copied_up = 4.0 if half else 0.0  # of a gradient in 32 bit
-        updating = max(framework.update_bytes, least) if framework.update_bytes else copied_up
+        updating = max(framework.update_bytes, least, held if held > stored else 0.0) if framework.update_bytes else copied_up
         served, system = plan.synchronisation == "parameter-server", framework.server_system(plan.synchronisation)
         copied = narrow.get(str(plan.dtype), 0.0) if framework.narrow_copies else 0.0
-        packed, primary = PACKED.get(plan.adapter), plan.dtype in framework.narrow_weights
+        packed = PACKED.get(plan.adapter)
+        # no update needs a wide copy of what is frozen
+        primary = plan.dtype in framework.narrow_weights or not trains
+        layouts = 1.0 if plan.dtype in ("fp8", "fp8-rowwise", "fp8-block") and not plan.transposed_weights else 2.0
+        logit = 2.0 if plan.fused_cross_entropy else framework.logit_bytes
+        unwound = (plan.adapter == "qlora" and framework.wide_residual) or plan.base_dtype == "fp32"
         widths = Widths(
             compute=narrow.get(str(plan.dtype), bytes_), activation=bytes_,
             # an operand is gathered as it is cast, but where each of its rows is scaled by itself (torchao's recipe of that name)
@@ -403,13 +445,14 @@ class Plan:
             activated=framework.activation_input_bytes if copied and framework.activation_input_bytes else bytes_,
             attended=framework.attention_output_bytes if copied and framework.attention_output_bytes else bytes_ + copied,
             # weights that are stored as narrow are read as they are, and transposed when needed
-            weight_copy=0.0 if stored <= copied else copied if primary else 2.0 * copied,
-            parameter=stored, stored=packed.parameter if packed else copied if primary else stored,
+            weight_copy=0.0 if stored <= copied else copied * (layouts - primary),
+            parameter=stored, stored=packed.parameter if packed else (primary and copied) or stored,
             backward_gradient=framework.backward_gradient_bytes, retained_logit=framework.retained_logit_bytes,
             update=updating, flat_gradient=framework.flat_gradient_bytes,
             gradient=gradient, reduce=min(max(framework.reduce_bytes, least), gradient),
             optimizer=0.0 if served else optimizer, outer=OUTER_BYTES if plan.synchronisation == "local-sgd" else 0.0,
-            logit=2.0 if plan.fused_cross_entropy else framework.logit_bytes,
+            logit=logit if plan.loss is None else LOSSES[plan.loss],
+            wide=held - stored, residual=4.0 if unwound else bytes_,
         )  # fmt: skip
         modules = (plan.graph_modules or "").split("+")
         kernels = KernelChoices(
@@ -419,7 +462,7 @@ class Plan:
             older_flash=max(float(framework.older_flash), 2.0 * framework.first_flash),
             fused_softmax=float(plan.attention == "fused-softmax" or (plan.attention == "unfused" and framework.compiled)),
             fused_norms=float(bool(plan.fused_norms)),
-            fused_cross_entropy=float(bool(plan.fused_cross_entropy)),
+            fused_cross_entropy=float(bool(plan.fused_cross_entropy) if plan.loss is None else plan.loss in FUSED_LOSSES),
             deduplicated_dispatch=float(plan.dispatcher == "deduplicated"),
             gathered_keys=float(plan.context_communication == "all-gather"),
             exchanged_heads=float(plan.context_communication == "all-to-all"),
@@ -436,6 +479,7 @@ class Plan:
             lazy_gradients=float(framework.lazy_gradients), double_registers=float(framework.double_registers),
             flat_updates=float(framework.flat_updates), scatter_boundary=float(framework.scatter_boundary),
             host_update_rate=float(framework.host_update_rate),
+            reentrant=float(bool(plan.reentrant)), offload_gradients=float(framework.offload_gradients),
         )  # fmt: skip
         return Settings(
             seq_len=float(plan.seq_len), global_batch=float(plan.global_batch), trainable=1.0,
@@ -465,7 +509,10 @@ class Plan:
                 tensor=float(bool(plan.overlap_tensor)), pipeline=float(bool(plan.overlap_pipeline)),
                 experts=float(bool(plan.overlap_experts)),
             ),
-            offload=OffloadShares(optimizer=float(plan.optimizer_offload), activations=float(plan.activation_offload)),
+            offload=OffloadShares(
+                optimizer=float(plan.optimizer_offload), activations=float(plan.activation_offload),
+                parameters=float(plan.parameter_offload),
+            ),
             expandable_segments=float(bool(plan.expandable_segments)),
         )  # fmt: skip
 
@@ -511,6 +558,9 @@ class Plan:
                 "zero_stage",
                 f"zero_stage={self.zero_stage}: {framework.name} has stages {', '.join(map(str, framework.zero_stages))}",
             )
+        if self.parameter_offload and self.zero_stage != 3:
+            raise IllegalPlan("parameter_offload", f"parameter_offload={self.parameter_offload:g} with zero_stage="
+                              f"{self.zero_stage}: weights lie on the host where stage 3 shards them")  # fmt: skip
         if self.pipeline_parallel > 1 and (self.zero_stage or 0) > framework.largest_pipelined_zero_stage:
             raise IllegalPlan(
                 "zero_pipeline",

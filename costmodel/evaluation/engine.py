@@ -174,7 +174,7 @@ def host_bytes(inputs: Inputs) -> Number:
     inputs : numbers, or of the plan columns
     """
     model, settings, plan, network, software, _ = inputs
-    if not settings.offload.optimizer and not settings.offload.activations:
+    if not any(settings.offload):
         return 0.0
     return host_memory.node_bytes(model, settings, plan, network, software, layout.micro_batches(settings, plan))
 

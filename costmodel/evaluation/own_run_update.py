@@ -37,7 +37,7 @@ from costmodel.formulas.quantities import Memory, OwnRun, Software
 from costmodel.formulas.transformer.memory import outside_allocator
 
 LARGEST = {path: 1.0 for path in paths(Software) if path.startswith("overlap_")}
-HELD = ("memory_activation_overhead", "memory_logit_overhead", "memory_backward_overhead", "memory_workspace")
+HELD = ("memory_activation_overhead", "memory_backward_overhead", "memory_workspace")
 """Constants of what comes and goes in a step; runs move them together."""
 UNSURE = {HELD: 0.3, ("memory_fixed",): 0.5, ("memory_fragmentation",): 0.7}
 """Standard deviations of the logarithms of constants of memory, those of a line by one factor."""

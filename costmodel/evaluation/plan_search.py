@@ -147,7 +147,7 @@ def search(
 def _with_host(question: Question, inputs: Inputs, product: Product, held: Column) -> Column:
     """Memory of plans, behind all others where what they offload is more than the host memory of a node [bytes]."""
     limit, offload = question.cluster.host_memory, inputs.settings.offload
-    if limit is None or not (offload.optimizer or offload.activations):
+    if limit is None or not any(offload):
         return held
     flat = np.flatnonzero(product.legal & np.isfinite(held))
     with np.errstate(divide="ignore", invalid="ignore"):  # the arm of `where` that is not taken

@@ -261,7 +261,6 @@ class MemoryConstants(NamedTuple):
 
     activation_overhead: Number  # saved activations over what fused kernels save
     backward_overhead: Number  # gradients alive in one layer's backward pass over the activations it saved
-    logit_overhead: Number  # bytes held for the loss over its logits
     workspace: Number  # of the libraries inside the allocator [bytes]
     fixed: Number  # outside the allocator: context, communication library [bytes]
     library_overhead: Number  # what the communication library holds over the buffers of its channels
@@ -300,6 +299,8 @@ class Widths(NamedTuple):
     retained_logit: Number  # per logit of the micro-batch before, still held at the next one's loss
     update: Number  # held per updated parameter while the optimizer runs
     flat_gradient: Number  # of a flat copy of all gradients that several ranks sum, made before the update
+    wide: Number  # of a weight that trains in 32 bit, beyond `parameter`, which is there only while it is gathered
+    residual: Number  # of the residual stream, as a recomputed layer keeps its input
 
 
 class KernelChoices(NamedTuple):
@@ -342,6 +343,8 @@ class FrameworkHabits(NamedTuple):
     flat_updates: Number  # 1: what an update holds for a shard lies in buffers as large as that
     scatter_boundary: Number  # 1: the tensor group splits what it sends to the next stage
     host_update_rate: Number  # at most, at which the processors of a node pass an optimizer's state [bytes/s]
+    reentrant: Number  # 1: recomputed layers run under autograd's reentrant checkpoints
+    offload_gradients: Number  # 1: gradients of weights on the host go there as they are summed
 
 
 class SynchronisationChoice(NamedTuple):
@@ -426,6 +429,7 @@ class OffloadShares(NamedTuple):
 
     optimizer: Number  # of the optimizer state
     activations: Number  # of the saved activations
+    parameters: Number  # of the weights that ZeRO-3 shards
 
 
 class Settings(NamedTuple):

@@ -343,7 +343,7 @@ def _composed(
     updates = schedules.updates(plan.schedule, m)
     updating = _updating(model, settings, plan, network, software, device, summed, layers)
     offloaded = settings.offload.activations * m * layers * activations.kept_activations(model, settings, plan, software)
-    transfer = 2.0 * offloaded / device.host_bandwidth
+    transfer = 2.0 * (offloaded + m * _fetched(settings, plan, summed)) / device.host_bandwidth
     work = forward + backward + recompute + tensor + context + expert + gathering + scattering + waiting
     transfer_exposed = ops.maximum(transfer - work, 0.0)
     host = waiting + transfer_exposed + software.host.pace * software.host.step
@@ -560,6 +560,13 @@ def _after_passes(
     )  # fmt: skip
 
 
+def _fetched(settings: Settings, plan: PlanNumbers, summed: Summed) -> Number:
+    """Bytes of a rank's shard of weights that come from the host for a pass."""
+    shard, expert_shard = communication.shard_groups(plan)
+    shards = summed.dense / shard + summed.routed / expert_shard
+    return settings.offload.parameters * plan.shard_weights * settings.widths.stored * shards
+
+
 def _hidden_in_turn(settings: Settings, plan: PlanNumbers, stages: _Stages) -> Number:
     """Exchange under the first forward and the last backward passes of ranks behind the first, one after another [s].
 
@@ -590,7 +597,8 @@ def _updating(
     once = ops.where(plan.shard_optimizer > 0.0, 1.0 / schedules.weight_copies(plan.schedule), 1.0)
     updated = once * settings.trainable * (summed.dense / shard + summed.routed / expert_shard)
     served = ops.where(ops.equal(settings.synchronisation.kind, communication.PARAMETER_SERVER), 0.0, 1.0)
-    state = widths.optimizer + widths.outer / settings.synchronisation.local_steps
+    own = ops.where(widths.wide > 0.0, widths.parameter + widths.wide, 0.0)  # weights in 32 bit are their own master copy
+    state = widths.optimizer + own + widths.outer / settings.synchronisation.local_steps
     state_bytes = 2.0 * state + 2.0 * widths.gradient + widths.parameter
     on_device = updates * updated * state_bytes * software.compute.optimizer_traffic / device.memory_bandwidth
     sharing_host = ops.minimum(network.node.size, plan.tensor * plan.context * plan.pipeline * plan.data)

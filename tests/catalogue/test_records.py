@@ -48,7 +48,7 @@ def test_a_record_is_model_cluster_framework_and_plan():
     assert (run.model.vocabulary, run.model.kv_heads) == (32128, 4)
     assert (run.cluster.gpus, run.cluster.gpus_per_node, run.cluster.levels[-1].name) == (16, 8, "efa")
     assert run.cluster.levels[-1].line_rate == 50e9
-    assert (run.framework.name, run.framework.logit_bytes, run.framework.gradient_bytes) == ("fsdp2", 4.0, 2.0)
+    assert (run.framework.name, run.plan.loss, run.framework.gradient_bytes) == ("fsdp2", "compiled", 2.0)
     assert not run.framework.older_flash
     assert (run.plan.tensor_parallel, run.plan.recompute, run.plan.zero_stage, run.plan.optimizer) == (2, "full", 2, None)
     assert (run.id, run.campaign, run.trust) == ("set/1", "we/fsdp2/h100-sxm", "high")

@@ -88,6 +88,8 @@ def told(said: Mapping[str, Any], dtype: str | None) -> SoftwareFields:
             continue
         found.framework.update(meaning.get("framework", {}))
         found.plan.update(meaning.get("plan", {}))
+    # the residual stream is as wide as products unless a record says otherwise, whatever is the framework's habit
+    found.framework["wide_residual"] = (said.get("residual_bits") or 16) > 16
     found.framework.update(said.get("habits") or {})
     return found
 
@@ -111,6 +113,8 @@ def _of_weights(key: str, value: Any, dtype: str | None) -> Row | None:
         return {"framework": {"narrow_weights": (dtype,) if value <= 8 else ()}}
     if key in ("stored_parameter_bits", "base_bits") and value == 16:
         return {}
+    if key == "residual_bits":
+        return {}  # with every record, stated or not
     return None
 
 

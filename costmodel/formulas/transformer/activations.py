@@ -271,7 +271,7 @@ def checkpoint(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Nu
     ----------
     model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     """
-    return settings.widths.activation * layer.norm_tokens(settings, plan) * model.hidden
+    return settings.widths.residual * layer.norm_tokens(settings, plan) * model.hidden
 
 
 def kept_activations(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from costmodel.arithmetic import ops
+from costmodel.formulas.network import communication
 from costmodel.formulas.pipeline import layout, schedules
 from costmodel.formulas.quantities import (
     Kinds,
@@ -25,7 +26,7 @@ WIDE = 4.0
 def offloaded_states(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, place: Place,
 ) -> Number:  # fmt: skip
-    """Bytes in host memory of the states that the host updates for one rank: master weights, moments and gradients.
+    """Bytes in host memory of one rank's states that lie there: master weights, moments and gradients, and sharded weights.
 
     With Adam these are 16 bytes a parameter, as DeepSpeed's own estimate has it before its buffers.
 
@@ -42,9 +43,16 @@ def offloaded_states(
     copies = schedules.weight_copies(plan.schedule)
     kept = copies * place.layers, copies * place.experts
     dense, routed = memory.stage_parameters(model, plan, *kept, place.first, place.last)
-    weights = ops.where(widths.parameter >= WIDE, widths.parameter, 0.0)
+    # weights that are held in 32 bit are their own master copy
+    weights = ops.where(widths.parameter + widths.wide >= WIDE, widths.parameter + widths.wide, 0.0)
     held = widths.optimizer + widths.outer + GRADIENT_BYTES + weights
-    return settings.offload.optimizer * settings.trainable * held * memory.updated_parameters(dense, routed, plan)
+    updated = settings.offload.optimizer * settings.trainable * held * memory.updated_parameters(dense, routed, plan)
+    shard, expert_shard = communication.shard_groups(plan)
+    # those that the host updates anyway are counted once
+    counted = settings.trainable * settings.offload.optimizer * ops.where(weights > 0.0, 1.0, 0.0)
+    apart = settings.offload.parameters * (1.0 - counted)
+    shards = memory.local_parameters(plan.shard_weights, dense, routed, shard, expert_shard)
+    return updated + plan.shard_weights * apart * (widths.stored + widths.wide) * shards
 
 
 def offloaded_activations(settings: Settings, plan: PlanNumbers, kinds: Kinds, place: Place, micro_batches: Number) -> Number:

@@ -187,10 +187,13 @@ def state_bytes_of(
     summed = waiting * (dense + routed) + (1.0 - waiting) * summed
     updated = updated_parameters(dense, routed, plan)
     cast = local_parameters(plan.shard_weights, inner, inner_routed, shard, expert_shard)
-    # quantised are the matrices of layers: embedding, head and what predicts further tokens keep their width
+    # quantised are the matrices of layers: embedding, head and what predicts further tokens keep their width, or the residual's
     apart = copies * local_parameters(plan.shard_weights, owned.edges, owned.edges_routed, shard, expert_shard)
-    weights = widths.stored * held + (widths.parameter - widths.stored) * apart + widths.weight_copy * cast
-    gradients = trained * (widths.gradient * summed + widths.backward_gradient * held)
+    away = settings.offload.parameters * plan.shard_weights
+    edges = widths.parameter - widths.stored + (widths.residual - widths.activation)
+    weights = (1.0 - away) * ((widths.stored + widths.wide) * held + edges * apart + widths.weight_copy * cast)
+    waiting_here = 1.0 - settings.framework.offload_gradients * away
+    gradients = trained * (widths.gradient * waiting_here * summed + widths.backward_gradient * held)
     optimizer = on_device * trained * (widths.optimizer + widths.outer) * updated
     return weights, gradients, optimizer, gathered_weights(owned, settings, plan, layers, experts)
 
@@ -544,6 +547,7 @@ def stage_contents(
     saved = _together(place, on_device * (dense.kept - dense.graphed), on_device * (expert.kept - expert.graphed))
     graphed = _together(place, on_device * dense.graphed, on_device * expert.graphed) + graphs * mask
     backward = _largest(place, dense.backward, expert.backward) + (1.0 - graphs) * unit
+    backward = backward + outliving_gradients(model, settings, plan, layers)
     captured = _largest(place, dense.graphed_backward, expert.graphed_backward) + graphs * unit
     turns = 1.0 + ops.where(micro_batches > 1.0, settings.framework.double_registers, 0.0)
     held = schedules.in_flight(plan.schedule, plan.pipeline, plan.virtual_stages, micro_batches, place.rank)
@@ -558,10 +562,31 @@ def stage_contents(
         captured=held * graphed + (captured + outliving),
         saved=turns * (saved + (1.0 - graphs) * mask),
         in_flight=held,
-        logits=turns * place.last * software.memory.logit_overhead * logits(model, settings, plan, micro_batches),
+        logits=turns * place.last * logits(model, settings, plan, micro_batches),
         backward=turns * backward,
         update=update_temporaries(owned, settings, plan, layers, experts),
     )
+
+
+def outliving_gradients(model: ModelNumbers, settings: Settings, plan: PlanNumbers, layers: Number) -> Number:
+    """Bytes of the gradients of recomputed layers' inputs that stay until the backward pass ends, on one rank.
+
+    Where no weight of a sharded unit trains FSDP1 hooks onto the gradient of the unit's input, and under reentrant checkpoints
+    that hook keeps it: every recomputed layer's input and its gradient, but those of the two layers at work.
+
+    Parameters
+    ----------
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
+    layers : of the stage
+
+    References
+    ----------
+    pytorch/pytorch torch/distributed/fsdp/_runtime_utils.py (``_register_post_backward_reshard_only_hook``)
+    """
+    shard, _ = communication.shard_groups(plan)
+    hooked = settings.framework.reentrant * settings.adapter.frozen * ops.where(shard > 1.0, plan.shard_gradients, 0.0)
+    gradient = settings.widths.activation * layer.norm_tokens(settings, plan) * model.hidden
+    return hooked * plan.recompute_layers * ops.maximum(layers - 2.0, 0.0) * gradient
 
 
 def waiting_logits(contents: Contents, plan: PlanNumbers, micro_batches: Number) -> tuple[Number, Number]:

@@ -401,9 +401,7 @@ def plan_of(launch: Described, gpus: int | None, notes: list[str]) -> Plan:
         if said.get(name) is not None and name not in ("recompute_every", "recompute_modules", "optimizer_states", "shard_group"):
             fields[name] = said[name]
     if "parameters" in (said.get("offload") or []):
-        raise NotModelled(
-            f"{_names(launch)}: parameters in host memory (offload of parameters) are not modelled"
-        )
+        fields["parameter_offload"] = 1.0
     return made(Plan, fields)
 
 

@@ -153,9 +153,12 @@ def test_models_are_found_by_the_names_that_frameworks_give_them(name, entry):
 def test_what_is_not_modelled_is_refused_with_a_word():
     with pytest.raises(NotModelled, match="ademamix"):
         resolve(read_launch(LLAMA + "--optimizer ademamix"), gpus=8)
-    with pytest.raises(NotModelled, match="parameters"):
-        resolve(read_launch('{"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}, "train_batch_size": 8}\n',
-                            settings={"seq_len": "128"}), model=load_model("llama3-8b"), gpus=8)  # fmt: skip
+
+
+def test_weights_that_a_file_sends_to_the_host_lie_there():
+    launch = read_launch('{"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}, "train_batch_size": 8}\n',
+                         settings={"seq_len": "128"})  # fmt: skip
+    assert resolve(launch, model=load_model("llama3-8b"), gpus=8).plan.parameter_offload == 1.0
 
 
 def test_nothing_that_is_missing_is_guessed():

@@ -1,0 +1,119 @@
+"""What people ask first of memory, by the command line as they type it, against what a GPU was measured to hold [GiB].
+
+foundation-model-stack/fms-acceleration@876e2ed measured allocated peaks of Llama 3 8B and Mistral 7B on A100s.
+"""
+
+import pytest
+
+from costmodel import Plan, estimate, load_cluster, load_framework, load_model
+from costmodel.description.plan import LOSSES
+from costmodel.text.errors import IllegalPlan
+from costmodel.text.units import GiB
+from tests.commanding import strict
+
+ATTENTION = ("--adapter", "lora", "--lora-targets", "attention", "--recompute", "full")
+LLAMA_LORA = (
+    "llama3-8b", "--cluster", "dgx-a100", "--gpus", "4", "--framework", "hf-fsdp", *ATTENTION, "--gbs", "32",
+    "--micro-batch", "8", "--seq-len", "4096", "--fused-norms", "yes",
+)  # fmt: skip
+
+
+def asked(run, *words):
+    code, out, err = run("estimate", *words, "--json")
+    assert (code in (0, 1), err) == (True, "")
+    return strict(out)
+
+
+def allocated(answer):
+    """GiB of tensors of the fullest stage, as ``torch.cuda.max_memory_allocated`` counts them."""
+    return max(stage["total_bytes"] - stage["overhead_bytes"] for stage in answer["stages"]) / GiB
+
+
+FULL = (
+    "llama3-8b", "--cluster", "dgx-a100-40gb", "--gpus", "4", "--framework", "hf-fsdp", "--gbs", "4", "--seq-len", "1024",
+    "--recompute", "full",
+)  # fmt: skip
+QLORA = (
+    "mistral-7b", "--cluster", "dgx-a100", "--gpus", "1", "--framework", "hf-trainer", "--adapter", "qlora", "--lora-targets",
+    "attention", "--recompute", "full", "--seq-len", "4096",
+)  # fmt: skip
+MEASURED = {
+    "lora": ((*LLAMA_LORA, "--loss", "in-place"), 45.6),
+    "lora-liger": ((*LLAMA_LORA, "--loss", "fused-linear"), 29.8),
+    "qlora": ((*QLORA, "--gbs", "8", "--micro-batch", "8"), 34.46),
+    "qlora-of-4": ((*QLORA, "--gbs", "4", "--micro-batch", "4"), 19.25),
+    # states alone: 20 bytes a parameter at the update, of which a GPU has a quarter
+    "full-fine-tune": (FULL, 37.2),
+}
+
+
+@pytest.mark.parametrize(("question", "measured"), MEASURED.values(), ids=MEASURED)
+def test_what_people_ask_first_is_within_a_tenth_of_what_was_measured(run, question, measured):
+    assert allocated(asked(run, *question)) == pytest.approx(measured, rel=0.1)
+
+
+def test_a_full_fine_tune_by_accelerates_fsdp_runs_out_on_four_gpus_of_40_gb(run):
+    assert not asked(run, *FULL)["fits"]
+
+
+@pytest.mark.parametrize(("framework", "cluster", "of_a_weight"), [
+    ("megatron-core", "dgx-b200", 1.0), ("nemo", "dgx-b200", 1.0), ("nemo", "dgx-h100", 2.0),
+])  # fmt: skip
+def test_a_frozen_base_in_fp8_is_held_in_fp8_alone_and_transposed_where_the_device_needs_it(framework, cluster, of_a_weight):
+    model = load_model("llama3-70b")
+    plan = Plan(global_batch=8, seq_len=4096, adapter="lora", dtype="fp8")
+    found = estimate(model, load_cluster(cluster, gpus=8), plan, framework)
+    edges = 2 * model.vocabulary * model.hidden  # embedding and head stay in 16 bit
+    wanted = of_a_weight * (model.parameters - edges) + 2.0 * edges
+    assert found.memory.weights == pytest.approx(wanted, rel=0.02)
+
+
+def test_weights_on_the_host_leave_the_device_and_are_said_there():
+    """FSDP1 keeps sharded gradients on the device until the pass ends; FSDP2 doesn't."""
+    cluster, model = load_cluster("dgx-h100", gpus=8), load_model("llama3-8b")
+    sizes = {"global_batch": 8, "seq_len": 4096, "zero_stage": 3, "optimizer_offload": 1.0}
+    for framework, kept in (("fsdp2", 0.0), ("fsdp1", 4.0)):
+        away = estimate(model, cluster, Plan(**sizes, parameter_offload=1.0), framework)
+        assert away.memory.weights == 0.0
+        assert away.memory.gradients == pytest.approx(kept * model.parameters / 8, rel=0.01)
+        assert away.host_memory == pytest.approx(16.0 * model.parameters, rel=0.02)
+
+
+def test_weights_are_on_the_host_only_where_they_are_sharded():
+    plan = Plan(global_batch=8, seq_len=4096, zero_stage=2, parameter_offload=1.0)
+    with pytest.raises(IllegalPlan, match="parameter_offload=1 with zero_stage=2"):
+        estimate(load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8), plan, "fsdp2")
+
+
+def test_a_gradient_stays_for_every_recomputed_layer_under_fsdp1_and_reentrant_checkpoints_of_a_frozen_base():
+    """Of 32 layers 30: two are at work. Not with checkpoints that aren't reentrant, nor where the base trains."""
+    cluster, model, tokens = load_cluster("dgx-a100", gpus=4), load_model("llama3-8b"), 8 * 4096
+    sizes = {"global_batch": 32, "seq_len": 4096, "micro_batch": 8, "recompute": "full", "loss": "fused-linear"}
+
+    def most(**fields):
+        return estimate(model, cluster, Plan(**sizes, **fields), "hf-fsdp").memory.allocated
+
+    more = most(adapter="lora", reentrant=True) - most(adapter="lora", reentrant=False)
+    assert more == pytest.approx(30 * 2 * tokens * model.hidden, rel=0.05)
+    assert most(reentrant=True) == most(reentrant=False)
+
+
+def test_a_loss_by_name_holds_its_bytes_of_every_logit_whatever_the_framework():
+    cluster, model, tokens = load_cluster("dgx-a100", gpus=1), load_model("llama3.2-1b"), 8 * 4096
+    for name in ("fsdp2", "hf-trainer", "torchtune"):
+        held = {
+            loss: estimate(
+                model, cluster, Plan(global_batch=8, seq_len=4096, micro_batch=8, recompute="full", loss=loss), name
+            ).memory.logits
+            for loss in ("upcast", "loss-parallel")
+        }  # fmt: skip
+        between = (LOSSES["loss-parallel"] - LOSSES["upcast"]) * tokens * model.vocabulary
+        assert held["loss-parallel"] - held["upcast"] == pytest.approx(between)
+
+
+def test_a_base_that_was_loaded_without_a_dtype_is_in_32_bit():
+    cluster, model = load_cluster("dgx-a100", gpus=1), load_model("llama3-8b")
+    sizes = {"global_batch": 1, "seq_len": 1024, "adapter": "lora", "recompute": "full"}
+    held = estimate(model, cluster, Plan(**sizes, base_dtype="fp32"), "hf-trainer").memory.weights
+    assert held >= 4.0 * model.parameters
+    assert load_framework("hf-trainer").wide_residual
