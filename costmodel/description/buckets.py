@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from costmodel.description.bucket_rules import (
+    DEEPSPEED_LIVE,
     DEEPSPEED_PREFETCHED,
     DEEPSPEED_REDUCED,
     DISTRIBUTED_CAP,
@@ -44,6 +45,8 @@ class Context(NamedTuple):
     chunks : model chunks of the stage (virtual stages)
     deferred : gradients that are sharded are summed once a step
     again : share of a layer's sharded weights that are gathered twice for its backward pass
+    among : elements of the stage for each of those whose calls are asked for
+    tied : the head's table is the embedding's
     """
 
     ranks: int
@@ -55,6 +58,8 @@ class Context(NamedTuple):
     chunks: int = 1
     deferred: bool = False
     again: float = 0.0
+    among: float = 1.0
+    tied: bool = False
 
 
 class CollectiveCall(NamedTuple):
@@ -402,8 +407,9 @@ class DeepSpeed:
     A bucket is flushed before a tensor that would take it over `reduce_bucket_size`, and a larger tensor is alone.
     At stages 1 and 2 a flush is one all-reduce of the bucket (so the step moves half as much again as a reduce-scatter
     would), or one reduction for every rank that owns a part of it; after the step the weights are gathered. At stage 3
-    a bucket is scattered, weights are gathered ahead of use in groups that have reached `prefetch_bucket_size`, and
-    tensors below `persistence_threshold` stay whole and are gathered once after the step.
+    a bucket is scattered, weights are gathered ahead of use in groups that have reached `prefetch_bucket_size`, for the
+    backward pass again but the last `max_live_parameters`, and tensors below
+    `persistence_threshold` stay whole and are gathered after the step, one by one.
 
     Parameters
     ----------
@@ -413,7 +419,7 @@ class DeepSpeed:
         code does; else in one call
     all_gather_into_tensor : weights come in one call, or in calls of about `allgather_bucket_size`
     overlap_comm : at stage 1: reduce during the backward pass, else after it in the order of registration
-    prefetch_bucket_size, persistence_threshold : of stage 3 [elements]
+    prefetch_bucket_size, persistence_threshold, max_live_parameters : of stage 3 [elements]
 
     References
     ----------
@@ -429,9 +435,11 @@ class DeepSpeed:
     overlap_comm: bool = False
     prefetch_bucket_size: int = DEEPSPEED_PREFETCHED
     persistence_threshold: int = 100_000
+    max_live_parameters: int = DEEPSPEED_LIVE
 
     def __post_init__(self) -> None:
-        for field in ("reduce_bucket_size", "allgather_bucket_size", "prefetch_bucket_size", "persistence_threshold"):
+        for field in ("reduce_bucket_size", "allgather_bucket_size", "prefetch_bucket_size", "persistence_threshold",
+                      "max_live_parameters"):  # fmt: skip
             positive_int(field, getattr(self, field), MOST)
         for field in ("use_multi_rank_bucket_allreduce", "split_large_tensors", "all_gather_into_tensor", "overlap_comm"):
             flag(field, getattr(self, field))
@@ -490,21 +498,36 @@ class DeepSpeed:
         piece -= piece % 2
         return np.array([*[piece] * (pieces - 1), partition - piece * (pieces - 1)], dtype=np.int64) * ranks
 
+    def _prefetched(self, tensors: LocalTensors, order: Integers, numel: Integers) -> Buckets:
+        """Groups in which weights are gathered that are used in an order."""
+        return _bucketed(tensors, order, cut_after(tensors.numel[order], [self.prefetch_bucket_size]), numel[order])
+
+    def _whole(self, tensors: LocalTensors, context: Context) -> NDArray[np.bool_]:
+        """Tensors that stay whole from the forward to the backward pass: fetched ahead, none of them is released before."""
+        inside = (tensors.layer > 0) & (tensors.layer <= tensors.layers)
+        numel = context.among * tensors.numel
+        left = numel.sum() - np.cumsum(numel) + numel
+        if not context.tied:
+            return left <= self.max_live_parameters
+        table = ~inside & (tensors.numel == tensors.numel[~inside].max(initial=0))  # the head uses it, too
+        left = np.where(table, numel[inside].sum(), left + numel[table].sum())
+        return left <= self.max_live_parameters
+
     def _third(self, tensors: LocalTensors, context: Context, made: Buckets) -> list[CollectiveCall]:
         numel = _padded(tensors.numel, context.shard)
         large = tensors.numel >= self.persistence_threshold
         calls = []
-        for phase, order in (("forward", np.flatnonzero(large)), ("backward", np.flatnonzero(large)[::-1])):
+        released = large & ~self._whole(tensors, context)
+        for phase, order in (("forward", np.flatnonzero(large)), ("backward", np.flatnonzero(released)[::-1])):
             if len(order):
-                ends = cut_after(tensors.numel[order], [self.prefetch_bucket_size])
-                groups = _bucketed(tensors, order, ends, numel[order])
+                groups = self._prefetched(tensors, order, numel)
                 calls.append(CollectiveCall(phase, "all-gather", "shard", "weights", groups.elements, groups.layer, True))
-                if phase == "backward":
-                    calls += _again(groups, context, tensors.layers)
+        if large.any():
+            calls += _again(self._prefetched(tensors, np.flatnonzero(large)[::-1], numel), context, tensors.layers)
         scattered = _bucketed(tensors, made.order, made.ends, numel[made.order])
         calls += _over_copies(scattered, context, scattered.elements, True)
         if (~large).any():
-            kept = np.array([numel[~large].sum()])
+            kept = numel[~large]
             calls.append(CollectiveCall("after step", "all-gather", "shard", "weights", kept, 0 * kept, False))
         return calls
 

@@ -335,15 +335,16 @@ def layer_units(
     ahead = concurrent(attended, routed)
     one_by_one = attended.time + routed.time
     forward = ExchangeTime(ops.where(settings.overlap.parameters > 0.0, ahead.time, one_by_one), ahead.load)
+    released = 1.0 - whole_between_passes(model, settings, plan)
     again = gathered_again(model, settings, plan)
     repeated = ops.where(again > 0.0, 1.0, 0.0)
     more = gathering(again * stored * others, fetched, dense_group)
     more_routed = gathering(again * stored * experts, routed_fetched, routed_group)
     beside = concurrent(more, more_routed)
-    load = ahead.load + repeated * beside.load
+    load = released * ahead.load + repeated * beside.load
     backward = ExchangeTime(ops.where(
-        settings.overlap.gradients > 0.0, ahead.time + repeated * beside.time,
-        one_by_one + repeated * (more.time + more_routed.time),
+        settings.overlap.gradients > 0.0, released * ahead.time + repeated * beside.time,
+        released * one_by_one + repeated * (more.time + more_routed.time),
     ), load)  # fmt: skip
     return LayerExchanges(forward, backward, concurrent(
         reduction(width * others, summed, dense_group), reduction(width * experts, routed_summed, routed_group)
@@ -375,6 +376,64 @@ def gathered_again(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -
     kept = matrix * ops.ceil(0.5 * settings.buckets.reused / matrix)
     released = ops.maximum(1.0 - kept / (others + experts), 0.0)
     return ops.where(settings.buckets.reused > 0.0, plan.recompute_layers * released, 0.0)
+
+
+def whole_between_passes(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
+    """Share of the layers whose sharded weights stay whole from the forward to the backward pass.
+
+    Weights are fetched ahead until as many are whole as may be; what the fetching meets whole when it comes to the backward pass
+    isn't released. So the last layers, of a small model all, are gathered once for both passes.
+
+    Parameters
+    ----------
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
+
+    Assumptions
+    -----------
+    Fetching is as far ahead as it may be: every module fetches further, persistent ones too.
+
+    References
+    ----------
+    deepspeedai/DeepSpeed@edaa722 deepspeed/runtime/zero/partitioned_param_coordinator.py, ``fetch_sub_module`` and
+    ``__params_to_release`` ("Don't release params whose reuse was skipped by prefetch"); 0.19.8 gathers BLOOM-560m once a step
+
+    Examples
+    --------
+    >>> from costmodel import Plan, load_framework, load_model
+    >>> software = load_framework("deepspeed")
+    >>> plan = Plan(global_batch=8, seq_len=2048, data_parallel=8, zero_stage=3)
+    >>> for model in (load_model("bloom-560m"), load_model("llama3-8b")):
+    ...     settings, split = plan.settings(software), plan.numbers(software, model.layers)
+    ...     round(float(whole_between_passes(model.numbers(), settings, split)), 3)
+    1.0
+    0.068
+    """
+    others, experts = layer.layer_parameters_apart(model, plan)
+    room = settings.buckets.live - model.vocabulary.size * model.hidden / plan.tensor
+    kept = ops.minimum(ops.maximum(room / (model.layers * (others + experts)), 0.0), 1.0)
+    return ops.where(settings.buckets.live > 0.0, kept, 0.0)
+
+
+def edges_again(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
+    """Share of the embedding and the head that is gathered again for the backward pass.
+
+    The head, used last and then first, stays whole where a framework keeps what it is about to use; so does the embedding if the
+    whole model may.
+
+    Parameters
+    ----------
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
+
+    Assumptions
+    -----------
+    A tied table that is released between its uses at both ends is gathered once more there, which isn't counted.
+    """
+    others, experts = layer.layer_parameters_apart(model, plan)
+    apart = 1.0 - model.vocabulary.tied
+    between = model.layers * (others + experts) + 2.0 * apart * model.vocabulary.size * model.hidden / plan.tensor
+    live = settings.buckets.live
+    some = ops.where(live > 0.0, ops.where(between < live, 0.0, 1.0 - 0.5 * apart), 1.0)
+    return settings.buckets.edge_again * some
 
 
 def replica_groups(
@@ -483,14 +542,13 @@ def _padded_edge(
 
 
 def _each_micro_batch(
-    settings: Settings, plan: PlanNumbers, units: LayerExchanges, hiding: _OverlapWindow, edge: tuple[Number,
-    Number], bucket_time: Number,
-    early: Number, layers: Number, chunks: Number, tail: Number,
+    settings: Settings, plan: PlanNumbers, units: LayerExchanges, hiding: _OverlapWindow,
+    edge: tuple[Number, Number, Number], bucket_time: Number, early: Number, layers: Number, chunks: Number, tail: Number,
 ) -> _PerMicroBatch:  # fmt: skip
     """What the passes of every micro-batch gather and sum, unit by unit or in buckets, and what of it they hide.
 
-    `edge` are the times to gather and to sum what lies around the layers, `tail` is 1 where that is behind them; `early` is the
-    share of buckets that are full before the pass ends.
+    `edge` are the times to gather and to sum what lies around the layers and the share that is gathered again, `tail` is 1 where
+    that is behind them; `early` is the share of buckets that are full before the pass ends.
     """
     rule = settings.buckets
     third, sharded = plan.shard_weights, layer.sharded_gradients(settings, plan)
@@ -517,7 +575,7 @@ def _each_micro_batch(
         ends * (again_hidden + summed_hidden) + between * ops.minimum(both, hiding.beside * hiding.backward),
     )  # fmt: skip
     tail_hidden = tail * ops.minimum(edge_scatter, hiding.beside * hiding.weight)
-    third_time = chunks * depth * both + edge_scatter + again * rule.edge_again * edge_gather
+    third_time = chunks * depth * both + edge_scatter + again * edge[2] * edge_gather
     third_hidden = chunks * paired_hidden + tail_hidden
     unit_time = chunks * depth * summed + edge_scatter
     unit_hidden = chunks * behind * summed_hidden + tail_hidden
@@ -591,8 +649,9 @@ def stage_synchronisation(
     edge_scatter = reduction(dense_bytes * edges, 1.0, dense_group)
     hiding = _hiding(settings, plan, software, body)
     each = _each_micro_batch(
-        settings, plan, units, hiding, (edge_gather.time / copies, edge_scatter.time / copies), scatter.time / copies, early,
-        layers, chunks, last * (1.0 - first),
+        settings, plan, units, hiding,
+        (edge_gather.time / copies, edge_scatter.time / copies, edges_again(model, settings, plan)), scatter.time / copies,
+        early, layers, chunks, last * (1.0 - first),
     )  # fmt: skip
 
     # once a step, beside the last passes of each chunk

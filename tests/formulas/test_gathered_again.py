@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from costmodel import Plan, estimate, load_cluster, load_framework, load_model
-from costmodel.formulas.synchronisation import gathered_again
+from costmodel.formulas.synchronisation import edges_again, gathered_again, whole_between_passes
 from costmodel.simulation.replay import simulate
 from costmodel.simulation.transactions import ledger
 
@@ -61,3 +61,72 @@ def test_the_ledger_and_the_simulation_gather_it_too():
     assert found["full"] / found["none"] == pytest.approx(1.0 + released(matrices), abs=0.02)
     answer = estimate(*question, plan, "deepspeed")
     assert simulate(*question, plan, "deepspeed").total == pytest.approx(answer.step_time, rel=0.05)
+
+
+LIVE, PREFETCHED, PERSISTENT = 1_000_000_000, 50_000_000, 100_000
+"""``max_live_parameters``, ``prefetch_bucket_size`` and ``param_persistence_threshold`` of the same file."""
+
+
+def gathered(modules):
+    """How often each parameter is gathered in a step of modules, pairs of a parameter and its elements, as DeepSpeed's
+    coordinator fetches and releases (``fetch_sub_module``, ``__params_to_release``)."""
+    order = [*modules, *reversed(modules)]
+    size = dict(modules)
+    whole = {one for one, many in size.items() if many < PERSISTENT}
+    times, marked = dict.fromkeys(size, 0), dict.fromkeys(size, -1)
+    place, live = 0, 0
+    for step, (one, many) in enumerate(order):
+        if one not in whole:
+            times[one], live = times[one] + 1, live + many
+            whole.add(one)
+        if place <= step:
+            marked[one], place = step, step + 1
+        budget, fetched = min(LIVE - live, PREFETCHED), 0
+        while place < len(order) and fetched < budget:
+            ahead, elements = order[place]
+            marked[ahead] = max(marked[ahead], place)
+            if ahead not in whole:
+                times[ahead], fetched = times[ahead] + 1, fetched + elements
+                whole.add(ahead)
+            place += 1
+        live += fetched
+        between = 0
+        stays = many < PERSISTENT or marked[one] > step
+        for later, elements in order[step + 1 :]:
+            if stays or between >= REUSE:
+                break
+            stays, between = later == one, between + elements
+        if not stays:
+            whole.discard(one)
+            live -= many
+    return times
+
+
+@pytest.mark.parametrize("name", ["bloom-560m", "gpt3-1.3b", "llama3.2-3b", "llama3-8b"])
+def test_the_last_layers_are_gathered_once_for_both_passes(name):
+    """Module by module: each layer two norms, four or seven matrices; what is tied is used at both ends."""
+    model = load_model(name)
+    hidden, keys, wide = model.hidden, model.kv_heads * model.head_dim, model.feed_forward
+    matrices = [hidden * hidden, 2 * keys * hidden, hidden * hidden, *[hidden * wide] * (3 if model.gated else 2)]
+    table = ("table", model.vocabulary * hidden)
+    inside = [hidden, *matrices[:3], hidden, *matrices[3:]]
+    layers = [((i, j), many) for i in range(model.layers) for j, many in enumerate(inside)]
+    modules = [table, *layers, table if model.tied_embeddings else ("head", table[1])]
+    times = gathered(modules)
+    twice = sum(size * (times[one] > 1) for one, size in layers) / sum(size for _, size in layers)
+    plan = Plan(global_batch=64, seq_len=2048, data_parallel=64, zero_stage=3)
+    numbers, settings, split = model.numbers(), plan.settings(SOFTWARE), plan.numbers(SOFTWARE, model.layers)
+    assert 1.0 - whole_between_passes(numbers, settings, split) == pytest.approx(twice, abs=0.06)
+    if not model.tied_embeddings:
+        assert times["head"] == 1
+        assert edges_again(numbers, settings, split) == 0.5 * (times["table"] - 1)
+
+
+def test_bloom_560m_is_gathered_once_a_step_and_what_persists_one_by_one_after_it():
+    """As DeepSpeed 0.19.8 was traced on eight ranks: the table, six times four layers' matrices, 195 small tensors and one."""
+    plan = Plan(global_batch=8, seq_len=2048, data_parallel=8, zero_stage=3)
+    made = ledger(load_model("bloom-560m"), load_cluster("dgx-h100", gpus=8), plan, "deepspeed")
+    rows = [row for row in made.transactions if row.collective == "all-gather"]
+    large = sorted((row.nbytes, row.count) for row in rows if row.phase != "after step")
+    assert large == [(2.0 * 50_331_648, 6.0), (2.0 * 256_901_120, 1.0)]
+    assert sum(row.count for row in rows if row.phase == "after step") == 196
