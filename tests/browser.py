@@ -19,6 +19,8 @@ class Browser:
 
     def __init__(self, driver: Any) -> None:
         self.driver = driver
+        self.untouched: Path | None = None
+        """The page that is open, as long as no test opened another or changed what it shows."""
 
     def resize(self, width: int, height: int, dark: bool = False) -> None:
         """Give the page a size and the system's colours."""
@@ -30,6 +32,7 @@ class Browser:
 
     def open(self, page: Path, fragment: str = "") -> None:
         """Load a file, past what was logged before."""
+        self.untouched = None
         self.driver.get("about:blank")
         self.driver.get_log("browser")
         self.driver.get_log("performance")
@@ -68,7 +71,7 @@ def opened() -> Iterator[Browser]:
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = selenium.Chrome(options=options, service=selenium.ChromeService(steering))
     try:
-        driver.set_script_timeout(60)
+        driver.set_script_timeout(600)  # against what never ends: on a busy machine a page takes a minute
         yield Browser(driver)
     finally:
         driver.quit()

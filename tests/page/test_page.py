@@ -34,17 +34,30 @@ def browser():
         yield found
 
 
-@pytest.fixture(scope="module")
-def pages(tmp_path_factory):
-    """The page of each case, with the question behind it."""
-    made = {}
-    folder = tmp_path_factory.mktemp("pages")
-    for name, (model_name, dtype, framework) in CASES.items():
+@pytest.fixture(scope="module", params=CASES)
+def case(request):
+    """A case for all tests that ask its page questions, one after another."""
+    return request.param
+
+
+class Pages(dict):
+    """The page of each case that a test asks for, with the question behind it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __missing__(self, name: str):
+        model_name, dtype, framework = CASES[name]
         model, cluster = costmodel.load_model(model_name), costmodel.load_cluster("dgx-h100", gpus=64)
         what = costmodel.whatif(model, cluster, global_batch=BATCH, seq_len=LENGTH, framework=framework, dtype=dtype)
-        what.write_html(folder / f"{name}.html")
-        made[name] = (folder / f"{name}.html", what)
-    return made
+        what.write_html(self.folder / f"{name}.html")
+        self[name] = self.folder / f"{name}.html", what
+        return self[name]
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    return Pages(tmp_path_factory.mktemp("pages"))
 
 
 def load(browser: Browser, page: Path, fragment: str = "") -> None:
@@ -53,7 +66,13 @@ def load(browser: Browser, page: Path, fragment: str = "") -> None:
         await window.costmodel.ready""")  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES)
+def ask(browser: Browser, page: Path) -> None:
+    """Have a page open to ask it questions that change nothing on it; loaded anew only after something was changed."""
+    if browser.untouched != page:
+        load(browser, page)
+        browser.untouched = page
+
+
 def test_the_page_gives_the_digits_of_python_on_a_thousand_questions(browser, pages, case):
     page, what = pages[case]
     model, cluster, framework, plan, _ = what.question
@@ -64,17 +83,16 @@ def test_the_page_gives_the_digits_of_python_on_a_thousand_questions(browser, pa
     legal = [index for index, answer in enumerate(wanted) if "error" not in answer][:1000]
     illegal = [index for index, answer in enumerate(wanted) if "error" in answer][:300]
     assert len(legal) == 1000 and len(illegal) > 100
-    load(browser, page)
+    ask(browser, page)
     chosen = legal + illegal
     got = browser.run("return given[0].map((one) => window.costmodel.evaluate(one))", [questions[index] for index in chosen])
     wrong = [(questions[i], found) for i, answer in zip(chosen, got, strict=True) if (found := difference(wanted[i], answer))]
     assert not wrong, wrong[:3]
 
 
-@pytest.mark.parametrize("case", CASES)
 def test_the_page_ranks_what_the_library_ranks_in_its_order_and_with_its_probabilities(browser, pages, case):
     page, what = pages[case]
-    load(browser, page)
+    ask(browser, page)
     found = browser.run("return (await window.costmodel.search({})).ranked.map((one) => one.step_time_s)")
     ranked = what.candidates.found
     assert found == pytest.approx([one.step_time for one in ranked], rel=1e-9)
@@ -118,7 +136,7 @@ def test_under_a_moved_slider_no_probability_is_shown_that_the_page_cannot_know(
 
 
 def test_compare_opens_on_another_plan_than_a_twin_of_the_chosen_one(browser, pages):
-    for page, _ in pages.values():
+    for page, _ in map(pages.__getitem__, CASES):
         load(browser, page)
         browser.run("document.getElementById('compare').click();" + PAUSE, 200)
         pair = browser.run("return [...document.querySelectorAll('#rows tr.on, #rows tr.beside')].map((one) => "
@@ -157,7 +175,7 @@ def test_an_illegal_plan_is_refused_with_the_words_of_the_library(browser, pages
 
 
 def test_the_page_is_small_asks_for_nothing_and_complains_of_nothing(browser, pages):
-    for page, _ in pages.values():
+    for page, _ in map(pages.__getitem__, CASES):
         assert page.stat().st_size < LARGEST
         load(browser, page)
         browser.run("for (const tab of document.querySelectorAll('[role=tab]')) { tab.click();" + PAUSE + "}", 60)
@@ -317,11 +335,10 @@ return [0, got.ranks - 1].map((rank) => got.held(rank));
 MOVED = {"rail.bandwidth": 9e9, "nvlink.bandwidth": 60e9, "rail.latency": 4e-5}
 
 
-@pytest.mark.parametrize("case", CASES)
 def test_the_timeline_of_the_page_is_the_timeline_of_python(browser, pages, case):
     page, what = pages[case]
     model, cluster, framework, *_ = what.question
-    load(browser, page)
+    ask(browser, page)
     split = {(one.pipeline_parallel, one.virtual_stages, one.micro_batches): one for one in what.candidates.plans}
     chosen = random.Random(case).sample([split[key] for key in sorted(split)], 12)
     slower = what.question.changed(MOVED).cluster
@@ -333,11 +350,10 @@ def test_the_timeline_of_the_page_is_the_timeline_of_python(browser, pages, case
             assert count == len(wanted.end)
 
 
-@pytest.mark.parametrize("case", CASES)
 def test_what_ranks_hold_is_what_they_hold_in_python(browser, pages, case):
     page, what = pages[case]
     model, cluster, framework, *_ = what.question
-    load(browser, page)
+    ask(browser, page)
     for plan in (what.candidates.first.plan, *what.candidates.plans[:40:8]):
         wanted = costmodel.timeline(model, cluster, plan, framework)
         got = browser.run(HELD, as_asked(plan))
@@ -380,10 +396,9 @@ def test_every_schedule_is_played_as_python_plays_it(browser, tmp_path):
     assert len({schedule for schedule, _ in played}) >= 8
 
 
-@pytest.mark.parametrize("case", CASES)
 def test_the_sum_of_a_timeline_is_what_the_estimate_of_the_same_page_says(browser, pages, case):
     page, what = pages[case]
-    load(browser, page)
+    ask(browser, page)
     plans = [one for one in what.candidates.plans if one.pipeline_parallel == 1][:5] + what.candidates.plans[:5]
     assert len(plans) == 10
     for plan in plans:
