@@ -137,6 +137,8 @@ _HOME = {
     "CardTable": "training.card_table",
     "gpus_in_time": "training.cluster_sizes",
     "ClusterSizes": "training.cluster_sizes",
+    "diagnose": "evaluation.diagnosis",
+    "Diagnosis": "evaluation.diagnosis",
     "compare_systems": "training.systems_compared",
     "Comparison": "training.systems_compared",
     "fit_batch_scaling": "training.batch_size",
@@ -204,6 +206,8 @@ if TYPE_CHECKING:
     from costmodel.evaluation.cluster_design import design_cluster as design_cluster
     from costmodel.evaluation.collectives import CollectiveTime as CollectiveTime
     from costmodel.evaluation.collectives import collective_time as collective_time
+    from costmodel.evaluation.diagnosis import Diagnosis as Diagnosis
+    from costmodel.evaluation.diagnosis import diagnose as diagnose
     from costmodel.evaluation.dimension_sweeps import heat_map as heat_map
     from costmodel.evaluation.dimension_sweeps import scaling as scaling
     from costmodel.evaluation.estimation import Estimate as Estimate

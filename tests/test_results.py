@@ -58,7 +58,7 @@ def made(tmp_path_factory):
         cm.Peer(name="a", samples_per_second=1.0, upload=1e6, download=1e6),
         cm.design_cluster(MODEL, cm.candidates("h100-sxm", [8, 16]), global_batch=64, seq_len=2048),
         cm.read_launch(cm.write_launch("megatron", step.plan, MODEL), gpus=8),
-        cm.compare({"one": step, "two": step}), cm.cards(MODEL, ["h100-sxm"], adapter="lora"),
+        cm.compare({"one": step, "two": step}), cm.cards(MODEL, ["h100-sxm"], adapter="lora"), cm.diagnose(step, 9.0),
         cm.gpus_in_time(MODEL, [CLUSTER], tokens=1e9, days=30.0, tensor_parallel=1, pipeline_parallel=1, global_batch=64),
         cm.compare_systems(chain, cm.load_cluster("dgx-1v", gpus=32)), cm.batch_scaling(1000.0, 5000.0),
         cm.StepsCurve(staleness=(0.0, 100.0), updates=(1000.0, 2000.0)), cm.Staleness({"stage 0": (0.0, 1.0)}),

@@ -31,6 +31,7 @@ FAMILIES = {
     "designing": ("design",),
     "choosing": ("cards", "gpus"),
     "comparing": ("compare",),
+    "diagnosing": ("diagnose",),
     "training": ("train", "formula"),
     "post_training": ("post-train",),
     "pipelines": ("timeline", "simulate"),
@@ -85,20 +86,36 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         raise Misused(f"unknown command {asked[:80]!r}{did_you_mean('command', asked, itertools.chain(*FAMILIES.values()))} "
                       "(`costmodel --help` lists the commands)")  # fmt: skip
     parser = build_parser(_families(asked))
+    commands = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    if asked in commands.choices:
+        _refuse_unknown(commands.choices[asked], argv)
     arguments, unknown = parser.parse_known_args(argv)
     if unknown:
-        option = unknown[0].partition("=")[0]
-        commands = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-        reading = commands.choices[arguments.command]
-        reading = next((one for given, one in reading.variants.items() if given in argv), reading)
-        known = reading._option_string_actions
-        offered = [name for name in known if name not in ("-h", "--help", "--help-all")]
-        hint = did_you_mean("option", option, offered) if option.startswith("-") else ""
-        every = "--help-all" if "--help-all" in known else "--help"
-        hint = hint or f" (`costmodel {arguments.command} {every}` lists the options)"
-        raise Misused(f"unknown argument {option[:80]!r}{hint}")
+        raise Misused(f"unknown argument {unknown[0][:80]!r}{_meant(commands.choices[arguments.command], argv, unknown[0])}")
     arguments.command_line = shlex.join(["costmodel", *argv])
     return arguments
+
+
+def _refuse_unknown(reading: Parser, argv: Sequence[str]) -> None:
+    """Refuse an option that a command doesn't have, before what it lacks is asked for: the one may be meant for the other."""
+    given = itertools.takewhile(lambda one: one != "--", argv[1:])
+    every = {*reading._option_string_actions, *reading.variants}
+    every |= {name for one in reading.variants.values() for name in one._option_string_actions}
+    for option in (one.partition("=")[0] for one in given if one.startswith("--")):
+        if option not in every:
+            raise Misused(f"unknown argument {option[:80]!r}{_meant(reading, argv, option)}")
+
+
+def _meant(reading: Parser, argv: Sequence[str], argument: str) -> str:
+    """What an argument that a command doesn't have may stand for, else where its options are listed."""
+    option = argument.partition("=")[0]
+    if option in ("--model", "--model-name") and "model" in {action.dest for action in reading._actions}:
+        return f" (the model stands by itself: costmodel {argv[0]} MODEL ...)"
+    known = next((one for given, one in reading.variants.items() if given in argv), reading)._option_string_actions
+    offered = [name for name in known if name not in ("-h", "--help", "--help-all")]
+    hint = did_you_mean("option", option, offered) if option.startswith("-") else ""
+    every = "--help-all" if "--help-all" in known else "--help"
+    return hint or f" (`costmodel {argv[0]} {every}` lists the options)"
 
 
 def _one_line(message: str) -> str:

@@ -263,9 +263,9 @@ def _answer_page(launch: Launch, priced: Priced, answer: Estimate, measured: flo
         f"Memory limit: {memory_limit(answer)}",
     ]
     if measured is not None:
-        lines.append(
-            f"Measured: {format_seconds(measured)} a step, {measured / answer.step_time:.2f} times the estimate"
-        )
+        from costmodel.evaluation.diagnosis import verdict_on
+
+        lines.append(f"Measured: {verdict_on(answer, measured)} (`costmodel diagnose` says why)")
     lines += [f"Note: {note}" for note in priced.notes]
     page = [*_said(launch), "\n".join(lines)]
     advice = improvements(launch, answer)

@@ -395,6 +395,27 @@ def slopes_of(
     return _blocks(slopes, matrix, errors)
 
 
+def part_covariance(
+    parts: Callable[[DeviceNumbers, Software], Sequence[Number]], device: Device, framework: Framework, dtype: str
+) -> list[list[float]]:
+    """Covariance of the parts of an estimate that the errors of its constants cause, in the parts' unit squared.
+
+    Parameters
+    ----------
+    parts : of the estimate, of a device's and a framework's numbers
+    device, framework : of the estimate
+    dtype : of the GEMMs
+    """
+    errors = device_errors(device, dtype)
+    of_device = tuple(one.numbers for one in errors)
+    numbers, software, places, matrix = _with_slopes(device.numbers(dtype), framework.numbers(), _owner(framework), of_device)
+    made = []
+    for part in parts(numbers, software):
+        derivatives: Mapping[int, float] = part.slopes if isinstance(part, Dual) else {}
+        made.append(_blocks([derivatives.get(place, 0.0) for place in range(places)], matrix, errors))
+    return [[one.covariance(other) for other in made] for one in made]
+
+
 def slopes_of_plans(
     total: Callable[[int, DeviceNumbers, Software], Number], plans: int, device: Device, framework: Framework, dtype: str
 ) -> list[Slopes]:

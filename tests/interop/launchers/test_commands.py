@@ -89,7 +89,7 @@ def test_explain_compares_with_a_log(run, file, tmp_path):
     log = tmp_path / "train.log"
     log.write_text("iteration 1/ 10 | elapsed time per iteration (ms): 9000.0 |\n" * 5)
     _, out, _ = run("explain", str(file), "--cluster", "dgx-h100", "--log", str(log))
-    assert "Measured: 9 s" in out
+    assert "Measured: A measured step of 9 s is " in out and "the 90 % interval" in out
 
 
 WRONG = """

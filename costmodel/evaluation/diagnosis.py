@@ -1,0 +1,326 @@
+"""A measured step against its estimate: inside the interval or not, which parts the gap may lie in, what would explain it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from costmodel.arithmetic.named_tuples import Row
+from costmodel.catalogue.changes import replace
+from costmodel.description.fields import Flag, table
+from costmodel.description.labels import field_name, part_name
+from costmodel.description.plan import Plan
+from costmodel.evaluation.engine import timed_formula
+from costmodel.evaluation.error_model import part_covariance
+from costmodel.evaluation.estimation import TIME_PARTS, Estimate, estimate
+from costmodel.evaluation.single_changes import changes_for_speed
+from costmodel.formulas.quantities import DeviceNumbers, Number, Software
+from costmodel.text.checks import kind, positive_int, real
+from costmodel.text.errors import CostModelError
+from costmodel.text.tables import headed
+from costmodel.text.units import format_seconds
+
+WORTH = 0.002
+"""Share of a step that a change has to move to be named."""
+SLOWER = 0.5
+"""Of what the catalogue says: a network, memory or clock that runs so is tried as an explanation."""
+
+
+class PartShare(NamedTuple):
+    """A part of the step, and what of the gap it takes.
+
+    Parameters
+    ----------
+    part : of the step
+    estimated : its time [s]
+    error : standard deviation that estimates of it have [s]
+    gap : of the gap what its error, beside those of the others, lets it take [s]
+    """
+
+    part: str
+    estimated: float
+    error: float
+    gap: float
+
+
+class Explanation(NamedTuple):
+    """A setting, or a state of the hardware, with which the estimate would be nearer to what was measured.
+
+    Parameters
+    ----------
+    change : in words
+    fields : of the plan that it changes; empty where it is of the hardware
+    estimate : then
+    explains : share of the gap that it closes, in logarithms
+    """
+
+    change: str
+    fields: Row
+    estimate: Estimate
+    explains: float
+
+
+class Advice(NamedTuple):
+    """A change of the plan after which a step takes less time.
+
+    Parameters
+    ----------
+    change : in words
+    fields : of the plan
+    estimate : of the changed plan
+    gain : share of the step that it saves by the estimates
+    saves : of the measured step, by the same share [s]
+    """
+
+    change: str
+    fields: Row
+    estimate: Estimate
+    gain: float
+    saves: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """A measured step against its estimate.
+
+    Parameters
+    ----------
+    estimate : of the plan
+    measured : step time [s]
+    inside : whether it lies inside the 90 % interval
+    slower_than : share of runs estimated so that take less time than the measured one
+    parts : of the step, the one that takes most of the gap first; what they take adds up to the gap
+    explanations : what would bring the estimate nearer to the measured step, the nearest first
+    advice : what to change, the largest gain first
+    """
+
+    estimate: Estimate
+    measured: float
+    inside: bool
+    slower_than: float
+    parts: tuple[PartShare, ...]
+    explanations: tuple[Explanation, ...]
+    advice: tuple[Advice, ...]
+
+    def __repr__(self) -> str:
+        first = [f"change first: {one.change}, saves {format_seconds(one.saves)}" for one in self.advice[:1]]
+        parts = [f"{part_name(one.part)}: {one.gap:+.3g} s" for one in self.parts[:4]]
+        return headed(f"Diagnosis: {self.said()}", *parts, *first)
+
+    @property
+    def gap(self) -> float:
+        """Seconds that the measured step takes more than the estimated one."""
+        return self.measured - self.estimate.step_time
+
+    @property
+    def mfu(self) -> float:
+        """Model FLOP utilisation of the measured step."""
+        return self.estimate.mfu * self.estimate.step_time / self.measured
+
+    def said(self) -> str:
+        """The verdict in one sentence."""
+        return verdict_on(self.estimate, self.measured)
+
+    def to_dict(self) -> Row:
+        """Flat names with units, for JSON and frames."""
+        low, high = self.estimate.time_interval
+        return {
+            "measured_step_time_s": self.measured, "step_time_s": self.estimate.step_time, "step_time_low_s": low,
+            "step_time_high_s": high, "inside": self.inside, "slower_than": self.slower_than, "gap_s": self.gap,
+            "measured_mfu": self.mfu, "mfu": self.estimate.mfu,
+            "parts": [one._asdict() for one in self.parts],
+            "explanations": [
+                {"change": one.change, "step_time_s": one.estimate.step_time, "explains": one.explains}
+                for one in self.explanations
+            ],
+            "advice": [{"change": one.change, "gain": one.gain, "saves_s": one.saves} for one in self.advice],
+        }  # fmt: skip
+
+
+def verdict_on(answer: Estimate, measured: float) -> str:
+    """Whether a measured step is inside the estimate's 90 % interval, in one sentence.
+
+    Parameters
+    ----------
+    answer : of `estimate`
+    measured : step time [s]
+
+    Examples
+    --------
+    >>> from costmodel import Plan, estimate, load_cluster, load_model
+    >>> made = estimate(load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8), Plan(global_batch=8, seq_len=2048))
+    >>> verdict_on(made, 10.0 * made.step_time).partition(":")[0].split(" is ")[1]
+    'outside the 90 % interval'
+    """
+    low, high = answer.time_interval
+    inside = low <= measured <= high
+    times = measured / answer.step_time
+    where = "inside" if inside else "outside"
+    advice = (
+        "" if inside else "; something isn't as it was told, or slower than it should be" if measured > high
+        else "; something isn't as it was told: so fast is hardly possible"
+    )  # fmt: skip
+    return (
+        f"A measured step of {format_seconds(measured)} is {where} the 90 % interval: {times:.2f} times the estimate of "
+        f"{format_seconds(answer.step_time)} ({format_seconds(low)} to {format_seconds(high)}){advice}"
+    )
+
+
+def diagnose(answer: Estimate, measured: float, most: int = 5) -> Diagnosis:
+    """Why a measured step takes what it takes: the gap by parts, settings that would explain it, and what to change first.
+
+    The gap to the estimate is dealt to the parts as their errors allow: what the parts are expected to be once their sum is
+    known, with the covariance that the constants' errors give them, and an error of each part's own that makes up for what the
+    interval is wider than that. Gains are rescaled to the measured step.
+
+    Parameters
+    ----------
+    answer : of `estimate`, for the plan that ran
+    measured : step time [s]
+    most : explanations and changes to name
+
+    Returns
+    -------
+    Diagnosis
+
+    Raises
+    ------
+    InvalidValue
+        where there is no estimate, or a time is none
+
+    Examples
+    --------
+    >>> from costmodel import Plan, estimate, load_cluster, load_model
+    >>> plan = Plan(global_batch=64, seq_len=8192, tensor_parallel=4)
+    >>> made = diagnose(estimate(load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8), plan), 12.0)
+    >>> abs(sum(one.gap for one in made.parts) - made.gap) < 1e-9, made.advice[0].saves > 0.0
+    (True, True)
+    """
+    kind("answer", answer, Estimate, "estimate(...)")
+    real("measured", measured, 1e-6, 1e9)
+    positive_int("most", most, 1000)
+    low, high = answer.time_interval
+    return Diagnosis(
+        estimate=answer, measured=float(measured), inside=low <= measured <= high,
+        slower_than=answer.time_error.probability_below(answer.step_time, measured), parts=_parts(answer, measured),
+        explanations=tuple(_explanations(answer, measured, most)), advice=tuple(_advice(answer, measured, most)),
+    )  # fmt: skip
+
+
+def _parts(answer: Estimate, measured: float) -> tuple[PartShare, ...]:
+    """The gap, dealt to the parts: no part may take less than no time."""
+    names = [part for part in TIME_PARTS if answer.times[part] > 0.0]
+    times = [answer.times[part] for part in names]
+    covariance = _covariance(answer, names, times)
+    gap, taken = measured - answer.step_time, dict.fromkeys(names, 0.0)
+    open_parts = list(range(len(names)))
+    while open_parts:
+        left = gap - sum(taken[name] for place, name in enumerate(names) if place not in open_parts)
+        weights = {one: sum(covariance[one][other] for other in open_parts) for one in open_parts}
+        whole = sum(weights.values())
+        dealt = {one: left * weight / whole for one, weight in weights.items()}
+        taken |= {names[one]: seconds for one, seconds in dealt.items()}
+        emptied = [one for one, seconds in dealt.items() if seconds < -times[one]]
+        if not emptied:
+            break
+        for one in emptied:
+            taken[names[one]] = -times[one]
+            open_parts.remove(one)
+    errors = [math.sqrt(covariance[place][place]) for place in range(len(names))]
+    rows = [PartShare(name, time, error, taken[name]) for name, time, error in zip(names, times, errors, strict=True)]
+    return tuple(sorted(rows, key=lambda one: -abs(one.gap)))
+
+
+def _covariance(answer: Estimate, names: list[str], times: list[float]) -> list[list[float]]:
+    """Of the parts' times [s²]: what the constants' errors cause, and each part's own, in proportion to it."""
+    inputs, bill = answer.inputs, answer.step.memory
+    formula = timed_formula(inputs.settings)
+
+    def parts(device: DeviceNumbers, software: Software) -> list[Number]:
+        step = formula(*inputs._replace(software=software, device=device), bill)
+        return [getattr(step, name) for name in names]
+
+    found = part_covariance(parts, answer.cluster.device, answer.framework, str(answer.plan.dtype))
+    stretch = math.exp(2.0 * answer.discrepancy)
+    of_constants = stretch * sum(map(sum, found))
+    own = max((answer.time_spread * answer.step_time) ** 2 - of_constants, (0.01 * answer.step_time) ** 2)
+    squared = sum(time**2 for time in times)
+    return [
+        [stretch * entry + (own * time**2 / squared if row == column else 0.0) for column, entry in enumerate(line)]
+        for row, (line, time) in enumerate(zip(found, times, strict=True))
+    ]
+
+
+def _explanations(answer: Estimate, measured: float, most: int) -> list[Explanation]:
+    """What would bring the estimate nearer to what was measured."""
+    gap = math.log(measured / answer.step_time)
+    if abs(gap) < WORTH:
+        return []
+    found: list[Explanation] = []
+    for words, fields, made in _alternatives(answer):
+        left = math.log(measured / made.step_time)
+        explains = 1.0 - abs(left) / abs(gap)
+        if explains > 0.02 and not any(abs(one.estimate.step_time / made.step_time - 1.0) < 1e-4 for one in found):
+            found.append(Explanation(words, fields, made, explains))
+    return sorted(found, key=lambda one: -one.explains)[:most]
+
+
+def _alternatives(answer: Estimate) -> Iterator[tuple[str, Row, Estimate]]:
+    """Estimates of what may have run instead: every choice otherwise, and hardware slower than the catalogue says."""
+    plan, tried = answer.plan, table(Plan).values()
+    for row in tried:
+        value = getattr(plan, row.name)
+        if row.column and row.name not in ("recompute", "micro_batch", "zero_stage"):
+            continue
+        values: list[object] = [not value] if isinstance(row.kind, Flag) and isinstance(value, bool) else []
+        values += [one for one in (*row.faster, *row.leaner) if one != value]
+        if row.name == "recompute":
+            values += [one for one in ("none", "full", "selective") if one != value]
+        if row.name == "dtype":
+            values += [one for one in ("bf16", "fp16", "fp8", "tf32") if one != value]
+        for one in dict.fromkeys(values):
+            if (made := _estimated(answer, {row.name: one})) is not None:
+                yield f"{field_name(row.name)} {_word(one)}", {row.name: one}, made
+    for level in answer.cluster.levels:
+        yield from _slower(answer, f"{level.name}.bandwidth", f"{level.name} at half of its bandwidth")
+    yield from _slower(answer, "device.memory_bandwidth", "memory of the GPUs at half of its bandwidth")
+
+
+def _word(value: object) -> str:
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+
+
+def _estimated(answer: Estimate, fields: Row) -> Estimate | None:
+    try:
+        plan = dataclasses.replace(answer.plan, **fields)
+        return estimate(answer.model, answer.cluster, plan, answer.framework, fit_probability=answer.required_probability)
+    except CostModelError:  # a change that this plan, model, cluster or framework can't make explains nothing
+        return None
+
+
+def _slower(answer: Estimate, path: str, words: str) -> Iterator[tuple[str, Row, Estimate]]:
+    try:
+        cluster = replace(answer.cluster, {path: f"{SLOWER}x"})
+        yield words, {}, estimate(answer.model, cluster, answer.plan, answer.framework)
+    except CostModelError:  # a cluster without that number
+        return
+
+
+def _advice(answer: Estimate, measured: float, most: int) -> list[Advice]:
+    """Single changes after which a step takes less time and fits, their gains rescaled to what was measured."""
+    found: list[Advice] = []
+    for fields in changes_for_speed(answer.plan):
+        made = _estimated(answer, fields)
+        if made is None or not made.fits:
+            continue
+        gain = 1.0 - made.step_time / answer.step_time
+        alike = any(abs(one.estimate.step_time / made.step_time - 1.0) < 1e-3 for one in found)
+        if gain > WORTH and not alike:
+            words = ", ".join(f"{field_name(name)} {_word(value)}" for name, value in fields.items())
+            found.append(Advice(words, fields, made, gain, gain * measured))
+    return sorted(found, key=lambda one: -one.gain)[:most]
+
+
+__all__ = ["Advice", "Diagnosis", "Explanation", "PartShare", "diagnose", "verdict_on"]

@@ -1,0 +1,254 @@
+"""Questions as a person types them first: each is answered at once, or refused in one line that says what to type."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from costmodel import (
+    Plan,
+    cards,
+    compare,
+    diagnose,
+    estimate,
+    gpus_in_time,
+    load_cluster,
+    load_model,
+    machine,
+    search,
+)
+from costmodel.cli import main
+from costmodel.evaluation.capacity import largest_micro_batch, longest_sequence
+from costmodel.evaluation.difference_errors import difference_error
+from costmodel.evaluation.ranking import standings
+from tests.commanding import refused
+
+NODE = ["--cluster", "dgx-h100"]
+WORK = ["--global-batch", "64", "--seq-len", "4096"]
+QUESTIONS = {
+    "which card for LoRA of a 32B": (
+        "cards qwen2.5-32b --adapter lora --device h100,4090,h200,l40s", "lora of qwen2.5-32b fits from h100-sxm (80 GiB)"),
+    "does QLoRA of 70B fit on a 4090": (
+        "cards llama3-70b --adapter qlora --device 4090", "qlora of llama3-70b does not fit on rtx-4090"),
+    "does LoRA of 8B fit on a 3090": ("cards llama3-8b --adapter lora --device 3090", "lora of llama3-8b fits on rtx-3090"),
+    "full or LoRA or QLoRA of 8B on one H100": (
+        "cards llama3-8b --adapter full,lora,qlora --device h100", "full of llama3-8b fits on h100-sxm"),
+    "which card is cheapest for a billion tokens": (
+        "cards llama3.2-1b --adapter lora --device 4090,h100 --tokens 1B --price 4090=0.4,h100=2.5", "cheapest on rtx-4090"),
+    "full fine-tune of 8B on 8 cards": ("cards llama3-8b --adapter full --device a100 --gpus 8", "fits on 8 x a100-sxm-80gb"),
+    "H100 against B200 per dollar": (
+        "compare llama3-8b --device h100,b200 --price h100=2.5,b200=5", "b200 is 2."),
+    "H100 or A100": ("compare llama3-8b --device h100,a100", "h100 is "),
+    "FSDP against Megatron": ("compare llama3-8b --cluster dgx-h100 --framework fsdp2,megatron-core", "times as fast as"),
+    "FSDP against TP + PP": (
+        "compare llama3-8b --cluster dgx-h100 --nodes 2 --plan framework=fsdp2,tp=1,pp=1 --plan tp=4,pp=2",
+        "framework=fsdp2,tp=1,pp=1 is "),
+    "recompute or not": ("compare llama3-8b --cluster dgx-h100 --recompute none,full", "recompute none is "),
+    "bf16 or fp8": ("compare llama3-8b --cluster dgx-h100 --dtype bf16,fp8", "dtype fp8 is "),
+    "8 or 16 GPUs": ("compare llama3-8b --device h100 --gpus 8,16", "16 GPUs is "),
+    "AWS or Azure": ("compare llama3-8b --cluster aws-p5,azure-nd-h100-v5 --nodes 2", "times as fast as"),
+    "ZeRO-1 or ZeRO-3": ("compare llama3-8b --cluster dgx-h100 --framework deepspeed --zero-stage 1,3", "ZeRO"),
+    "why does my run get 20 % MFU": (
+        "diagnose llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 4096 --tp 2 --mfu 20%", "change first"),
+    "is 6 s a step normal": (
+        "diagnose llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 4096 --tp 2 --step-time 6",
+        "inside the 90 % interval"),
+    "why so few tokens a second": (
+        "diagnose llama3-8b --device h100 --gpus 8 --global-batch 64 --seq-len 4096 --dp 8 --zero-stage 3 --framework fsdp2 "
+        "--tokens-per-second 12k", "outside the 90 % interval"),
+    "GPUs for a week": ("gpus llama3-8b --days 7 --tokens 100B --device h100", "end within 7 days with probability"),
+    "GPUs for 30 days and their price": (
+        "gpus llama3-8b --days 30 --tokens 1T --cluster dgx-h100 --price 2.5", "end within 30 days with probability"),
+    "which plan is best": ("search llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 4096 --no-check", "rank"),
+    "how long is a step": ("estimate llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 4096 --tp 2", "90 %"),
+    "does it fit": ("estimate llama3-70b --cluster dgx-h100 --global-batch 64 --seq-len 4096 --tp 8", "DOES NOT FIT"),
+    "biggest batch that fits": (
+        "capacity llama3-8b --device h100 --find batch --seq-len 2048 --adapter lora --framework hf-trainer", "Largest batch"),
+    "longest sequence": (
+        "capacity llama3-8b --device h100 --find sequence --global-batch 1 --adapter lora --framework hf-trainer",
+        "Longest sequence that fits"),
+    "how many GPUs for 70B full fine-tune": (
+        "capacity llama3-70b --device h100 --find gpus --global-batch 64 --seq-len 4096", "Fewest GPUs on which a plan fits"),
+    "cost of 1T tokens": (
+        "train llama3-8b --device h100 --gpus 64 --tokens 1T --price 2 --global-batch 512 --seq-len 4096", "price"),
+    "PyTorch's data parallelism against the classics": (
+        "compare --systems resnet-50 --cluster dgx-1v --gpus 16", "systems that fit, the fastest first"),
+}  # fmt: skip
+"""Question, command, and what the answer says."""
+NEAR = {
+    "--gpu": ("compare llama3-8b --gpu h100,b200", "did you mean --device?"),
+    "--model": ("search --model llama3-8b --cluster dgx-h100", "the model stands by itself"),
+    "--seq-length": ("search llama3-8b --cluster dgx-h100 --seq-length 4096", "did you mean --seq-len?"),
+    "--batch-size": ("search llama3-8b --cluster dgx-h100 --batch-size 16 --seq-len 4096", "did you mean --global-batch?"),
+    "--num-gpus": ("estimate llama3-8b --device h100 --num-gpus 8", "did you mean --gpus?"),
+    "--lora": ("cards llama3-8b --lora", "did you mean --adapter?"),
+    "a device as a cluster": ("estimate llama3-8b --cluster h100 --global-batch 8 --seq-len 2048", "--device h100"),
+    "which": ("which llama3-8b", "did you mean cards?"), "vs": ("vs h100 b200", "did you mean compare?"),
+    "why": ("why train.sh", "did you mean diagnose?"), "debug": ("debug train.sh", "did you mean diagnose?"),
+    "one value": ("compare llama3-8b --device h100", "give an option several values"),
+    "a network": ("compare resnet-50 --cluster dgx-1v", "compare --systems resnet-50"),
+    "a price of nothing": ("compare llama3-8b --device h100,a100 --price b200=2", "nothing that is compared is called so"),
+    "a plan's unknown field": ("compare llama3-8b --cluster dgx-h100 --plan tensor=8 --plan tp=2", "a plan has no 'tensor'"),
+    "a plan's bad value": ("compare llama3-8b --cluster dgx-h100 --plan tp=x --plan tp=2", "is not a whole number"),
+    "no plan": ("compare llama3-8b --cluster dgx-h100 --plan tp --plan tp=2", "expected NAME=X"),
+    "a utilisation of 0": ("diagnose llama3-8b --cluster dgx-h100 --mfu 0", "is no utilisation"),
+    "a time of words": ("diagnose llama3-8b --cluster dgx-h100 --step-time fast", "is no time of a step"),
+    "nothing measured": ("diagnose llama3-8b --cluster dgx-h100", "--log"),
+    "no days": ("gpus llama3-8b --tokens 1T", "--days"),
+    "days of less than nothing": ("gpus llama3-8b --tokens 1T --days -1", "days"),
+    "an unknown card": ("cards llama3-8b --device rtx-4091", "did you mean rtx-4090"),
+    "an unknown adapter": ("cards llama3-8b --adapter loar", "lora"),
+    "a price of another card": ("cards llama3-8b --device h100 --price 4090=1", "price"),
+    "a price of a cluster that isn't tried": ("gpus llama3-8b --tokens 1B --days 1 --device h100 --price b200=1", "--price b200"),
+    "prices of one name": ("cards llama3-8b --price h100=1,h100=2", "NAME=PRICE"),
+}  # fmt: skip
+MODEL = load_model("llama3-8b")
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def told(*argv: str) -> tuple[int, str, str]:
+        code = main(list(argv))
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return told
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_question_is_answered_as_it_is_typed_first(question, run):
+    command, sentence = QUESTIONS[question]
+    code, out, err = run(*command.split())
+    assert code in (0, 1) and "error" not in err
+    assert sentence in " ".join(out.split())
+    assert max(map(len, out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("near", NEAR)
+def test_what_is_nearly_right_is_refused_in_a_line_that_says_what_to_type(near, run, tmp_path):
+    command, hint = NEAR[near]
+    refused(run, tmp_path, command.split(), hint)
+
+
+@pytest.mark.parametrize("command", [
+    "cards llama3-8b --adapter lora --device h100,4090 --tokens 1B --price 2",
+    "compare llama3-8b --device h100,b200 --price 2 --tokens 1B", "gpus llama3-8b --days 7 --tokens 100B --device h100",
+])  # fmt: skip
+def test_tables_are_csv_and_json_too(command, run, tmp_path):
+    file = tmp_path / "table.csv"
+    code, out, _ = run(*command.split(), "--json", "-o", str(file))
+    document = json.loads(out)
+    assert code == 0 and document["answer"]
+    rows = next(value for value in document.values() if isinstance(value, list))
+    assert len(file.read_text().splitlines()) == len(rows) + 1
+
+
+def test_plans_of_one_cluster_are_compared_as_surely_as_a_search_ranks_them():
+    found = search(MODEL, load_cluster("dgx-h100", gpus=8), global_batch=64, seq_len=4096, top=8)
+    first = found.ranked[0]
+    for one, standing in zip(found.ranked[1:], standings(found.ranked).plans[1:], strict=True):
+        made = compare({"first": first, "other": one})
+        assert made.choices[1].against.faster == pytest.approx(standing.probability_beats_first, abs=0.03)
+
+
+def test_a_comparison_read_the_other_way_says_the_same():
+    asked = {"global_batch": 64, "seq_len": 4096, "top": 1}
+    one, other = (search(MODEL, machine(name, 8), **asked).best for name in ("h100", "b200"))
+    there, back = compare({"a": one, "b": other}).choices[1].against, compare({"b": other, "a": one}).choices[1].against
+    assert there.faster + back.faster == pytest.approx(1.0)
+    assert there.ratio * back.ratio == pytest.approx(1.0)
+    assert there.ratio_low * back.ratio_high == pytest.approx(1.0)
+
+
+def test_what_two_estimates_have_in_common_makes_their_ratio_surer():
+    asked = {"global_batch": 64, "seq_len": 4096, "top": 1}
+    one = search(MODEL, machine("h100", 8), **asked).best
+    other = search(MODEL, machine("h100", 8), framework="fsdp2", **asked).best
+    apart = (one.time_error.half**2 + other.time_error.half**2) ** 0.5
+    assert 0.0 < difference_error(one, other).half < 0.7 * apart
+
+
+def test_parts_say_why_and_add_up_for_as_many_tokens():
+    cluster = load_cluster("dgx-h100", gpus=8)
+    one = estimate(MODEL, cluster, Plan(global_batch=64, seq_len=4096, tensor_parallel=2))
+    other = estimate(MODEL, cluster, Plan(global_batch=32, seq_len=4096, tensor_parallel=4))
+    made = compare({"one": one, "other": other})
+    added = sum(part.added for part in made.why(made.choices[1]))
+    assert one.step_time + added == pytest.approx(2.0 * other.step_time)
+    assert made.choices[1].against.ratio == pytest.approx(2.0 * other.step_time / one.step_time)
+
+
+def test_money_is_hours_times_price():
+    step = estimate(MODEL, load_cluster("dgx-h100", gpus=8), Plan(global_batch=64, seq_len=4096, tensor_parallel=2))
+    made = compare({"one": step, "same": step}, price={"one": 2.0, "same": 3.0}, tokens=1e9)
+    hours = 1e9 / step.tokens_per_second / 3600.0 * 8
+    assert made.choices[0].price_per_billion_tokens == pytest.approx(2.0 * hours)
+    assert made.choices[1].against.cost_ratio == pytest.approx(1.5)
+    assert made.choices[1].against.cheaper == 0.0
+
+
+@pytest.mark.parametrize("device", ["h100-sxm", "rtx-4090"])
+def test_a_card_holds_as_much_as_the_capacity_of_it_says(device):
+    row = cards(MODEL, [device], adapter="qlora").rows[0]
+    asked = {"framework": row.estimate.framework, "adapter": "qlora"}
+    assert row.longest == longest_sequence(MODEL, machine(device, 1), global_batch=1, **asked).value
+    largest = largest_micro_batch(MODEL, machine(device, 1), global_batch=row.micro_batch, seq_len=2048, **asked)
+    assert largest.value == row.micro_batch
+    more = largest_micro_batch(MODEL, machine(device, 1), global_batch=row.micro_batch + 1, seq_len=2048, **asked)
+    assert more.value < row.micro_batch + 1
+
+
+def test_the_card_table_shows_the_plan_that_a_search_finds():
+    row = cards(MODEL, ["h100-sxm"], adapter="lora", framework="torchtune").rows[0]
+    found = search(MODEL, machine("h100-sxm", 1), global_batch=16, seq_len=2048, framework="torchtune", adapter=["lora"], top=1)
+    assert row.estimate.step_time == pytest.approx(found.best.step_time, rel=0.01)
+
+
+def test_no_smaller_size_that_is_tried_ends_in_time():
+    made = gpus_in_time(MODEL, [load_cluster("dgx-h100")], tokens=1e11, days=7.0)
+    row = made.rows[0]
+    assert row.expected.run.days <= 7.0 and row.sure.in_time >= 0.9
+    nodes = [count for count in (1, 2, 3, 4, 6, 8, 12) if 8 * count < row.expected.gpus]
+    smaller = search(MODEL, load_cluster("dgx-h100", gpus=8 * nodes[-1]), global_batch=1024, seq_len=4096, top=1)
+    assert 1e11 / smaller.best.tokens_per_second / 86400.0 > 7.0
+
+
+@pytest.mark.parametrize("times", [0.5, 0.9, 1.2, 4.0])
+def test_a_gap_is_dealt_to_the_parts_whole_and_leaves_none_below_nothing(times):
+    step = estimate(MODEL, load_cluster("dgx-h100", gpus=8), Plan(global_batch=64, seq_len=4096, tensor_parallel=2))
+    made = diagnose(step, times * step.step_time)
+    assert sum(one.gap for one in made.parts) == pytest.approx(made.gap)
+    assert all(one.estimated + one.gap >= -1e-9 for one in made.parts)
+    low, high = step.time_interval
+    assert made.inside == (low <= made.measured <= high)
+
+
+def test_what_really_ran_is_found_among_the_explanations():
+    cluster, plan = load_cluster("dgx-h100", gpus=8), Plan(global_batch=64, seq_len=4096, tensor_parallel=2)
+    told = estimate(MODEL, cluster, plan)
+    ran = estimate(MODEL, cluster, Plan(global_batch=64, seq_len=4096, tensor_parallel=2, recompute="full"))
+    made = diagnose(told, ran.step_time)
+    assert made.explanations[0].fields == {"recompute": "full"}
+    assert made.explanations[0].explains == pytest.approx(1.0)
+
+
+def test_gains_are_of_the_measured_step():
+    step = estimate(MODEL, load_cluster("dgx-h100", gpus=8), Plan(global_batch=64, seq_len=4096, tensor_parallel=4))
+    made = diagnose(step, 1.5 * step.step_time)
+    best = made.advice[0]
+    assert best.saves / made.measured == pytest.approx(1.0 - best.estimate.step_time / step.step_time)
+
+
+def test_results_are_tables_and_figures():
+    step = estimate(MODEL, load_cluster("dgx-h100", gpus=8), Plan(global_batch=64, seq_len=4096, tensor_parallel=2))
+    other = estimate(MODEL, load_cluster("dgx-h100", gpus=8), Plan(global_batch=64, seq_len=4096, tensor_parallel=4))
+    made, table = compare({"two": step, "four": other}), cards(MODEL, ["h100-sxm", "rtx-4090"])
+    rows = sum(made.plot().data[0].y[:-1])
+    unit = 1.0 if other.step_time >= 1.0 else 1e-3
+    assert rows == pytest.approx(other.step_time / unit)
+    assert {bar.name for bar in table.plot().data} == {one.trains for one in table.fitting}
+    for result in (made, table):
+        assert "<table>" in result._repr_html_() and result.to_csv().count("\n") == len(result) + 1
