@@ -39,7 +39,7 @@ KNOWN = 0.02
 """Standard error of a constant's logarithm up to which it counts as known."""
 STATE_TIME, STATE_MEMORY = 0.3, 0.1
 """Standard deviations of the logarithms of time and memory of a model all of whose layers keep a state: no run of one was
-measured, their scans are from a roofline whose rate is an assumption. Half that rate makes Nemotron-H a quarter slower."""
+measured, their scans are from a roofline whose rate is an assumption."""
 STEP = 1e-6
 """Relative change of a constant by which the slopes of several plans at once are taken."""
 
