@@ -32,11 +32,15 @@ class Browser:
 
     def open(self, page: Path, fragment: str = "") -> None:
         """Load a file, past what was logged before."""
+        self.visit(page.as_uri() + fragment)
+
+    def visit(self, address: str) -> None:
+        """Load a page of an address, past what was logged before."""
         self.untouched = None
         self.driver.get("about:blank")
         self.driver.get_log("browser")
         self.driver.get_log("performance")
-        self.driver.get(page.as_uri() + fragment)
+        self.driver.get(address)
 
     def run(self, script: str, *arguments: Any) -> Any:
         """What a script returns, awaited."""

@@ -42,7 +42,7 @@ FAMILIES = {
     "launchers": ("explain", "read", "write"),
     "calibrating": ("calibrate",),
     "figures": ("report", "app"),
-    "dragging": ("whatif",),
+    "dragging": ("whatif", "site"),
     "serving": ("mcp",),
     "scripts": ("trace",),
     "completing": ("completion",),

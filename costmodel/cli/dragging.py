@@ -1,4 +1,4 @@
-"""`costmodel whatif`: a page to drag and to send."""
+"""`costmodel whatif`, a page to drag and to send; `costmodel site`, such pages for any host of files."""
 
 from __future__ import annotations
 
@@ -27,6 +27,16 @@ def add(commands: Commands) -> None:
     dragging.add_argument("--price", type=number, metavar="X", help="of a GPU-hour, where the slider starts (default: 2.5)")
     dragging.set_defaults(run=_whatif)
 
+    hosting = commands.add_parser(
+        "site", usage="costmodel site -o FOLDER [--model M,...] [--cluster C,...]",
+        help="a folder of such pages for any host of files: every model on every cluster",
+        examples=("costmodel site -o site --model llama3-8b --cluster dgx-h100",),
+    )  # fmt: skip
+    hosting.add_argument("-o", "--output", required=True, metavar="FOLDER", help="where it is written")
+    hosting.add_argument("--model", metavar="M,...", help="models of the catalogue (default: all)")
+    hosting.add_argument("--cluster", metavar="C,...", help="clusters of the catalogue (default: all)")
+    hosting.set_defaults(run=_site)
+
 
 def _whatif(arguments: argparse.Namespace) -> int:
     import os
@@ -54,3 +64,24 @@ def _whatif(arguments: argparse.Namespace) -> int:
         written(f"{arguments.output} ({size}, {len(made.candidates.plans):,} of {legal}{fits})"),
     )
     return codes.ANSWERED if found.ranked else codes.NOTHING_FITS
+
+
+def _site(arguments: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from costmodel.catalogue.clusters import load_cluster
+    from costmodel.catalogue.loader import load_model, names
+    from costmodel.page.site import build, left_out
+    from costmodel.text.units import counted
+
+    models = arguments.model.split(",") if arguments.model else list(names("model"))
+    clusters = arguments.cluster.split(",") if arguments.cluster else list(names("cluster"))
+    for name in models:
+        load_model(name)  # an unknown one is refused before anything is written
+    for name in clusters:
+        load_cluster(name)
+    built = build(Path(arguments.output), models, clusters)
+    refused = list(left_out(built))
+    print_page(*(["\n".join(["No page:", *refused])] if refused else []),
+               written(f"{Path(arguments.output) / 'index.html'} ({counted(len(built) - len(refused), 'page')})"))  # fmt: skip
+    return codes.ANSWERED if len(refused) < len(built) else codes.NOTHING_FITS

@@ -104,6 +104,12 @@ def static(name: str) -> str:
     return (resources.files("costmodel.page") / "static" / name).read_text(encoding="utf-8")
 
 
+def maker() -> str:
+    """JavaScript that every model shares: an expression whose value makes one of its `tables`."""
+    names = ", ".join(formula.__name__ for formula in PRINTED)
+    return f"(() => {{\n{_printed(PRINTED)}{static('model.js')}\nreturn (data) => makeModel(data, {{{names}}});\n}})()"
+
+
 def script(question: Asked, price: float = 0.0, conversion: Conversion | None = None) -> str:
     """JavaScript that makes the model of a question: an expression whose value has `evaluate`.
 
@@ -113,9 +119,7 @@ def script(question: Asked, price: float = 0.0, conversion: Conversion | None = 
     price : of a GPU-hour
     conversion : learnt from it; learnt here if not given
     """
-    names = ", ".join(formula.__name__ for formula in PRINTED)
-    data = embedded(tables(question, price, conversion))
-    return f"(() => {{\n{_printed(PRINTED)}{static('model.js')}\nreturn makeModel({data}, {{{names}}});\n}})()"
+    return f"{maker()}({embedded(tables(question, price, conversion))})"
 
 
 def timeline_script() -> str:
@@ -128,4 +132,4 @@ def timeline_script() -> str:
     return f"(() => {{\n{source}\nreturn {made};\n}})()"
 
 
-__all__ = ["embedded", "script", "static", "tables", "timeline_script"]
+__all__ = ["embedded", "maker", "script", "static", "tables", "timeline_script"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import html
+import re
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 
@@ -126,19 +128,29 @@ class WhatIf:
         """The page: one file without a request, of some five megabytes."""
         from costmodel.plots.embedded import plotly_script
 
+        model = script(self.question, self.price, learn(self.question, self.candidates.plans))
+        return self.filled({
+            "brand": "costmodel", "said": "", "style": f"<style>{static('page.css')}</style>",
+            "plotly": f'<script id="plotly">{plotly_script()}</script>',
+            "model": f'<script id="model">"use strict";\nconst costmodel = {model};\n</script>',
+            "timeline": f'<script>"use strict";\nconst timelineOf = {timeline_script()};\n</script>',
+            "charts": f"<script>{static('charts.js')}</script>", "page": f"<script>{static('page.js')}</script>",
+        })  # fmt: skip
+
+    def filled(self, elements: Mapping[str, str]) -> str:
+        """The page, of elements that hold what it shares with others, or name the files that do.
+
+        Parameters
+        ----------
+        elements : by the names of their places in ``page.html``
+        """
+        title = f"{self.question.model.name} on {self.question.cluster.gpus} GPUs of {self.question.cluster.name}: what if"
         texts = {
-            "title": html.escape(f"{self.question.model.name} on {self.question.cluster.gpus} GPUs of "
-                                 f"{self.question.cluster.name}: what if"),
-            "style": static("page.css"), "plotly": plotly_script(),
-            "model": script(self.question, self.price, learn(self.question, self.candidates.plans)),
-            "view": embedded(self._view()), "timeline": timeline_script(),
-            "orders": embedded(orders(self.question, self.candidates.plans)),
-            "worker": static("worker.js"), "charts": static("charts.js"), "page": static("page.js"),
+            **elements, "title": html.escape(title), "view": embedded(self._view()),
+            "orders": embedded(orders(self.question, self.candidates.plans)), "worker": static("worker.js"),
         }  # fmt: skip
-        page = static("page.html")
-        for name, text in texts.items():
-            page = page.replace(f"<!--{name}-->", text, 1)
-        return page
+        parts = re.split("<!--([a-z]+)-->", static("page.html"))
+        return "".join(texts[part] if place % 2 else part for place, part in enumerate(parts))
 
     def write_html(self, path: str | Path) -> None:
         """Write the page.

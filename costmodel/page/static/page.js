@@ -27,7 +27,8 @@ const price = () => state.changes.price ?? view.price;
 const moved = () => Object.keys(modelChanges()).length > 0;
 
 // the worker
-const text = $("model").textContent + $("worker").textContent;
+const shared = $("formulas") ? `importScripts(${JSON.stringify($("formulas").src)});\n` : "";  // of a site, whose pages share them
+const text = shared + $("model").textContent + $("worker").textContent;
 const address = URL.createObjectURL(new Blob([text], {type: "text/javascript"}));
 const worker = new Worker(address);
 let busy = false, wanted = null;
@@ -256,7 +257,7 @@ function draw(list) {
   };
   const [[data, layout, heading = ""], more] = draws[state.tab](), reading = [heading, more].filter(Boolean).join(". ");
   $("chart").hidden = !data.length;  // then words stand for it; what is hidden has no size to be drawn in
-  if (data.length) Plotly.react("chart", data, layout, {displayModeBar: false, responsive: true, scrollZoom: false});
+  if (data.length) plotted(() => Plotly.react("chart", data, layout, {displayModeBar: false, responsive: true, scrollZoom: false}));
   $("js-plotly-tester")?.setAttribute("aria-hidden", "true");  // where Plotly measures its texts
   $("chart").setAttribute("role", "img");
   $("chart").setAttribute("aria-label", `${TABS[state.tab]}: ${reading}`);
@@ -423,6 +424,13 @@ function csv() {
   link.click();
   URL.revokeObjectURL(link.href);
 }
+// Draw, once Plotly is there: pages of a site load it after the answer stands.
+let loading = null;
+function plotted(draw) {
+  if (window.Plotly) return draw();
+  loading ??= new Promise((done) => { const load = element("script", {src: $("plotly").dataset.src}); load.onload = done; document.body.append(load); });
+  loading.then(draw);
+}
 async function copyLink() {
   keepAddress();
   const button = $("link");
@@ -438,6 +446,7 @@ function start() {
   $("more").addEventListener("click", () => { state.all = !state.all; table(entries()); });
   $("export").addEventListener("click", csv);
   $("link").addEventListener("click", copyLink);
+  $("image").addEventListener("click", () => plotted(() => Plotly.downloadImage("chart", {format: "png", filename: `costmodel-${state.tab}`})));
   DARK.addEventListener("change", render);
   WIDTH.addEventListener("change", render);
   addEventListener("hashchange", () => { readAddress(); mark(); tabs(); for (const show of strip.values()) show(); ask(); });
