@@ -67,9 +67,9 @@ def test_an_official_client_gets_the_librarys_numbers_with_evidence_interval_and
     assert found["evidence"] and found["interval_90"]["step_time_s"][0] < found["plans"][0]["step_time_s"]
 
     sides = compared.structured_content
-    assert [row["cluster"] for row in sides["rows"]] == [CLUSTER, "dgx-a100"]
-    assert sides["fastest"] == CLUSTER
-    assert all(row["evidence"] and row["interval_90"] for row in sides["rows"])
+    assert sorted(row["cluster"] for row in sides["choices"]) == ["dgx-a100", CLUSTER]
+    assert sides["answer"].startswith(f"{CLUSTER} is ") and "with probability" in sides["answer"]
+    assert all(row["evidence"] and row["interval_90"] and row["probability_faster"] is not None for row in sides["choices"])
 
     assert explained.structured_content["step_time_s"] == pytest.approx(known.step_time, rel=0.2)  # the file states more
     assert explained.structured_content["evidence"] == known.evidence

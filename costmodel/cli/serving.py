@@ -98,22 +98,18 @@ def explain(files: list[str], cluster: str, log: str | None = None, options: Opt
 def compare(
     model: str, global_batch: int, seq_len: int, over: str, values: list[str | float], options: Options | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """The best plan under each value of one choice, side by side, each with its interval.
+    """The best plan under each value of one choice, side by side: how much faster, how surely, each with its interval.
 
     `over`: cluster, device, framework, gpus or any field of a plan; `values`: two or more of it. `options`: what all have in
-    common, as `search` takes them, with cluster or device and framework where they aren't what is compared.
+    common: cluster or device and framework where they aren't what is compared, gpus, nodes, network, calibration, tokens,
+    price, and fields of a plan.
     """
     if len(values) < 2:
         raise _refusal("values: expected two or more of them")
-    common = _allowed({**(options or {}), over: values[0]}, "cluster", "device", "framework", *HARDWARE, *OF_SEARCH)
-    rows = []
-    for value in values:
-        asked = {**common, over: value, "global_batch": global_batch, "seq_len": seq_len, "top": 1, "check": False}
-        plans = _answer("search", [model], asked)["plans"]
-        rows.append({over: value, **_best(plans), "plan": plans[0] if plans else None})
-    fits = [row for row in rows if row["plan"]]
-    fastest = min(fits, key=lambda row: row["plan"]["step_time_s"], default=None)
-    return {"fastest": fastest and fastest[over], "rows": rows}
+    asked: Options = {**(options or {}), over: values}
+    _allowed(asked, "cluster", "device", "framework", *HARDWARE, "tokens", "price")
+    found = _answer("compare", [model], {**asked, "global_batch": global_batch, "seq_len": seq_len})
+    return {**found, "choices": [{**_told(choice), **choice} for choice in found["choices"]]}
 
 
 def calibrate(
@@ -179,8 +175,6 @@ def _answer(command: str, words: Sequence[str], options: Mapping[str, Any]) -> d
 def _spelled(name: str, value: object) -> str:
     """An option of the command line."""
     option = name.replace("_", "-")
-    if name == "check":
-        return "--check" if value else "--no-check"
     if isinstance(value, list):
         return f"--{option}={','.join(map(_word, value))}"
     return f"--{option}={_word(value)}"
