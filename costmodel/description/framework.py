@@ -129,6 +129,7 @@ class Framework:
     balanced_stages : layers are dealt to pipeline stages by cost, the vocabulary projection counted in
     listed_chunks : with several chunks a rank their layers can be listed, so that the first and the last hold any number
     buckets : rule by which gradients and weights are grouped into calls, one of `costmodel.description.bucket_rules.RULES`
+    replicated_buckets : the same where no state is sharded, if that is another's code
     gather_logits : the loss sees the whole vocabulary on every tensor rank
     switches : what it has beyond its defaults and a plan may turn on: fields of `Plan` and their values, of `SWITCHES`
     server_systems : constants of parameter servers and of BytePS, by the plan's `synchronisation`; links alone where it has none
@@ -209,6 +210,7 @@ class Framework:
     balanced_stages: bool = False
     listed_chunks: bool = False
     buckets: str = field(default="one", metadata=row(OneOf(RULES)))
+    replicated_buckets: str | None = field(default=None, metadata=row(OneOf(RULES)))
     switches: Sequence[tuple[str, bool | str]] = ()
     server_systems: Sequence[ServerSystem] = ()
     time_error: float | None = field(default=None, metadata=row(Real(0.0, 10.0)))
@@ -260,6 +262,17 @@ class Framework:
             raise InvalidValue("constants", self.constants, "a Software of calibrated constants")
         for name, value in flat(self.constants).items():
             real(name, value, 0.0, 1e12)
+
+    def bucket_rule(self, zero_stage: int | None, prefetch_bytes: float | None = None) -> str:
+        """The rule by which gradients and weights are grouped into calls at a stage of sharding.
+
+        Parameters
+        ----------
+        zero_stage : 0 to 3
+        prefetch_bytes : that a plan asks to gather ahead: a choice of the code that shards
+        """
+        replicated = not zero_stage and prefetch_bytes is None
+        return self.replicated_buckets if replicated and self.replicated_buckets else self.buckets
 
     @property
     def degrees(self) -> str:

@@ -501,8 +501,8 @@ class Plan:
                 rank=float(RANK if plan.compression_rank is None else plan.compression_rank),
             ),
             buckets=bucket_rules.numbers(
-                framework.buckets, min(max(framework.reduce_bytes, least), gradient), stored, plan.bucket_bytes,
-                plan.prefetch_bytes,
+                framework.bucket_rule(plan.zero_stage, plan.prefetch_bytes), min(max(framework.reduce_bytes, least), gradient),
+                stored, plan.bucket_bytes, plan.prefetch_bytes,
             ),
             overlap=OverlapChoices(
                 gradients=float(bool(plan.overlap_gradients)), parameters=float(bool(plan.overlap_parameters)),

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from costmodel import Plan, Transformer, estimate, load_framework, load_model, machine
+from costmodel import Plan, Transformer, estimate, ledger, load_framework, load_model, machine
 from costmodel.catalogue.records import run_of
 
 SMALL = Transformer(
@@ -65,3 +65,15 @@ def test_a_gpt_of_126m_in_jax_with_unfused_attention_takes_what_was_measured():
 def test_a_record_of_a_compiled_run_says_so_of_its_framework():
     run = run_of(RECORD | {"software": {"framework": "fsdp2", "compile": True}})
     assert run.framework.compiled and "software.compile" not in run.unexpressed
+
+
+@pytest.mark.parametrize(("framework", "width"), [("ddp", 4), ("hf-trainer", 2)])
+def test_gradients_of_copies_are_summed_in_buckets_of_25_mib(framework, width):
+    # pytorch/pytorch torch/nn/parallel/distributed.py: 21 of BLOOM-560m in 16 bit were traced
+    model = load_model("bloom-560m")
+    plan = Plan(global_batch=8, seq_len=2048, micro_batch=1, zero_stage=0)
+    told = ledger(model, machine("h100-sxm", gpus=8), plan, framework).transactions
+    calls = [one for one in told if one.collective == "all-reduce"]
+    assert sum(one.nbytes * one.count for one in calls) == pytest.approx(width * 559.2e6, rel=0.01)
+    assert sum(one.count for one in calls) == (37 if width == 4 else 21)
+    assert sorted(one.nbytes for one in calls)[1] >= 25 * 2**20
