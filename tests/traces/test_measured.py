@@ -8,7 +8,7 @@ from tests.traces.measured import chosen, judged, records, traced
 
 NEEDS = [name for name in ("torch", "transformers", "peft") if importlib.util.find_spec(name) is None]
 WORST = 0.08
-"""Error of the peak up to which a trace is as good as it should be; `python -m tests.traces.measured` judges all that were chosen."""
+"""Most error of the peak; `python -m tests.traces.measured` judges all runs that were chosen."""
 
 
 def test_chosen_runs_are_fifteen_or_more_and_each_once():
