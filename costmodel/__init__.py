@@ -146,9 +146,9 @@ _HOME = {
     "batch_frontier": "training.batch_size",
     "BatchScaling": "training.batch_size",
     "goyal_schedule": "training.large_minibatch",
-    "post_training": "training.post_training",
-    "PostTraining": "training.post_training",
-    "Rollouts": "training.post_training",
+    "post_training": "training.rollouts",
+    "PostTraining": "training.rollouts",
+    "Rollouts": "training.rollouts",
     "time_to_train": "training.duration",
     "TrainingRun": "training.duration",
     "goodput": "training.reliability",
@@ -294,12 +294,12 @@ if TYPE_CHECKING:
     from costmodel.training.duration import TrainingRun as TrainingRun
     from costmodel.training.duration import time_to_train as time_to_train
     from costmodel.training.large_minibatch import goyal_schedule as goyal_schedule
-    from costmodel.training.post_training import PostTraining as PostTraining
-    from costmodel.training.post_training import Rollouts as Rollouts
-    from costmodel.training.post_training import post_training as post_training
     from costmodel.training.reliability import Goodput as Goodput
     from costmodel.training.reliability import Reliability as Reliability
     from costmodel.training.reliability import goodput as goodput
+    from costmodel.training.rollouts import PostTraining as PostTraining
+    from costmodel.training.rollouts import Rollouts as Rollouts
+    from costmodel.training.rollouts import post_training as post_training
     from costmodel.training.scaling_laws import ScalingLaw as ScalingLaw
     from costmodel.training.side_by_side import SideBySide as SideBySide
     from costmodel.training.side_by_side import compare as compare

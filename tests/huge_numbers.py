@@ -26,12 +26,13 @@ SECONDS, COMPILED, BYTES = 20, 300, 3 << 30
 WORK = {"global_batch": 32, "seq_len": 2048}
 PEERS = [costmodel.Peer(name=f"p{n}", samples_per_second=10.0, upload=1e7, download=1e7) for n in range(4)]
 ANSWERS = {
+    "CardTable", "PostTraining", "TraceMemory",
     "Capacity", "Goodput", "Launch", "LayerChain", "Partition", "Schedule", "SearchResult", "Simulation", "Sweep", "UnlikeGroups",
     "Trace", "Verdict",
 }  # fmt: skip
 """Classes that take whole numbers and are made by functions."""
-OF_CODE = {"memory_of", "trace", "trace_script", "tracing"}
-"""Functions that run code of a user's, whose work is its own."""
+OF_CODE = {"memory_of", "memory_of_trace", "play_cluster", "trace", "trace_script", "tracing"}
+"""Functions that run code of a user's, or go through a record of it, whose work is its own."""
 
 
 def bases() -> dict[str, dict[str, object]]:
@@ -55,6 +56,8 @@ def bases() -> dict[str, dict[str, object]]:
         "Framework": {"name": "a", "constants": costmodel.load_framework("megatron-core").constants},
         "batch_frontier": {"scaling": costmodel.batch_scaling(1e3, 1e4), **asked, "batches": [32], "gpus": [8], "seq_len": 2048},
         "byteps": {"nbytes": 1e8, "gpu_machines": 4, "cpu_machines": 4, "bandwidth": 1e10},
+        "Rollouts": {"samples": 64, "mean_length": 512},
+        "post_training": {**asked, "plan": plan, "rollouts": costmodel.Rollouts(samples=64, mean_length=512)},
         "cards": {"model": model, "devices": ["h100-sxm"], "adapter": "lora"},
         "diagnose": {"answer": costmodel.estimate(model, cluster, plan), "measured": 1.0},
         "gpus_in_time": {"model": model, "clusters": [cluster], "tokens": 1e9, "days": 10.0, **WORK},
@@ -101,6 +104,8 @@ COMMANDS = {
     "capacity": "bloom-560m --cluster dgx-h100 --find batch --seq-len 1024",
     "design": "bloom-560m --devices h100-sxm --gpus 8 --global-batch 32 --seq-len 1024 --tokens 1e9",
     "compare": "--systems resnet-50 --cluster dgx-h100",
+    "post-train": "bloom-560m --cluster dgx-h100 --global-batch 32 --seq-len 1024 --data-parallel 8 --samples 64 "
+                  "--mean-length 512",
     "cards": "bloom-560m --device h100 --adapter lora",
     "gpus": "bloom-560m --days 10 --tokens 1B --cluster dgx-h100 --global-batch 32 --seq-len 1024",
     "diagnose": "bloom-560m --cluster dgx-h100 --global-batch 32 --seq-len 1024 --data-parallel 8 --step-time 1",

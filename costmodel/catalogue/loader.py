@@ -491,7 +491,8 @@ def _as_fast(pooled: Row, best: Mapping[str, float]) -> dict[str, dict[str, floa
     """Efficiencies of products where the best one alone was measured: those of other devices, as far from their best.
 
     Some come nearer to their peak than others, or beyond it: their tensor cores are fed for twice the rate at which they sum in
-    32 bit (GeForce), or they run above the clock that their peak is specified at. Nothing is promised beyond the peak by that.
+    32 bit (GeForce), or they run above the clock that their peak is specified at. What was not measured itself is not
+    promised beyond the peak by that.
 
     Parameters
     ----------
@@ -504,7 +505,9 @@ def _as_fast(pooled: Row, best: Mapping[str, float]) -> dict[str, dict[str, floa
     products = {
         key: {dtype: min(shares[dtype] * pooled[key][dtype], 1.0) for dtype in pooled[key]} for key in ("gemm", "grouped")
     }
-    return products | {"best": {dtype: shares[dtype] * pooled["best"][dtype] for dtype in pooled["best"]}}
+    return products | {"best": {
+        dtype: min(shares[dtype] * pooled["best"][dtype], max(best.get(dtype, 1.0), 1.0)) for dtype in pooled["best"]
+    }}  # fmt: skip
 
 
 def efficiency_source(name: str) -> str:

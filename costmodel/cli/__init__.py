@@ -33,7 +33,7 @@ FAMILIES = {
     "comparing": ("compare",),
     "diagnosing": ("diagnose",),
     "training": ("train", "formula"),
-    "post_training": ("post-train",),
+    "rollouts": ("post-train",),
     "pipelines": ("timeline", "simulate"),
     "communication": ("ledger", "collective"),
     "chains": ("checkpoint", "partition", "networks", "network"),

@@ -265,6 +265,8 @@ def _said(plan: Plan, fields: Sequence[str] = ()) -> list[str]:
         if row.name in OF_EXPERTS and plan.expert_parallel == 1:
             continue
         value = getattr(plan, row.name)
+        if value is None:  # left to the framework
+            continue
         if (not fields or row.name in fields) and (tuple(value) if isinstance(value, list) else value) not in row.usual:
             words.append(row.said.format(ordered(plan) if row.name == "rank_order" else value))
     return words

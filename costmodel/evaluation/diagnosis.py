@@ -81,7 +81,7 @@ class Advice(NamedTuple):
     saves: float
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Diagnosis:
     """A measured step against its estimate.
 

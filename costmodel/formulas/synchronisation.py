@@ -414,6 +414,32 @@ def whole_between_passes(model: ModelNumbers, settings: Settings, plan: PlanNumb
     return ops.where(settings.buckets.live > 0.0, kept, 0.0)
 
 
+def small_tensors(model: ModelNumbers, settings: Settings) -> Number:
+    """Norms and biases of a layer, which stay whole where a framework shards what is large alone.
+
+    Parameters
+    ----------
+    model, settings : `ModelNumbers`, `Settings`
+
+    References
+    ----------
+    deepspeedai/DeepSpeed@edaa722 deepspeed/runtime/zero/partition_parameters.py, ``stage3_param_persistence_threshold``
+
+    Examples
+    --------
+    >>> from costmodel import Plan, load_framework, load_model
+    >>> settings = Plan(global_batch=8, seq_len=2048).settings(load_framework("deepspeed"))
+    >>> small_tensors(load_model("llama3-8b").numbers(), settings)
+    2.0
+    """
+    attention, mlp, apart = model.attention, model.mlp, settings.framework.separate_projections
+    normed = ops.where(attention.qk_norm_channels > 0.0, 2.0, 0.0)
+    return (
+        (model.norms + normed) * model.norm_vectors + attention.bias * (1.0 + 2.0 * apart) + attention.output_bias
+        + mlp.bias * (2.0 + mlp.gated * apart)
+    )  # fmt: skip
+
+
 def edges_again(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
     """Share of the embedding and the head that is gathered again for the backward pass.
 
@@ -667,12 +693,16 @@ def stage_synchronisation(
     opening = ops.minimum(gather.time, hiding.ahead * span * layers * hiding.forward)
     opening_hidden = after * gathered_early * opening
 
+    outer = first * model.vocabulary.norm + last * model.last_norm
+    vectors = layers * small_tensors(model, settings) + outer * model.norm_vectors
+    kept_whole = gathering(stored * vectors * model.hidden, vectors, dense_group)
+    apart = ops.where(rule.live > 0.0, third * kept_whole.time, 0.0)
     slowed = software.compute.contention
     return Synchronised(
         each.forward - each.forward_hidden + slowed * each.forward_hidden,
         each.backward - each.backward_hidden + slowed * each.backward_hidden,
         each.weight,
         each.forward_hidden, each.backward_hidden,
-        once * scatter.time - step_hidden, after * gather.time - opening_hidden,
+        once * scatter.time - step_hidden, after * gather.time - opening_hidden + apart,
         step_hidden, opening_hidden,
     )  # fmt: skip

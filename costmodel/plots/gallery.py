@@ -36,10 +36,11 @@ from costmodel.plots import (
     memory,
     networks,
     pipeline,
-    post_training,
     reliability,
     rematerialisation,
+    rollouts,
     servers,
+    side_by_side,
     simulation,
     stages,
     step,
@@ -61,8 +62,10 @@ from costmodel.traces.builder import RoleBuilder
 from costmodel.traces.memory import memory_of_trace
 from costmodel.traces.pricing import price_trace
 from costmodel.traces.record import Trace
-from costmodel.training.post_training import Rollouts
-from costmodel.training.post_training import post_training as post_trained
+from costmodel.training.card_table import cards
+from costmodel.training.rollouts import Rollouts
+from costmodel.training.rollouts import post_training as post_trained
+from costmodel.training.side_by_side import compare
 from costmodel.training.systems_compared import compare_systems
 
 GOYAL = {8: 0.230, 16: 0.241, 32: 0.247, 64: 0.246, 128: 0.250, 256: 0.257, 352: 0.257}
@@ -154,7 +157,7 @@ def published_runs() -> Iterator[tuple[str, Plan, float]]:
             yield name, Plan(
                 global_batch=batch, seq_len=2048, tensor_parallel=tensor, pipeline_parallel=depth, micro_batch=micro_batch,
                 virtual_stages=3 if depth > 1 else 1, recompute=recompute, sequence_parallel=recompute == "selective",
-                dtype="fp16",
+                dtype="fp16", loss="vocab-parallel",
             ), published  # fmt: skip
 
 
@@ -322,8 +325,20 @@ def traced_memory() -> go.Figure:
 def post_training_figure() -> go.Figure:
     """Who does what in a step of reinforcement learning."""
     model, cluster, plan = _small()
-    rollouts = Rollouts(samples=4 * plan.global_batch, mean_length=0.5 * plan.seq_len, cluster=cluster)
-    return post_training.post_training_figure(post_trained(model, cluster, plan, rollouts, off_policy=True))
+    asked = Rollouts(samples=4 * plan.global_batch, mean_length=0.5 * plan.seq_len, cluster=cluster)
+    return rollouts.post_training_figure(post_trained(model, cluster, plan, asked, off_policy=True))
+
+
+def difference_waterfall() -> go.Figure:
+    """Why one choice takes longer than another, part by part."""
+    model, cluster, plan = _small()
+    answers = {name: estimate(model, cluster, plan, name) for name in ("megatron-core", "fsdp2")}
+    return side_by_side.difference_waterfall(compare(answers))
+
+
+def card_bars() -> go.Figure:
+    """Which card trains a model how fast."""
+    return side_by_side.card_bars(cards(load_model("llama3-8b"), ["rtx-4090", "l40s", "h100-sxm"], adapter=["lora", "qlora"]))
 
 
 def reliability_figure() -> go.Figure:
@@ -357,7 +372,8 @@ FIGURES: dict[str, Callable[[], go.Figure]] = {
         tornado_figure, measured_figure, pipeline_figure, memory_figure, utilisation, time_parts, transaction_sizes, link_loads,
         communication_figure, memory_against_time, memory_of_schedule, iteration_times, communication_overhead,
         published_beside_predicted, waiting_against_delay, change_figure, compared_systems, hours_against_machines,
-        traced_parts, traced_streams, traced_memory, post_training_figure, reliability_figure,
+        traced_parts, traced_streams, traced_memory, post_training_figure, difference_waterfall, card_bars,
+        reliability_figure,
     )
 }  # fmt: skip
 """By the name of the function that draws it: an example of every figure, and in its docstring what it shows."""

@@ -20,10 +20,10 @@ from costmodel.plots.comparison import compared_systems
 from costmodel.plots.dimension_sweeps import heat_map_figure, scaling_figure
 from costmodel.plots.memory import memory_figure
 from costmodel.plots.pipeline import pipeline_figure
-from costmodel.plots.post_training import post_training_figure
 from costmodel.plots.rematerialisation import memory_against_time, memory_of_schedule
+from costmodel.plots.rollouts import post_training_figure
 from costmodel.plots.rooflines import roofline_figure
-from costmodel.plots.side_by_side import card_bars, waterfall
+from costmodel.plots.side_by_side import card_bars, difference_waterfall
 from costmodel.plots.simulation import time_parts, utilisation
 from costmodel.plots.traces import traced_memory, traced_parts, traced_streams
 from costmodel.plots.traffic import link_loads, transaction_sizes
@@ -36,7 +36,7 @@ from costmodel.traces.memory import TraceMemory
 from costmodel.traces.pricing import TraceEstimate
 from costmodel.training.card_table import CardTable
 from costmodel.training.duration import TrainingRun
-from costmodel.training.post_training import PostTraining
+from costmodel.training.rollouts import PostTraining
 from costmodel.training.side_by_side import SideBySide
 from costmodel.training.systems_compared import Comparison
 
@@ -67,7 +67,7 @@ KINDS: dict[type, Figures] = {
     Timeline: {"pipeline": pipeline_figure},
     Simulation: {"utilisation": utilisation, "time": time_parts},
     Ledger: {"sizes": transaction_sizes, "links": link_loads},
-    SideBySide: {"why": waterfall},
+    SideBySide: {"why": difference_waterfall},
     CardTable: {"cards": card_bars},
     Comparison: {"systems": compared_systems},
     Checkpointing: {"memory": memory_of_schedule},

@@ -10,7 +10,7 @@ from costmodel.training.card_table import CardTable
 from costmodel.training.side_by_side import SideBySide
 
 
-def waterfall(made: SideBySide) -> go.Figure:
+def difference_waterfall(made: SideBySide) -> go.Figure:
     """From the first choice's step to the last one's, part by part, for as many tokens.
 
     Parameters
@@ -60,4 +60,4 @@ def card_bars(made: CardTable) -> go.Figure:
     return figure
 
 
-__all__ = ["card_bars", "waterfall"]
+__all__ = ["card_bars", "difference_waterfall"]

@@ -33,8 +33,7 @@ def brief(record: Any) -> str:
     --------
     >>> from costmodel import Plan
     >>> Plan(global_batch=64, seq_len=8192, tensor_parallel=4, recompute="full")
-    Plan(global_batch=64, seq_len=8192, tensor_parallel=4, schedule='1f1b',
-        recompute='full')
+    Plan(global_batch=64, seq_len=8192, tensor_parallel=4, recompute='full')
     """
     fields = dataclasses.fields(record) if dataclasses.is_dataclass(record) else ()
     shown = [one.name for one in fields if one.repr and not _by_default(one, getattr(record, one.name))]

@@ -12,7 +12,7 @@ MEANT: dict[str, dict[str, str]] = {
         "transformers": "hf-trainer", "huggingface": "hf-trainer", "trl": "hf-trainer", "accelerate": "hf-fsdp",
         "axolotl": "hf-fsdp", "llama-factory": "hf-fsdp", "unsloth": "hf-trainer", "gpt-neox": "megatron-deepspeed",
         "autotp": "deepspeed-autotp", "ulysses": "deepspeed-ulysses", "alst": "deepspeed-ulysses", "openrlhf": "deepspeed",
-        "jax": "maxtext", "flax": "maxtext", "ddp": "hf-trainer",
+        "jax": "maxtext", "flax": "maxtext", "pytorch-ddp": "ddp",
     },
     "dtype": {
         "fp4": "nvfp4", "float4": "nvfp4", "mxfp4": "nvfp4", "bfloat16": "bf16", "half": "fp16", "float16": "fp16",

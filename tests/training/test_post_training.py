@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from costmodel import IllegalPlan, InvalidValue, Plan, Rollouts, load_cluster, load_model, post_training
 from costmodel.formulas.systems import generation
-from costmodel.training.post_training import ALGORITHMS, UNCOUNTED
+from costmodel.training.rollouts import ALGORITHMS, UNCOUNTED
 
 SMALL = Plan(global_batch=64, seq_len=4096, tensor_parallel=2)
 

@@ -27,7 +27,7 @@ def key_value_width(
 
     References
     ----------
-    [deepseekv2]_ section 2.1
+    [deepseek2024v2]_ section 2.1
 
     Examples
     --------
@@ -125,7 +125,7 @@ def decode_steps(sequences: Number, at_once: Number, mean_length: Number, max_le
 
     References
     ----------
-    [graham1969]_; continuous batching, [yu2022orca]_
+    [graham1969]_; continuous batching, [yu2022]_
 
     Examples
     --------

@@ -25,7 +25,7 @@ from costmodel.text.errors import InvalidValue
 from costmodel.text.units import counted, format_seconds
 
 if TYPE_CHECKING:
-    from costmodel.training.post_training import PostTraining
+    from costmodel.training.rollouts import PostTraining
 
 
 def add(commands: Commands) -> None:
@@ -65,7 +65,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from costmodel.training.post_training import Rollouts, post_training
+    from costmodel.training.rollouts import Rollouts, post_training
 
     asked = asked_plan(arguments)
     gpus = arguments.generation_gpus
@@ -89,7 +89,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _page(step: PostTraining) -> list[TerminalTable | str]:
-    from costmodel.training.post_training import UNCOUNTED
+    from costmodel.training.rollouts import UNCOUNTED
 
     low, high = step.time_interval
     total = sum(step.times.values())

@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 
 from costmodel.plots.style import LEGEND_BELOW, TEMPLATE, colour, hatch, seconds_unit
 from costmodel.text.units import counted, format_seconds
-from costmodel.training.post_training import PostTraining
+from costmodel.training.rollouts import PostTraining
 
 GENERATING = ("generation", "new weights")
 """Parts of those who generate."""
