@@ -94,7 +94,8 @@ class Framework:
     fused_cross_entropy, fused_norms, expandable_segments, dispatcher : defaults
     overlap_gradients, overlap_parameters, overlap_tensor, overlap_pipeline, overlap_experts : defaults
     scatter_boundary : a tensor group splits what it sends to the next pipeline stage
-    keep_rotated : queries and keys are rotated by separate kernels, and kept before and after
+    separate_rotation : queries and keys are rotated by several kernels
+    keep_rotated : queries and keys are kept before and after their rotation
     repeat_keys : keys and values that several queries share are copied for each before the attention kernel
     keep_quantised_inputs : products with quantised weights keep their inputs, unread, until the next loss replaces the last
     adapter_dropout : what its adapters take is dropped out, as its recipes have it
@@ -182,6 +183,7 @@ class Framework:
     wide_residual: bool = False
     reentrant: bool = False
     offload_gradients: bool = True
+    separate_rotation: bool = False
     keep_rotated: bool = False
     repeat_keys: bool = False
     keep_quantised_inputs: bool = False

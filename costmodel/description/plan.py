@@ -470,7 +470,8 @@ class Plan:
         habits = FrameworkHabits(
             gather_logits=float(framework.gather_logits), balanced_stages=float(framework.balanced_stages),
             listed_chunks=float(framework.listed_chunks),
-            keep_gathered=float(framework.keep_gathered), keep_rotated=float(framework.keep_rotated),
+            keep_gathered=float(framework.keep_gathered), separate_rotation=float(framework.separate_rotation),
+            keep_rotated=float(framework.keep_rotated),
             repeat_keys=float(framework.repeat_keys), keep_expert_outputs=float(framework.keep_expert_outputs),
             keep_activated=float(framework.keep_activated),
             separate_projections=float(framework.separate_projections), grouped_experts=float(framework.grouped_experts),

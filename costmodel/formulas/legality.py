@@ -113,7 +113,7 @@ def violations(model: ModelNumbers, settings: Settings, plan: PlanNumbers, gpus:
             (1.0 - attention.latent) * indivisible(attention.kv_heads, plan.tensor * plan.context),
         ),
         state_heads=indivisible(model.recurrent.heads, plan.tensor),
-        state_context=ops.where((model.recurrent.heads > 0.0) & (plan.context > 1.0), 1.0, 0.0),
+        state_context=ops.where(model.recurrent.heads > 0.5, 1.0, 0.0) * ops.where(plan.context > 1.0, 1.0, 0.0),
         experts=ops.where(has_experts > 0.0, indivisible(model.experts.number, plan.expert), ops.where(
             plan.expert * plan.expert_tensor > 1.0, 1.0, 0.0)),
         expert_ranks=has_experts * indivisible(ranks * plan.tensor, plan.expert * plan.expert_tensor),

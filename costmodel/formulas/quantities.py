@@ -328,7 +328,8 @@ class FrameworkHabits(NamedTuple):
     balanced_stages: Number  # 1: layers are dealt to stages by cost, the vocabulary projection counted in
     listed_chunks: Number  # 1: of several chunks a rank the first and the last may hold any number of layers
     keep_gathered: Number  # 1: under sequence parallelism the gathered inputs of products are kept, not gathered again
-    keep_rotated: Number  # 1: kernels of their own rotate queries and keys, which are kept before and after
+    separate_rotation: Number  # 1: several kernels rotate queries and keys
+    keep_rotated: Number  # 1: queries and keys are kept before and after
     repeat_keys: Number  # 1: keys and values that several queries share are copied for each
     keep_expert_outputs: Number  # 1: outputs of experts are kept, as the router's probabilities weigh them
     keep_activated: Number  # 1: activation and product are kernels of their own, between which the activated gate is kept

