@@ -68,7 +68,7 @@ KNOWN = {
 
 
 UNCHECKPOINTED = pytest.mark.xfail(strict=True, reason=(
-    "Meta ran without recomputation, which is said not to fit by a few GiB; with twice the context ranks it does, 7 to 11 % faster"
+    "Meta ran without recomputation, which is said not to fit; with twice the context ranks it does, 7 to 11 % faster"
 ))
 
 
