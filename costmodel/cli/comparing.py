@@ -22,7 +22,7 @@ from costmodel.text.units import counted, format_bytes, format_seconds
 if TYPE_CHECKING:
     from costmodel.description.transformer import Transformer
     from costmodel.evaluation.estimation import Estimate
-    from costmodel.training.side_by_side import Choice, SideBySide
+    from costmodel.training.side_by_side import ComparedAnswer, SideBySide
 
 MOST = 64
 """Choices that are compared at most."""
@@ -219,7 +219,7 @@ def _prices(
     return found
 
 
-def _figures(made: SideBySide, one: Choice) -> Row:
+def _figures(made: SideBySide, one: ComparedAnswer) -> Row:
     parts = {part.part: part.added for part in made.why(one, 0.0)}
     return {**one.to_dict(), "fits": one.estimate.fits, "added_s": parts}
 
@@ -264,7 +264,7 @@ def _share(probability: float) -> str:
     return f"{100 * min(max(probability, 0.001), 0.999):.1f} %"
 
 
-def _money(one: Choice) -> str:
+def _money(one: ComparedAnswer) -> str:
     amount = one.run.cost.price if one.run else one.price_per_billion_tokens
     if amount is None:
         return "-"

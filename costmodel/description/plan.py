@@ -467,21 +467,6 @@ class Plan:
             gathered_keys=float(plan.context_communication == "all-gather"),
             exchanged_heads=float(plan.context_communication == "all-to-all"),
         )  # fmt: skip
-        habits = FrameworkHabits(
-            gather_logits=float(framework.gather_logits), balanced_stages=float(framework.balanced_stages),
-            listed_chunks=float(framework.listed_chunks),
-            keep_gathered=float(framework.keep_gathered), separate_rotation=float(framework.separate_rotation),
-            keep_rotated=float(framework.keep_rotated),
-            repeat_keys=float(framework.repeat_keys), keep_expert_outputs=float(framework.keep_expert_outputs),
-            keep_activated=float(framework.keep_activated),
-            separate_projections=float(framework.separate_projections), grouped_experts=float(framework.grouped_experts),
-            fused_accumulation=float(framework.fused_accumulation), module_hooks=float(framework.module_hooks),
-            deferred_sums=float(framework.deferred_sums), weight_traffic=float(framework.weight_traffic),
-            lazy_gradients=float(framework.lazy_gradients), double_registers=float(framework.double_registers),
-            flat_updates=float(framework.flat_updates), scatter_boundary=float(framework.scatter_boundary),
-            host_update_rate=float(framework.host_update_rate),
-            reentrant=float(bool(plan.reentrant)), offload_gradients=float(framework.offload_gradients),
-        )  # fmt: skip
         return Settings(
             seq_len=float(plan.seq_len), global_batch=float(plan.global_batch), trainable=1.0,
             adapter=choice_of(
@@ -491,7 +476,7 @@ class Plan:
                 newton_schulz_steps=NEWTON_SCHULZ_STEPS if plan.optimizer == "muon" else 0.0,
                 passing_bytes=PASSING_BYTES.get(plan.optimizer or "", 0.0),
             ),
-            widths=widths, kernels=kernels, framework=habits,
+            widths=widths, kernels=kernels, framework=_habits(framework, bool(plan.reentrant)),
             synchronisation=SynchronisationChoice(
                 kind=SYNCHRONISATIONS[plan.synchronisation], servers=float(plan.servers), local_steps=float(plan.local_steps),
                 link_share=system.reached_share, request_time=system.request_time, stored=float(system.stored),
@@ -630,3 +615,22 @@ def explain(reason: str, plan: Plan, model: Transformer, cluster: Cluster) -> st
     """One line: which rule a plan breaks, with the values, and what would be legal."""
     known = refusals.of_model(model, max(plan.tensor_parallel, 8)) | {"gpus": cluster.gpus}
     return refusals.filled(refusals.TEXTS[reason], vars(plan) | known)
+
+def _habits(framework: Framework, reentrant: bool) -> FrameworkHabits:
+    """What a framework does, with reentrant checkpoints or others."""
+    return FrameworkHabits(
+        gather_logits=float(framework.gather_logits), balanced_stages=float(framework.balanced_stages),
+        listed_chunks=float(framework.listed_chunks),
+        keep_gathered=float(framework.keep_gathered), separate_rotation=float(framework.separate_rotation),
+        keep_rotated=float(framework.keep_rotated),
+        repeat_keys=float(framework.repeat_keys), keep_expert_outputs=float(framework.keep_expert_outputs),
+        keep_activated=float(framework.keep_activated),
+        separate_projections=float(framework.separate_projections), grouped_experts=float(framework.grouped_experts),
+        fused_accumulation=float(framework.fused_accumulation), module_hooks=float(framework.module_hooks),
+        deferred_sums=float(framework.deferred_sums), weight_traffic=float(framework.weight_traffic),
+        lazy_gradients=float(framework.lazy_gradients), double_registers=float(framework.double_registers),
+        flat_updates=float(framework.flat_updates), scatter_boundary=float(framework.scatter_boundary),
+        host_update_rate=float(framework.host_update_rate),
+        reentrant=float(reentrant), offload_gradients=float(framework.offload_gradients),
+    )  # fmt: skip
+

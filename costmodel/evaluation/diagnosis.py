@@ -62,7 +62,7 @@ class Explanation(NamedTuple):
     explains: float
 
 
-class Advice(NamedTuple):
+class MeasuredGain(NamedTuple):
     """A change of the plan after which a step takes less time.
 
     Parameters
@@ -102,7 +102,7 @@ class Diagnosis:
     slower_than: float
     parts: tuple[PartShare, ...]
     explanations: tuple[Explanation, ...]
-    advice: tuple[Advice, ...]
+    advice: tuple[MeasuredGain, ...]
 
     def __repr__(self) -> str:
         first = [f"change first: {one.change}, saves {format_seconds(one.saves)}" for one in self.advice[:1]]
@@ -308,9 +308,9 @@ def _slower(answer: Estimate, path: str, words: str) -> Iterator[tuple[str, Row,
         return
 
 
-def _advice(answer: Estimate, measured: float, most: int) -> list[Advice]:
+def _advice(answer: Estimate, measured: float, most: int) -> list[MeasuredGain]:
     """Single changes after which a step takes less time and fits, their gains rescaled to what was measured."""
-    found: list[Advice] = []
+    found: list[MeasuredGain] = []
     for fields in changes_for_speed(answer.plan):
         made = _estimated(answer, fields)
         if made is None or not made.fits:
@@ -319,8 +319,8 @@ def _advice(answer: Estimate, measured: float, most: int) -> list[Advice]:
         alike = any(abs(one.estimate.step_time / made.step_time - 1.0) < 1e-3 for one in found)
         if gain > WORTH and not alike:
             words = ", ".join(f"{field_name(name)} {_word(value)}" for name, value in fields.items())
-            found.append(Advice(words, fields, made, gain, gain * measured))
+            found.append(MeasuredGain(words, fields, made, gain, gain * measured))
     return sorted(found, key=lambda one: -one.gain)[:most]
 
 
-__all__ = ["Advice", "Diagnosis", "Explanation", "PartShare", "diagnose", "verdict_on"]
+__all__ = ["Diagnosis", "Explanation", "MeasuredGain", "PartShare", "diagnose", "verdict_on"]

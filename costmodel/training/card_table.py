@@ -253,7 +253,7 @@ def _carried(card: Card, tokens: float | None) -> Card:
     return card._replace(run=time_to_train(card.estimate, tokens, tariff=Tariff(gpu_hour=card.price)))
 
 
-class _Asked(NamedTuple):
+class _CardQuestion(NamedTuple):
     """A card with an adapter before it is answered: on what, and why it can't be where it can't."""
 
     device: str
@@ -262,19 +262,20 @@ class _Asked(NamedTuple):
     why: str
 
 
-def _asked(model: Transformer, device: str, gpus: int, adapter: str) -> _Asked:
+def _asked(model: Transformer, device: str, gpus: int, adapter: str) -> _CardQuestion:
     try:
         cluster = machine(device, gpus)
     except NotModelled as error:
-        return _Asked(device, adapter, None, str(error))
+        return _CardQuestion(device, adapter, None, str(error))
     weights, room = LEAST_BYTES.get(adapter, 0.0) * model.parameters / gpus, float(cluster.device.usable_memory or 0.0)
     if weights > room:
-        return _Asked(device, adapter, None, f"its weights alone are {format_bytes(weights)} a card, of {format_bytes(room)}")
-    return _Asked(device, adapter, cluster, "")
+        lacking = f"its weights alone are {format_bytes(weights)} a card, of {format_bytes(room)}"
+        return _CardQuestion(device, adapter, None, lacking)
+    return _CardQuestion(device, adapter, cluster, "")
 
 
 def _fastest(
-    model: Transformer, asked: Sequence[_Asked], frameworks: Sequence[str], global_batch: int, seq_len: int
+    model: Transformer, asked: Sequence[_CardQuestion], frameworks: Sequence[str], global_batch: int, seq_len: int
 ) -> list[tuple[Estimate | None, str]]:
     """Of each card the fastest plan that fits with any of the frameworks, or why there is none."""
     answers: list[list[Estimate | CostModelError]] = [[] for _ in asked]
@@ -302,7 +303,7 @@ def _plans(adapter: str, global_batch: int, seq_len: int) -> list[Plan]:
 
 
 def _searched(
-    model: Transformer, one: _Asked, framework: Framework, global_batch: int, seq_len: int
+    model: Transformer, one: _CardQuestion, framework: Framework, global_batch: int, seq_len: int
 ) -> list[Estimate | CostModelError]:
     """The best plan on several cards, else that which is nearest to fit."""
     assert one.cluster is not None

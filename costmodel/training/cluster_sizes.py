@@ -35,7 +35,7 @@ LEAST_MEMORY = 79e9
 """Bytes of the devices whose clusters are tried unless they are said."""
 
 
-class Size(NamedTuple):
+class SizeInTime(NamedTuple):
     """So many GPUs of a cluster.
 
     Parameters
@@ -66,8 +66,8 @@ class ClusterSize:
 
     cluster: str
     device: str
-    expected: Size | None
-    sure: Size | None
+    expected: SizeInTime | None
+    sure: SizeInTime | None
     price: float | None
     why: str
 
@@ -254,9 +254,9 @@ def _row(
 ) -> ClusterSize:
     sizes = _sizes(cluster)
     why: list[str] = []
-    known: dict[int, Size | None] = {}
+    known: dict[int, SizeInTime | None] = {}
 
-    def of(place: int) -> Size | None:
+    def of(place: int) -> SizeInTime | None:
         if place not in known:
             known[place] = _size(model, cluster.with_gpus(sizes[place]), tokens, within, price, work, why)
         return known[place]
@@ -293,7 +293,7 @@ def _start(model: Transformer, cluster: Cluster, tokens: float, within: float, s
 
 def _size(
     model: Transformer, cluster: Cluster, tokens: float, within: float, price: float | None, work: Row, why: list[str]
-) -> Size | None:
+) -> SizeInTime | None:
     """The whole run on so many GPUs; None where no plan can run or fit there, which is noted."""
     try:
         found = search(model, cluster, top=1, **work)
@@ -306,11 +306,12 @@ def _size(
         why.append(found.why_none())
         return None
     run = time_to_train(found.best, tokens, tariff=Tariff(gpu_hour=price))
-    return Size(cluster.gpus or 1, run, run.error.probability_below(run.time, within))
+    return SizeInTime(cluster.gpus or 1, run, run.error.probability_below(run.time, within))
 
 
 def _fewest(
-    of: Callable[[int], Size | None], sizes: list[int], start: int, lateness: Callable[[Size], float], down: bool = True
+    of: Callable[[int], SizeInTime | None], sizes: list[int], start: int, lateness: Callable[[SizeInTime], float],
+    down: bool = True,
 ) -> int | None:
     """The first place that is not late; None where none is, or where so many more GPUs are lacking that none can be.
 
@@ -341,4 +342,4 @@ def _fewest(
     return place
 
 
-__all__ = ["SURE", "ClusterSize", "ClusterSizes", "Size", "gpus_in_time", "usual_clusters"]
+__all__ = ["SURE", "ClusterSize", "ClusterSizes", "SizeInTime", "gpus_in_time", "usual_clusters"]

@@ -37,7 +37,7 @@ DIVISIBLE = 64
 PASSES = ("forward", "backward", "recompute")
 
 
-class Algorithm(NamedTuple):
+class PostTrainingTraits(NamedTuple):
     """What a step of an algorithm does besides its updates.
 
     Parameters
@@ -56,10 +56,10 @@ class Algorithm(NamedTuple):
 
 
 ALGORITHMS = {
-    "grpo": Algorithm(True, 1, 1.0, 1.0, False),  # [shao2024]_
-    "ppo": Algorithm(True, 1, 1.0, 1.0, True),  # [schulman2017]_, [sheng2025]_ figure 1
-    "rloo": Algorithm(True, 1, 0.0, 1.0, False),
-    "dpo": Algorithm(False, 2, 0.0, 1.0, False),  # [rafailov2023]_ eq. 7
+    "grpo": PostTrainingTraits(True, 1, 1.0, 1.0, False),  # [shao2024]_
+    "ppo": PostTrainingTraits(True, 1, 1.0, 1.0, True),  # [schulman2017]_, [sheng2025]_ figure 1
+    "rloo": PostTrainingTraits(True, 1, 0.0, 1.0, False),
+    "dpo": PostTrainingTraits(False, 2, 0.0, 1.0, False),  # [rafailov2023]_ eq. 7
 }
 
 
@@ -447,4 +447,4 @@ def _why(times: dict[str, float], made: Generation | None, off_policy: bool, wai
     return f"{part} takes {100 * share:.0f} % of the step"
 
 
-__all__ = ["ALGORITHMS", "Algorithm", "Generation", "PostTraining", "Rollouts", "post_training"]
+__all__ = ["ALGORITHMS", "Generation", "PostTraining", "PostTrainingTraits", "Rollouts", "post_training"]

@@ -50,7 +50,7 @@ class Against(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Choice:
+class ComparedAnswer:
     """One of the answers that are compared.
 
     Parameters
@@ -95,7 +95,7 @@ class SideBySide:
     choices : in the order in which they were given
     """
 
-    choices: tuple[Choice, ...]
+    choices: tuple[ComparedAnswer, ...]
 
     plot = figure
 
@@ -110,25 +110,25 @@ class SideBySide:
         return len(self.choices)
 
     @property
-    def first(self) -> Choice:
+    def first(self) -> ComparedAnswer:
         """That against which the others stand."""
         return self.choices[0]
 
     @property
-    def fastest(self) -> Choice:
+    def fastest(self) -> ComparedAnswer:
         """That which takes the least time for as many tokens, of those that fit where any does."""
         return min(self._fitting(), key=lambda one: one.against.ratio)
 
     @property
-    def cheapest(self) -> Choice | None:
+    def cheapest(self) -> ComparedAnswer | None:
         """That which costs least for as many tokens, of those that fit where any does; None without prices."""
         priced = [one for one in self._fitting() if one.price is not None]
         return min(priced, key=lambda one: _rate(one.estimate, one.price or 0.0), default=None)
 
-    def _fitting(self) -> list[Choice]:
+    def _fitting(self) -> list[ComparedAnswer]:
         return [one for one in self.choices if one.estimate.fits] or list(self.choices)
 
-    def why(self, choice: Choice, least: float = WORTH) -> tuple[PartDifference, ...]:
+    def why(self, choice: ComparedAnswer, least: float = WORTH) -> tuple[PartDifference, ...]:
         """Parts of the step by which a choice differs from the first, for as many tokens, the largest first.
 
         Parameters
@@ -156,7 +156,7 @@ class SideBySide:
             sentences.append(f"{', '.join(misfits)} {'does' if len(misfits) == 1 else 'do'} not fit")
         return ". ".join(sentences)
 
-    def _faster(self, best: Choice) -> str:
+    def _faster(self, best: ComparedAnswer) -> str:
         other = self.first if best is not self.first else self._second(best)
         if other is None:
             return f"{best.name} alone was asked about"
@@ -167,11 +167,11 @@ class SideBySide:
             f"faster with probability {_share(between.faster)}"
         )
 
-    def _second(self, best: Choice) -> Choice | None:
+    def _second(self, best: ComparedAnswer) -> ComparedAnswer | None:
         others = [one for one in self._fitting() if one is not best] or [one for one in self.choices if one is not best]
         return min(others, key=lambda one: one.against.ratio, default=None)
 
-    def _cheaper(self, best: Choice) -> str:
+    def _cheaper(self, best: ComparedAnswer) -> str:
         others = [one for one in self.choices if one is not best and one.price is not None]
         other = self.first if self.first in others else others[0]
         between = against(other.estimate, best.estimate, other.price, best.price)
@@ -277,7 +277,7 @@ def compare(
     for name, one in given.items():
         tariff = Tariff(gpu_hour=prices[name])
         run = None if tokens is None else time_to_train(one, tokens, tariff=tariff)
-        choices.append(Choice(
+        choices.append(ComparedAnswer(
             name=name, estimate=one, price=prices[name], run=run,
             against=against(first, one, prices[first_name], prices[name]),
         ))  # fmt: skip
@@ -309,7 +309,7 @@ def _share(probability: float) -> str:
     return f"{100.0 * min(max(probability, 0.001), 0.999):.3g} %"
 
 
-def _cells(one: Choice) -> tuple[str, ...]:
+def _cells(one: ComparedAnswer) -> tuple[str, ...]:
     given = one.estimate
     return (
         format_seconds(given.step_time), f"{given.tokens_per_second:,.0f}", format_bytes(given.memory.total),
@@ -317,9 +317,9 @@ def _cells(one: Choice) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _brief(one: Choice) -> str:
+def _brief(one: ComparedAnswer) -> str:
     step, rate, memory, *_ = _cells(one)
     return f"{label(one.estimate.plan)}: {step}, {rate} tokens/s, {memory}"
 
 
-__all__ = ["Against", "Choice", "SideBySide", "against", "compare"]
+__all__ = ["Against", "ComparedAnswer", "SideBySide", "against", "compare"]
