@@ -174,6 +174,24 @@ def trace(formula: Callable[..., object], *arguments: object) -> AlgebraTrace:
     return AlgebraTrace(tuple(values), symbols, lines, short)
 
 
+def operations(formula: Callable[..., object]) -> int:
+    """How many operations a formula takes, before any algebra.
+
+    Parameters
+    ----------
+    formula : a function of `costmodel.formulas`
+
+    Examples
+    --------
+    >>> from costmodel.formulas.network.collectives import members_inside
+    >>> operations(members_inside)
+    7
+    """
+    tape, symbols = Tape(), dict[str, sympy.Symbol]()
+    result = formula(**opened(formula, (), _open(tape, symbols)))
+    return len(needed(tape, [leaf.place for leaf in leaves(result) if isinstance(leaf, Value | Condition)]))
+
+
 class _Expressions:
     """A tape in SymPy's expressions: every result that is no number gets a name and a line.
 

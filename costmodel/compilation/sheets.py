@@ -21,12 +21,14 @@ from typing import SupportsFloat
 import sympy
 
 from costmodel import formulas
-from costmodel.compilation.algebra import AlgebraTrace, _leaves, _slope, latex, trace
+from costmodel.compilation.algebra import AlgebraTrace, _leaves, _slope, latex, operations, trace
 from costmodel.text.checks import real
 from costmodel.text.errors import InvalidValue, UnknownName
 
 SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}$", re.MULTILINE)
 MATHEMATICS = re.compile(r":math:`([^`]*)`")
+SIMPLIFIED = 8
+"""Operations of a formula for each line of its algebra, at most: so many more are not worth tracing to count lines."""
 MOST_NESTED = 12
 """Lines of a trace that are written as one expression."""
 SAMPLES = 400
@@ -145,6 +147,8 @@ def traced_equations(formula: Callable[..., object], most: float = math.inf) -> 
     >>> print(*traced_equations(young_interval))
     1.4142135623731 \sqrt{\mathrm{mtbf}} \sqrt{\mathrm{write\ time}}
     """
+    if operations(formula) > SIMPLIFIED * most:
+        return ()
     traced = trace(formula)
     if len(traced.lines) > most:
         return ()
