@@ -20,7 +20,7 @@ DEEPSPEED_REUSED = 1_000_000_000
 ``max_reuse_distance``."""
 MEGATRON_BUCKET, MEGATRON_BUCKET_PER_RANK = 40_000_000, 1_000_000
 """Of a bucket of Megatron-Core, at least, and for each rank that shares it [elements]."""
-RULES = ("one", "nanotron", "ddp", "megatron", "fsdp1", "fsdp2", "deepspeed", "oneflow")
+RULES = ("one", "nanotron", "ddp", "megatron", "fsdp1", "fsdp2", "deepspeed", "deepspeed-2021", "oneflow")
 """Names of the rules by which frameworks form buckets, as `Framework.buckets` has them."""
 
 
@@ -44,16 +44,17 @@ def numbers(
     one = BucketRule(
         elements=1e30, elements_per_rank=0.0, overshoot=0.0, first_stage_only=0.0, gathered_in_buckets=0.0, all_reduced=0.0,
         by_tensor=0.0, units_second=0.0, units_third=1.0, padded=0.0, edge_again=1.0, prefetched=1e30,
-        held=0.0, live=0.0, updated=1e30, reused=0.0,
+        held=0.0, live=0.0, updated=1e30, reused=0.0, one_by_one=0.0,
     )  # fmt: skip
     if bucket_bytes is not None and name in ("one", "nanotron"):
         raise InvalidValue("bucket_bytes", bucket_bytes, "None: the framework's buckets are not modelled, it has one")
-    if prefetch_bytes is not None and name != "deepspeed":
+    if prefetch_bytes is not None and not name.startswith("deepspeed"):
         raise InvalidValue("prefetch_bytes", prefetch_bytes, "None: only DeepSpeed gathers by buckets, others by layer")
     deepspeed = {
         "elements": float(DEEPSPEED_REDUCED), "overshoot": -0.5, "all_reduced": 1.0, "units_third": 0.0,
         "held": 1.0, "live": float(DEEPSPEED_LIVE), "updated": float(DEEPSPEED_UPDATED), "reused": float(DEEPSPEED_REUSED),
         "prefetched": float(DEEPSPEED_PREFETCHED) if prefetch_bytes is None else prefetch_bytes / weight_bytes,
+        "one_by_one": float(name == "deepspeed"),  # in 2021 ``_allgather_params`` put them into one flat tensor
     }  # fmt: skip
     megatron = {
         "elements": float(MEGATRON_BUCKET), "elements_per_rank": float(MEGATRON_BUCKET_PER_RANK), "overshoot": 0.5,
@@ -63,7 +64,7 @@ def numbers(
     ddp = {"elements": cap, "overshoot": 0.5, "units_second": 1.0, "edge_again": 0.0, "padded": float(name == "fsdp2")}
     # huggingface/nanotron@2411b022 src/nanotron/optim/gradient_accumulator.py (``dist.all_reduce``), optim/zero.py
     nanotron = {"all_reduced": 1.0, "by_tensor": 1.0}
-    named = {"one": {}, "nanotron": nanotron, "deepspeed": deepspeed, "megatron": megatron}
+    named = {"one": {}, "nanotron": nanotron, "deepspeed": deepspeed, "deepspeed-2021": deepspeed, "megatron": megatron}
     made = one._replace(**named.get(name, ddp))
     if bucket_bytes is not None:
         made = made._replace(elements=max(bucket_bytes // gradient_bytes, 1.0), elements_per_rank=0.0)

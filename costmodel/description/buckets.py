@@ -420,6 +420,7 @@ class DeepSpeed:
     all_gather_into_tensor : weights come in one call, or in calls of about `allgather_bucket_size`
     overlap_comm : at stage 1: reduce during the backward pass, else after it in the order of registration
     prefetch_bucket_size, persistence_threshold, max_live_parameters : of stage 3 [elements]
+    one_by_one : tensors that stay whole are gathered in a call each; else in one
 
     References
     ----------
@@ -436,12 +437,14 @@ class DeepSpeed:
     prefetch_bucket_size: int = DEEPSPEED_PREFETCHED
     persistence_threshold: int = 100_000
     max_live_parameters: int = DEEPSPEED_LIVE
+    one_by_one: bool = True
 
     def __post_init__(self) -> None:
         for field in ("reduce_bucket_size", "allgather_bucket_size", "prefetch_bucket_size", "persistence_threshold",
                       "max_live_parameters"):  # fmt: skip
             positive_int(field, getattr(self, field), MOST)
-        for field in ("use_multi_rank_bucket_allreduce", "split_large_tensors", "all_gather_into_tensor", "overlap_comm"):
+        for field in ("use_multi_rank_bucket_allreduce", "split_large_tensors", "all_gather_into_tensor", "overlap_comm",
+                      "one_by_one"):  # fmt: skip
             flag(field, getattr(self, field))
 
     def buckets(self, tensors: LocalTensors, context: Context) -> Buckets:
@@ -527,7 +530,7 @@ class DeepSpeed:
         scattered = _bucketed(tensors, made.order, made.ends, numel[made.order])
         calls += _over_copies(scattered, context, scattered.elements, True)
         if (~large).any():
-            kept = numel[~large]
+            kept = numel[~large] if self.one_by_one else np.array([numel[~large].sum()])
             calls.append(CollectiveCall("after step", "all-gather", "shard", "weights", kept, 0 * kept, False))
         return calls
 
@@ -542,11 +545,12 @@ def rule_of(name: str, zero_stage: int, bucket: int | None = None, prefetch: int
     bucket : elements of a bucket of gradients; the framework's own if None
     prefetch : elements that are gathered at once at stage 3; the framework's own if None
     """
-    if name == "deepspeed":
+    if name in ("deepspeed", "deepspeed-2021"):
         own = DeepSpeed()
         return DeepSpeed(
-            reduce_bucket_size=bucket or own.reduce_bucket_size, prefetch_bucket_size=prefetch or own.prefetch_bucket_size
-        )
+            reduce_bucket_size=bucket or own.reduce_bucket_size, prefetch_bucket_size=prefetch or own.prefetch_bucket_size,
+            one_by_one=name == "deepspeed",
+        )  # fmt: skip
     if name == "nanotron" and zero_stage < 2:
         return WholeGradients()
     if name == "megatron":

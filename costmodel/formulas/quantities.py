@@ -386,6 +386,7 @@ class BucketRule(NamedTuple):
     live: Number  # elements that are gathered at once at stage 3 where layers are no units
     updated: Number  # elements of a shard that are updated at once at stage 3
     reused: Number  # elements within which weights that are used again at stage 3 stay whole; 0: a recomputed layer's all do
+    one_by_one: Number  # 1: weights that stay whole are gathered in a call each after the update
 
 
 class AdapterChoice(NamedTuple):

@@ -696,7 +696,7 @@ def stage_synchronisation(
     outer = first * model.vocabulary.norm + last * model.last_norm
     vectors = layers * small_tensors(model, settings) + outer * model.norm_vectors
     kept_whole = gathering(stored * vectors * model.hidden, vectors, dense_group)
-    apart = ops.where(rule.live > 0.0, third * kept_whole.time, 0.0)
+    apart = ops.where(rule.one_by_one > 0.0, third * kept_whole.time, 0.0)
     slowed = software.compute.contention
     return Synchronised(
         each.forward - each.forward_hidden + slowed * each.forward_hidden,

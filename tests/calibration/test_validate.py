@@ -198,7 +198,7 @@ def test_what_is_unstated_widens_and_what_is_stated_does_not():
     known = estimates_of([stated, open_])
     none, some = doubts_of([stated, open_], known)
     assert none == {} and set(some) == {"network_bandwidth", "loss"}
-    assert some["network_bandwidth"].time > 0 and some["loss"].memory > 0
+    assert some["network_bandwidth"].time > 0 and some["loss"].time > 0
 
 
 def test_the_report_says_which_statement_would_narrow_most(written, capsys):

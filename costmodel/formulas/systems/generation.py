@@ -113,8 +113,8 @@ def decode_steps(sequences: Number, at_once: Number, mean_length: Number, max_le
 
     .. math:: M + (\max(n / c, 1) - 1) L
 
-    A place that a sequence leaves is taken by the next; the last one to be begun may be the longest, which is what the bound of
-    list scheduling has. With room for all at once it is the longest sequence, exactly.
+    A place that a sequence leaves is taken by the next, and the last to be begun may be the longest: within one longest sequence
+    of what list scheduling takes. With room for all at once it is the longest sequence, exactly.
 
     Parameters
     ----------
