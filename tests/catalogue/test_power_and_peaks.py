@@ -9,7 +9,7 @@ from costmodel.catalogue import loader
 from costmodel.formulas import compute
 
 SQUARES = [  # zzc0721/torch-performance-test-data@0785868 database.md and issues 15 and 78: bf16, 8,192 x 8,192
-    ("rtx-4090", 160.2e12), ("rtx-3090", 76.0e12), ("rtx-5090", 236.0e12), ("h20", 141.9e12),
+    ("rtx-4090", 160.2e12), ("rtx-3090", 76.0e12), ("rtx-5090", 236.0e12),
     ("rtx-a6000", 123.3e12), ("a800", 266.5e12),
 ]  # fmt: skip
 
