@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import argparse
 import os
+from typing import TYPE_CHECKING
 
 from costmodel.cli.arguments import OLD, Misused, Parser
 from costmodel.text.checks import choice
+
+if TYPE_CHECKING:
+    from costmodel.simulation.playback import Timeline
+    from costmodel.simulation.played_step import Simulation
+    from costmodel.traces.pricing import TraceEstimate
 
 ENDINGS = {"csv": ".csv", "html": ".html", "png": ".png", "perfetto": ".json"}
 """Kinds of files that are told by their ending."""
@@ -87,4 +93,20 @@ def _check_place(option: str, path: str) -> None:
         raise Misused(f"--{option} {path[:200]!r}: expected a file, which this folder isn't")
 
 
-__all__ = ["ENDINGS", "FILES", "add_file", "add_files", "check_files"]
+def perfetto_file(path: str | None, played: Timeline | Simulation | TraceEstimate) -> list[str]:
+    """Write what was played for Perfetto, where that was asked for, and say what the file is.
+
+    Parameters
+    ----------
+    path : of the file; None where none was asked for
+    played : a timeline, a step played out, or a traced one
+    """
+    if not path:
+        return []
+    from costmodel.interop.perfetto import write_perfetto
+
+    write_perfetto(played, path)
+    return [f"{path} (a trace for ui.perfetto.dev)"]
+
+
+__all__ = ["ENDINGS", "FILES", "add_file", "add_files", "check_files", "perfetto_file"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, Misused, Parser, add_output, number, whole
-from costmodel.cli.files import add_files, check_files
+from costmodel.cli.files import add_files, check_files, perfetto_file
 from costmodel.cli.output import (
     TerminalTable,
     gib,
@@ -107,11 +107,7 @@ def _write(arguments: argparse.Namespace, answer: Estimate, played: Timeline) ->
         files.append(f"{arguments.csv} ({counted(len(played.start), 'event')})")
         columns = played.columns
         write_csv(arguments.csv, list(columns), zip(*(column.tolist() for column in columns.values()), strict=True))
-    if arguments.perfetto:
-        from costmodel.interop.perfetto import write_perfetto
-
-        write_perfetto(played, arguments.perfetto)
-        files.append(f"{arguments.perfetto} (a trace for ui.perfetto.dev)")
+    files += perfetto_file(arguments.perfetto, played)
     if arguments.html:
         from costmodel.plots.memory import memory_figure
         from costmodel.plots.page import write_page
@@ -155,12 +151,7 @@ def _simulate(arguments: argparse.Namespace) -> int:
     played = simulate(
         read_asked_model(arguments), cluster, plan, arguments.framework, jitter=arguments.jitter, seed=arguments.seed
     )
-    files = []
-    if arguments.perfetto:
-        from costmodel.interop.perfetto import write_perfetto
-
-        write_perfetto(played, arguments.perfetto)
-        files.append(f"{arguments.perfetto} (a trace for ui.perfetto.dev)")
+    files = perfetto_file(arguments.perfetto, played)
     if arguments.html:
         from costmodel.plots.page import write_page
         from costmodel.plots.simulation import time_parts, utilisation

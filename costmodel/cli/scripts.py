@@ -16,6 +16,7 @@ from costmodel.cli.arguments import (
     read_model,
     whole,
 )
+from costmodel.cli.files import perfetto_file
 from costmodel.cli.output import gib, print_json, print_page, share, table, whole_plan, written
 from costmodel.text.errors import IllegalPlan, InvalidValue, NotModelled
 from costmodel.text.units import counted, format_bytes, format_seconds
@@ -112,11 +113,7 @@ def _trace(arguments: argparse.Namespace) -> int:
     priced = price_trace(trace, cluster, arguments.framework)
     memory = [memory_of_trace(trace, cluster, priced.framework, rank=role.rank) for role in trace.roles]
     faults = faults_of(trace, cluster, priced.framework, estimate=priced)
-    if arguments.perfetto:
-        from costmodel.interop.perfetto import write_perfetto
-
-        write_perfetto(priced, arguments.perfetto)
-        files.append(f"{arguments.perfetto} (a trace for ui.perfetto.dev)")
+    files += perfetto_file(arguments.perfetto, priced)
     plan = _AsPlan.of(trace, cluster, arguments.model, arguments.better)
     played = play_cluster(trace, cluster, estimate=priced) if arguments.links else None
     if arguments.json:

@@ -26,7 +26,7 @@ from costmodel.evaluation.ranking import Ranking, standings
 from costmodel.formulas.quantities import Settings
 from costmodel.text.checks import whole
 from costmodel.text.errors import IllegalPlan
-from costmodel.text.results import cell, figure
+from costmodel.text.results import figure, rows_as_csv
 from costmodel.text.tables import headed, table
 from costmodel.text.units import counted, format_bytes, format_seconds
 
@@ -320,17 +320,10 @@ class SearchResult:
 
     def to_csv(self, path: str | Path | None = None) -> str:
         """Ranked plans as CSV; written to `path` if given."""
-        import csv
-        import io
-
-        rows = self.to_rows()
-        buffer = io.StringIO()
-        writer = csv.DictWriter(buffer, list(rows[0]) if rows else ["rank"], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({name: cell(value) for name, value in row.items()} for row in rows)
+        text = rows_as_csv(self.to_rows(), ["rank"])
         if path is not None:
-            Path(path).write_text(buffer.getvalue(), encoding="utf-8")
-        return buffer.getvalue()
+            Path(path).write_text(text, encoding="utf-8")
+        return text
 
 
 def search_text(made: SearchResult) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -113,7 +113,7 @@ def figure(self: object, kind: str | None = None) -> go.Figure:
     return made
 
 
-__all__ = ["brief", "figure", "fitted"]
+__all__ = ["brief", "cell", "figure", "fitted", "rows_as_csv"]
 
 
 def cell(value: object) -> object:
@@ -135,3 +135,29 @@ def cell(value: object) -> object:
     except ValueError:
         return f"'{value}"
     return value
+
+
+def rows_as_csv(rows: Sequence[Mapping[str, object]], otherwise: Sequence[str] = ()) -> str:
+    """Rows as CSV, under the names of their cells in the order in which these first come.
+
+    Parameters
+    ----------
+    rows : cells by name
+    otherwise : names of the columns where there are no rows
+
+    Examples
+    --------
+    >>> print(rows_as_csv([{"plan": "=DP8", "step_s": 1.5}, {"plan": "TP8", "days": 2}]), end="")
+    plan,step_s,days
+    '=DP8,1.5,
+    TP8,,2
+    """
+    import csv
+    import io
+
+    buffer = io.StringIO()
+    names = list(dict.fromkeys(name for row in rows for name in row)) or list(otherwise)
+    writer = csv.DictWriter(buffer, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: cell(value) for name, value in row.items()} for row in rows)
+    return buffer.getvalue()

@@ -21,12 +21,12 @@ from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.many_questions import estimates_of
 from costmodel.evaluation.plan_search import search
 from costmodel.formulas.network import nccl
-from costmodel.text.checks import kind, listing, positive_int, real
-from costmodel.text.errors import CostModelError, InvalidValue, NotModelled
-from costmodel.text.results import cell, figure
+from costmodel.text.checks import kind, listing, positive_int
+from costmodel.text.errors import CostModelError, NotModelled
+from costmodel.text.results import figure, rows_as_csv
 from costmodel.text.tables import headed, table
 from costmodel.text.units import counted, format_bytes, format_seconds
-from costmodel.training.cost import Tariff
+from costmodel.training.cost import Tariff, prices_of
 from costmodel.training.duration import TrainingRun, time_to_train
 
 ADAPTERS = ("none", "lora", "qlora")
@@ -155,15 +155,7 @@ class CardTable:
 
     def to_csv(self) -> str:
         """The rows as CSV."""
-        import csv
-        import io
-
-        rows = self.to_rows()
-        buffer = io.StringIO()
-        writer = csv.DictWriter(buffer, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({name: cell(value) for name, value in row.items()} for row in rows)
-        return buffer.getvalue()
+        return rows_as_csv(self.to_rows())
 
 
 def cards(
@@ -210,7 +202,8 @@ def cards(
         Plan(global_batch=global_batch, seq_len=seq_len, adapter=one)  # refused here where it is none
     software = framework if framework is not None else ALONE if gpus == 1 else TOGETHER
     frameworks = [software] if isinstance(software, str) else list(software)
-    prices = _prices(price, asked)
+    by_name = {load_device(name).name: one for name, one in price.items()} if isinstance(price, Mapping) else price
+    prices = prices_of(by_name, asked)
     questions = [_asked(model, device, gpus, one) for device in dict.fromkeys(asked) for one in adapters]
     made = [
         _row(one.device, one.adapter, answer, why, prices)
@@ -228,18 +221,6 @@ def gpu_names() -> list[str]:
         name for name in names("device")
         if (architecture := load_device(name).architecture) in nccl.FAMILIES or architecture.startswith("cdna")
     ]  # fmt: skip
-
-
-def _prices(price: Mapping[str, float] | float | None, devices: Sequence[str]) -> dict[str, float]:
-    if price is None:
-        return {}
-    if not isinstance(price, Mapping):
-        return dict.fromkeys(devices, real("price", price, 0.0, 1e6))
-    found = {load_device(name).name: real("price", value, 0.0, 1e6) for name, value in price.items()}
-    for name in found:
-        if name not in devices:
-            raise InvalidValue("price", name, f"a price of {', '.join(devices)}")
-    return found
 
 
 def _row(device: str, adapter: str, answer: Estimate | None, why: str, prices: Mapping[str, float]) -> Card:

@@ -16,10 +16,10 @@ from costmodel.evaluation.estimation import Estimate, probability
 from costmodel.evaluation.plan_search import search
 from costmodel.text.checks import kind, positive_int, real
 from costmodel.text.errors import CostModelError, IllegalPlan, InvalidValue
-from costmodel.text.results import brief, cell
+from costmodel.text.results import brief, rows_as_csv
 from costmodel.text.tables import headed, table
 from costmodel.text.units import counted
-from costmodel.training.cost import Tariff
+from costmodel.training.cost import Tariff, prices_of
 from costmodel.training.duration import DAY, TrainingRun, time_to_train
 
 SURE = 0.9
@@ -150,15 +150,7 @@ class ClusterSizes:
 
     def to_csv(self) -> str:
         """The clusters as CSV."""
-        import csv
-        import io
-
-        rows = self.to_rows()
-        buffer = io.StringIO()
-        writer = csv.DictWriter(buffer, list(rows[0]) if rows else ["cluster"], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({name: cell(value) for name, value in row.items()} for row in rows)
-        return buffer.getvalue()
+        return rows_as_csv(self.to_rows(), ["cluster"])
 
 
 def usual_clusters() -> list[Cluster]:
@@ -222,7 +214,7 @@ def gpus_in_time(
     positive_int("global_batch", global_batch, 10**8)
     positive_int("seq_len", seq_len, 10**8)
     probability("sure", sure)
-    prices = _prices(price, tried)
+    prices = prices_of(price, sorted({name for one in tried for name in (one.name, one.device.name)}))
     work: Row = {"global_batch": global_batch, "seq_len": seq_len, "framework": framework, **asked}
     rows = [
         _row(model, one, tokens, within, sure, prices.get(one.name, prices.get(one.device.name)), work) for one in tried
@@ -235,18 +227,6 @@ def gpus_in_time(
         return row.expected.run.cost.price or 0.0, float(row.expected.gpus)
 
     return ClusterSizes(model, tokens, within, sure, tuple(sorted(rows, key=order)))
-
-
-def _prices(price: Mapping[str, float] | float | None, clusters: Iterable[Cluster]) -> dict[str, float]:
-    known = {name for one in clusters for name in (one.name, one.device.name)}
-    if price is None:
-        return {}
-    if not isinstance(price, Mapping):
-        return dict.fromkeys(known, real("price", price, 0.0, 1e6))
-    for name in price:
-        if name not in known:
-            raise InvalidValue("price", name, f"a price of {', '.join(sorted(known))}")
-    return {name: real("price", value, 0.0, 1e6) for name, value in price.items()}
 
 
 def _row(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection, Mapping
 
 from costmodel.description.device import Device
 from costmodel.formulas.systems import training_run as formulas
@@ -115,4 +116,32 @@ def cost(tariff: Tariff, device: Device, devices: int, time: float) -> Cost:
     )  # fmt: skip
 
 
-__all__ = ["JOULES_PER_KILOWATT_HOUR", "Cost", "Tariff", "cost"]
+def prices_of(price: Mapping[str, float] | float | None, names: Collection[str]) -> dict[str, float]:
+    """Prices of a GPU for an hour by the names of what is priced; of what has none, none.
+
+    Parameters
+    ----------
+    price : one for all, or by name, in any currency; None for none
+    names : that a price may have
+
+    Raises
+    ------
+    InvalidValue
+        for the price of something else, or one that can't be
+
+    Examples
+    --------
+    >>> prices_of(2.5, ["h100", "b200"]), prices_of({"b200": 5.0}, ["h100", "b200"])
+    ({'h100': 2.5, 'b200': 2.5}, {'b200': 5.0})
+    """
+    if price is None:
+        return {}
+    if not isinstance(price, Mapping):
+        return dict.fromkeys(names, real("price", price, 0.0, 1e6))
+    for name in price:
+        if name not in names:
+            raise InvalidValue("price", name, f"a price of {', '.join(names)}")
+    return {name: real("price", value, 0.0, 1e6) for name, value in price.items()}
+
+
+__all__ = ["JOULES_PER_KILOWATT_HOUR", "Cost", "Tariff", "cost", "prices_of"]

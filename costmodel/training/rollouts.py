@@ -15,6 +15,7 @@ from costmodel.evaluation.collectives import collective_time
 from costmodel.evaluation.estimation import Estimate, estimate
 from costmodel.evaluation.first_contacts import Error
 from costmodel.formulas.systems import generation
+from costmodel.formulas.transformer import parameters
 from costmodel.text.checks import choice, flag, kind, positive_int, real, whole
 from costmodel.text.errors import InvalidValue
 from costmodel.text.results import brief, figure
@@ -292,10 +293,11 @@ def post_training(
         "log probabilities": traits.policy_passes * once, "reference": traits.reference_passes * once,
         "critic": (once + updates * update.step_time) if traits.critic else 0.0, "updates": updates * update.step_time,
     }  # fmt: skip
+    in_turn = rollouts.cluster is None and offload_states
+    moved = (1.0 + traits.critic) * in_turn  # models whose states make room
     turns = {} if made is None else {
-        "new weights": _transferred(model, rollouts, made, cluster), "states to the host and back": _moved(
-            update, traits.critic if rollouts.cluster is None and offload_states else None
-        ),
+        "new weights": _transferred(model, rollouts, made, cluster),
+        "states to the host and back": moved * _moved(update),
     }  # fmt: skip
     generating = {} if made is None else {"generation": made.time}
     times = {
@@ -377,7 +379,7 @@ class _Copy(NamedTuple):
         at_once = max(self.at_once(rollouts.mean_length), 1.0)
         steps = float(generation.decode_steps(sequences, at_once, decoded, longest - rollouts.prompt_length))
         together = sequences * decoded / steps  # sequences of a step, mean
-        routed = experts.layers * experts.number * self.model.hidden * experts.width * (2.0 + numbers.mlp.gated)
+        routed = float(experts.layers * parameters.expert_parameters(numbers))
         reached = device.memory_bandwidth * device.efficiency.product_memory
         exchange = 0.0
         if self.split > 1:
@@ -428,13 +430,10 @@ def _transferred(model: Transformer, rollouts: Rollouts, made: Generation, clust
     return float(generation.transfer_time(rollouts.weight_bytes * model.parameters, float(made.tensor_parallel), slowest))
 
 
-def _moved(update: Estimate, critic: bool | None) -> float:
-    """Time in which the states of training go to the host and come back [s]; None: they stay."""
-    if critic is None:
-        return 0.0
+def _moved(update: Estimate) -> float:
+    """Time in which the states of training go to the host and come back [s]."""
     bill = update.memory
-    states = (bill.gradients + bill.optimizer) * (2.0 if critic else 1.0)
-    return 2.0 * float(states) / update.cluster.device.host_bandwidth
+    return 2.0 * float(bill.gradients + bill.optimizer) / update.cluster.device.host_bandwidth
 
 
 def _why(times: dict[str, float], made: Generation | None, off_policy: bool, waiting: float) -> str:

@@ -14,12 +14,12 @@ from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.part_differences import PartDifference, differences
 from costmodel.evaluation.price import BILLION, HOUR
 from costmodel.evaluation.search_result import SearchResult
-from costmodel.text.checks import mapping, real
+from costmodel.text.checks import mapping
 from costmodel.text.errors import InvalidValue
-from costmodel.text.results import brief, cell, figure
+from costmodel.text.results import brief, figure, rows_as_csv
 from costmodel.text.tables import headed, table
 from costmodel.text.units import format_bytes, format_seconds
-from costmodel.training.cost import Tariff
+from costmodel.training.cost import Tariff, prices_of
 from costmodel.training.duration import TrainingRun, time_to_train
 
 if TYPE_CHECKING:
@@ -189,16 +189,7 @@ class SideBySide:
 
     def to_csv(self) -> str:
         """The choices as CSV."""
-        import csv
-        import io
-
-        rows = self.to_rows()
-        names = list(dict.fromkeys(name for row in rows for name in row))
-        buffer = io.StringIO()
-        writer = csv.DictWriter(buffer, names, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({name: cell(value) for name, value in row.items()} for row in rows)
-        return buffer.getvalue()
+        return rows_as_csv(self.to_rows())
 
 
 def against(
@@ -271,29 +262,17 @@ def compare(
         given[str(name)] = found
     if len(given) < 2:
         raise InvalidValue("answers", list(given), "two answers at least")
-    prices = _prices(price, given)
+    prices = prices_of(price, list(given))
     first_name, first = next(iter(given.items()))
     choices = []
     for name, one in given.items():
-        tariff = Tariff(gpu_hour=prices[name])
+        tariff = Tariff(gpu_hour=prices.get(name))
         run = None if tokens is None else time_to_train(one, tokens, tariff=tariff)
         choices.append(ComparedAnswer(
-            name=name, estimate=one, price=prices[name], run=run,
-            against=against(first, one, prices[first_name], prices[name]),
+            name=name, estimate=one, price=prices.get(name), run=run,
+            against=against(first, one, prices.get(first_name), prices.get(name)),
         ))  # fmt: skip
     return SideBySide(tuple(choices))
-
-
-def _prices(price: Mapping[str, float] | float | None, names: Mapping[str, Estimate]) -> dict[str, float | None]:
-    """The price of each answer."""
-    if price is None:
-        return dict.fromkeys(names)
-    if not isinstance(price, Mapping):
-        return dict.fromkeys(names, real("price", price, 0.0, 1e6))
-    for name in price:
-        if name not in names:
-            raise InvalidValue("price", name, f"a price of {', '.join(names)}")
-    return {name: real("price", price[name], 0.0, 1e6) if name in price else None for name in names}
 
 
 def _rate(one: Estimate, price: float) -> float:
