@@ -108,6 +108,8 @@ def test_an_all_to_all_of_eight_h100_takes_what_was_measured(nbytes, microsecond
     ("aws-p6-b200", 32, 16 * GIB, 381.8),  # stas00/ml-engineering network/README.md
     ("aws-p5en", 128, 16 * GIB, 369.9),  # aws-samples/awsome-distributed-training slurm/topology-aware-nccl-tests
     ("aws-p5", 16, 16 * GIB, 487.1), ("aws-p4de", 16, 2 * GIB, 78.3),  # the same, micro-benchmarks/nccl-tests
+    # bigscience-workshop/bigscience experiments/bandwidth: every ring leaves a node through one of four Omni-Path cards
+    ("jean-zay-a100", 32, 4e9, 40.5 / 8.0), ("jean-zay-v100", 64, 4e9, 54.2 / 8.0),
 ])  # fmt: skip
 def test_catalogue_clusters_reach_the_bandwidth_measured_between_nodes(name, ranks, nbytes, bus):
     answer = collective_time("all-reduce", nbytes, ranks, load_cluster(name))

@@ -42,6 +42,8 @@ class Level:
         carries one link's rate, which a ring never notices and an all-to-all does
     oversubscription : of the switches: what enters a unit over what leaves it upwards, by which `bandwidth` shrinks
     line_rate : specified rate of the links behind `bandwidth` [bytes/s]; `bandwidth` where it isn't known
+    ring_bandwidth : that one ring of a communication library reaches between units at most, however many members it has inside,
+        where it leaves them through one NIC [bytes/s]; None: through those of all its members
     """
 
     name: str = field(metadata=row(Name()))
@@ -51,6 +53,7 @@ class Level:
     topology: str = field(default="switch", metadata=row(OneOf(TOPOLOGIES)))
     oversubscription: float = field(default=1.0, metadata=row(Real(1.0, 1e4)))
     line_rate: float | None = field(default=None, metadata=row(Quantified("bandwidth"), unit="bytes/s"))
+    ring_bandwidth: float | None = field(default=None, metadata=row(Quantified("bandwidth"), unit="bytes/s"))
 
     __repr__ = brief
 
@@ -66,6 +69,8 @@ class Level:
             limits = {"peer_bandwidth": bandwidth / max(self.size - 1, 1)}
         elif self.topology == "tree":
             limits = {"root_bandwidth": bandwidth}
+        if self.ring_bandwidth is not None:
+            limits["ring_bandwidth"] = self.ring_bandwidth
         return LevelNumbers(float(self.size), self.latency, bandwidth, **limits)
 
 

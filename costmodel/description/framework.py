@@ -65,6 +65,7 @@ class Framework:
     zero_stage : default sharding of states over data-parallel ranks, 0 to 3
     zero_stages : every stage that it has
     largest_pipelined_zero_stage : highest stage that it runs with pipeline parallelism
+    sharding_dtypes : in which its optimizer's state is sharded whatever the stage, so that none is stage 1
     grouped_zero_stages : those at which ranks can share a copy in groups, each group a copy of its own
     rank_orders : degrees from innermost to outermost, every order that it can place ranks in; the first is its default
     dimensions : along which it can split, columns of `costmodel.description.dimensions.DIMENSIONS`; data it always can
@@ -123,6 +124,8 @@ class Framework:
     flat_gradient_bytes : of a flat copy of all gradients that several ranks sum, made before the update [bytes]
     double_registers : with several micro-batches every tensor that comes and goes is there twice, filled in turns
     flat_updates : what an update holds lies in buffers as large as a shard, which no freed block can hold
+    blocking_launches : the host waits for every kernel before it launches the next, as under ``CUDA_LAUNCH_BLOCKING=1``: it never
+        runs ahead, and nothing runs beside anything
     host_update_rate : most at which its optimizer passes its state through the memory of a node's processors; what that memory
         reaches, by the generation of the host, if more: Grace's LPDDR5X, or two processors of eight DDR5 channels [bytes/s]
     update_bytes : held per updated parameter while the optimizer runs [bytes]
@@ -146,6 +149,7 @@ class Framework:
     constants: Software
     zero_stage: int = field(default=1, metadata=row(Whole(0, 3)))
     zero_stages: Sequence[int] = field(default=(0, 1, 2, 3), metadata=row(Several(Whole(0, 3))))
+    sharding_dtypes: Sequence[str] = field(default=(), metadata=row(Several(OneOf(DTYPES))))
     largest_pipelined_zero_stage: int = field(default=1, metadata=row(Whole(0, 3)))
     grouped_zero_stages: Sequence[int] = field(default=(), metadata=row(Several(Whole(0, 3))))
     rank_orders: Sequence[Sequence[str]] = field(default=(RANK_ORDER,), metadata=row(Several(Order(RANK_ORDER))))
@@ -208,6 +212,7 @@ class Framework:
     flat_gradient_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
     double_registers: bool = False
     flat_updates: bool = False
+    blocking_launches: bool = False
     host_update_rate: float = field(default=5e11, metadata=row(Real(1e3, 1e15), unit="bytes/s"))
     balanced_stages: bool = False
     listed_chunks: bool = False

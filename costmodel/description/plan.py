@@ -391,7 +391,10 @@ class Plan:
             "context_communication": framework.context_communications[0],
         }
         missing = {field: value for field, value in defaults.items() if getattr(self, field) is None}
-        return dataclasses.replace(self, **missing) if missing else self
+        found = dataclasses.replace(self, **missing) if missing else self
+        if found.zero_stage == 0 and found.dtype in framework.sharding_dtypes and found.synchronisation == "all-reduce":
+            return dataclasses.replace(found, zero_stage=1)
+        return found
 
     def _default_zero_stage(self, framework: Framework) -> int:
         """The framework's, or none where that shards what every rank must have whole."""
@@ -455,6 +458,7 @@ class Plan:
             wide=held - stored, residual=4.0 if unwound else bytes_,
         )  # fmt: skip
         modules = (plan.graph_modules or "").split("+")
+        beside = 0.0 if framework.blocking_launches else 1.0
         kernels = KernelChoices(
             cuda_graphs=float(plan.cuda_graphs and plan.graph_modules is None),
             **{number: float(name in modules) for name, number in graphs.MODULES.items()},
@@ -491,9 +495,9 @@ class Plan:
                 stored, plan.bucket_bytes, plan.prefetch_bytes,
             ),
             overlap=OverlapChoices(
-                gradients=float(bool(plan.overlap_gradients)), parameters=float(bool(plan.overlap_parameters)),
-                tensor=float(bool(plan.overlap_tensor)), pipeline=float(bool(plan.overlap_pipeline)),
-                experts=float(bool(plan.overlap_experts)),
+                gradients=beside * bool(plan.overlap_gradients), parameters=beside * bool(plan.overlap_parameters),
+                tensor=beside * bool(plan.overlap_tensor), pipeline=beside * bool(plan.overlap_pipeline),
+                experts=beside * bool(plan.overlap_experts),
             ),
             offload=OffloadShares(
                 optimizer=float(plan.optimizer_offload), activations=float(plan.activation_offload),
@@ -629,7 +633,8 @@ def _habits(framework: Framework, reentrant: bool) -> FrameworkHabits:
         fused_accumulation=float(framework.fused_accumulation), module_hooks=float(framework.module_hooks),
         deferred_sums=float(framework.deferred_sums), weight_traffic=float(framework.weight_traffic),
         lazy_gradients=float(framework.lazy_gradients), double_registers=float(framework.double_registers),
-        flat_updates=float(framework.flat_updates), scatter_boundary=float(framework.scatter_boundary),
+        flat_updates=float(framework.flat_updates), blocking_launches=float(framework.blocking_launches),
+        scatter_boundary=float(framework.scatter_boundary),
         host_update_rate=float(framework.host_update_rate),
         reentrant=float(reentrant), offload_gradients=float(framework.offload_gradients),
     )  # fmt: skip

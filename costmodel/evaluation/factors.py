@@ -76,6 +76,7 @@ def _level(level: Level, factors: Mapping[str, float]) -> Level:
     return dataclasses.replace(
         level, bandwidth=level.bandwidth * faster, latency=level.latency * factors.get(f"{level.name}.latency", 1.0),
         line_rate=None if level.line_rate is None else level.line_rate * faster,
+        ring_bandwidth=None if level.ring_bandwidth is None else level.ring_bandwidth * faster,
     )  # fmt: skip
 
 

@@ -283,11 +283,15 @@ class Space:
 
     def shards(self, ranks: int, tensor: int) -> tuple[tuple[float, float], ...]:
         """ZeRO stage and shard group: all ranks, and where the framework has such groups, those inside a node."""
-        stages = self.given["zero_stage"] or list(self.question.framework.zero_stages)
+        framework = self.question.framework
+        stages = self.given["zero_stage"] or list(framework.zero_stages)
+        dtypes = self.given["dtype"] or [self.question.cluster.device.usual_dtype]
+        if set(dtypes) <= set(framework.sharding_dtypes):
+            stages = list(dict.fromkeys(max(stage, 1) for stage in stages))
         if ranks == 1 and not self.question.model.experts:  # nothing is shared out, whatever the stage is called
             stages = [min(stages)]  # the one that is refused least
         inside = self.question.cluster.gpus_per_node // tensor
-        grouped = self.question.framework.grouped_zero_stages if 1 < inside < ranks and ranks % inside == 0 else ()
+        grouped = framework.grouped_zero_stages if 1 < inside < ranks and ranks % inside == 0 else ()
 
         def groups(stage: int) -> list[int]:
             wanted = self.given["shard_group"] or ([0, inside] if stage in grouped else [0])

@@ -191,6 +191,7 @@ class LevelNumbers(NamedTuple):
     ll_bandwidth: Number = 0.0  # that a collective in the library's protocol LL reaches at most; 0: it has none
     ll128: Number = 0.0  # 1: the links carry its protocol LL128
     tree_bandwidth: Number = 1e30  # that its trees between nodes reach at most, for each member on a node
+    ring_bandwidth: Number = 1e30  # that one ring or tree reaches between units at most, however many members it has inside
 
 
 class NetworkNumbers(NamedTuple):
@@ -342,6 +343,7 @@ class FrameworkHabits(NamedTuple):
     lazy_gradients: Number  # 1: gradients are freed after the update, and come up as the next backward pass makes them
     double_registers: Number  # 1: with several micro-batches every tensor that comes and goes is there twice
     flat_updates: Number  # 1: what an update holds for a shard lies in buffers as large as that
+    blocking_launches: Number  # 1: the host waits for every kernel before it launches the next
     scatter_boundary: Number  # 1: the tensor group splits what it sends to the next stage
     host_update_rate: Number  # at most, at which the processors of a node pass an optimizer's state [bytes/s]
     reentrant: Number  # 1: recomputed layers run under autograd's reentrant checkpoints

@@ -84,7 +84,8 @@ def layer_pass(
     products = repeats * work.forward + work.data + work.weight
     tensor_hidden = settings.overlap.tensor * ops.minimum(tensor, overlap.tensor * products)
     core = repeats * work.core_forward + work.core_backward
-    context_hidden = attention.is_ring(settings) * ops.minimum(context, overlap.context * core)
+    free = 1.0 - settings.framework.blocking_launches
+    context_hidden = free * attention.is_ring(settings) * ops.minimum(context, overlap.context * core)
     computed = forward + again + data + weight
     beside = ops.maximum(settings.overlap.experts, schedules.pairs_directions(plan.schedule))
     # without a pipeline the first forward and the last backward pass have none beside them (NVIDIA/Megatron-LM@d98e8a6
@@ -92,7 +93,7 @@ def layer_pass(
     accompanied = 1.0 - ops.where(plan.pipeline > 1.0, 0.0, 1.0 / layout.micro_batches(settings, plan))
     under_another = accompanied * ops.minimum(OVERLAPPED_EXPERTS * expert, computed)
     under_its_own = ops.minimum(expert, overlap.experts * (forward + data + weight))
-    expert_hidden = ops.where(beside > 0.0, ops.maximum(under_another, under_its_own), under_its_own)
+    expert_hidden = free * ops.where(beside > 0.0, ops.maximum(under_another, under_its_own), under_its_own)
 
     hidden = tensor_hidden + context_hidden + expert_hidden
     slowdown = 1.0 + software.compute.contention * hidden / computed
@@ -132,6 +133,8 @@ def layer_pass(
     wait = compute.host_wait(busy_forward + ahead * busy_backward, host_forward + ahead * host_backward)
     wait_forward = ops.where(ahead > 0.0, share * wait, wait)
     wait_backward = ops.where(ahead > 0.0, (1.0 - share) * wait, compute.host_wait(busy_backward, host_backward))
+    wait_forward = free * wait_forward + (1.0 - free) * host_forward
+    wait_backward = free * wait_backward + (1.0 - free) * host_backward
     host = wait_forward + wait_backward
     busy = computed * slowdown
     by_weights = weight * slowdown + wait_backward * weight / (again + data + weight)

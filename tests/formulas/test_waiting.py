@@ -182,3 +182,26 @@ def test_without_a_pipeline_the_first_and_the_last_pass_have_no_other_micro_batc
     exposed = layer_pass(*numbers, cluster.device.numbers("bf16")).expert
     exchanged = whole.expert_forward + whole.expert_again + whole.expert_backward
     assert exposed / exchanged == pytest.approx(1.0 - OVERLAPPED_EXPERTS * (1.0 - 1.0 / micro_batches))
+
+
+def test_a_host_that_waits_for_every_kernel_adds_all_that_it_does_and_hides_nothing():
+    """Under ``CUDA_LAUNCH_BLOCKING=1`` kernels and launches take turns."""
+    plan, free = plan_of(micro_batch=4), load_framework("megatron-core")
+    waiting = dataclasses.replace(free, blocking_launches=True)
+    quick, slow = (estimate(MODEL, CLUSTER, plan, software) for software in (free, waiting))
+    host = free.constants.host
+    launched = MODEL.layers * plan.global_batch / plan.data_parallel / plan.micro_batch * (host.forward + host.backward)
+    assert slow.step.host - quick.step.host >= 0.9 * launched
+    bare = estimate(MODEL, CLUSTER, dataclasses.replace(plan, overlap_gradients=False, overlap_parameters=False), free)
+    assert slow.step.gradient_exchange == pytest.approx(bare.step.gradient_exchange)
+    assert slow.step.gradient_exchange > quick.step.gradient_exchange
+
+
+@pytest.mark.parametrize(("dtype", "stage"), [("bf16", 1), ("fp16", 0)])
+def test_deepspeeds_optimizer_of_bf16_shards_its_state_at_every_stage(dtype, stage):
+    """deepspeedai/DeepSpeed deepspeed/runtime/bf16_optimizer.py @edaa722 partitions by data ranks, at stage 0 too."""
+    software = load_framework("megatron-deepspeed")
+    plans = [plan_of(zero_stage=zero, dtype=dtype) for zero in (0, stage)]
+    unsharded, other = (estimate(MODEL, load_cluster("dgx-a100", gpus=512), plan, software) for plan in plans)
+    assert unsharded.memory.optimizer == other.memory.optimizer
+    assert (unsharded.memory.optimizer < 12.0 * MODEL.parameters / 256) is (stage == 1)

@@ -17,6 +17,9 @@ PCIE = {"pcie3": 16e9, "pcie4": 32e9, "pcie5": 64e9}
 """Rate of a card's 16 lanes, one direction [bytes/s]."""
 NAMES = {"efa": "efa", "ethernet": "ethernet"}
 """Names of the level between nodes by the network, of which `costmodel.catalogue.communication.network_kind` tells its kind."""
+OMNI_PATH_RING = 6e9
+"""At which one ring leaves a node on Omni-Path of 100 Gb/s a card, however many cards the node has: NCCL lays all its channels
+through one (bigscience-workshop/bigscience experiments/bandwidth: 40.5 Gb/s a node of A100, 55 Gb/s of V100) [bytes/s]."""
 EFA_LATENCY = 30e-6
 """Of a hop through AWS's network [s], as the catalogue's clusters on it have."""
 
@@ -89,6 +92,8 @@ def _between(device: Device, domain: int, per_node: int, gpus: int, known: Mappi
     else:
         level = machines.machine(device, domain * nodes, nodes).levels[-1]
     name = NAMES.get(str(kind), level.name)
+    if kind == "omni-path":
+        level = dataclasses.replace(level, ring_bandwidth=OMNI_PATH_RING)
     return dataclasses.replace(level, name=name, latency=EFA_LATENCY if kind == "efa" else level.latency)
 
 

@@ -246,7 +246,8 @@ class GroupPlacement:
             if self.lands[place - 1].crossed:
                 level = levels[place]
                 over_bandwidth = NIC_SHARE * level.line_rate / level.bandwidth if level.line_rate else 1.0
-                nic = min(nic, over_bandwidth * self.network[place].bandwidth)
+                of_ring = self.network[place].ring_bandwidth / self.lands[place - 1].members
+                nic = min(nic, over_bandwidth * self.network[place].bandwidth, of_ring)
                 latency = max(latency, level.latency)
         return tuner.Communicator(
             ranks=self.group.ranks, nodes=nodes, architecture=device.architecture,

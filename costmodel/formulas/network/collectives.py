@@ -90,8 +90,9 @@ def bus_bandwidth(ranks: Number, stride: Number, network: NetworkNumbers) -> Num
     node = members_inside(ranks, stride, network.node.size)
     leaf = members_inside(ranks, stride, network.leaf.size)
     inside = ops.where(node > 1.0, inside_bandwidth(node, network), 1e30)
-    across = ops.where(ranks > node, fewest_inside(ranks, stride, network.node.size) * network.leaf.bandwidth, 1e30)
-    above = ops.where(ranks > leaf, fewest_inside(ranks, stride, network.leaf.size) * network.spine.bandwidth, 1e30)
+    leaving = ops.minimum(fewest_inside(ranks, stride, network.node.size) * network.leaf.bandwidth, network.leaf.ring_bandwidth)
+    rising = ops.minimum(fewest_inside(ranks, stride, network.leaf.size) * network.spine.bandwidth, network.spine.ring_bandwidth)
+    across, above = ops.where(ranks > node, leaving, 1e30), ops.where(ranks > leaf, rising, 1e30)
     return ops.minimum(ops.minimum(inside, across), above)
 
 
