@@ -117,3 +117,26 @@ def test_a_base_that_was_loaded_without_a_dtype_is_in_32_bit():
     held = estimate(model, cluster, Plan(**sizes, base_dtype="fp32"), "hf-trainer").memory.weights
     assert held >= 4.0 * model.parameters
     assert load_framework("hf-trainer").wide_residual
+
+
+def _judged(run, micro_batch):
+    words = ("estimate", *QLORA, "--gbs", str(micro_batch), "--micro-batch", str(micro_batch))
+    code, out, err = run(*words)
+    assert err == ""
+    answer = strict(run(*words, "--json")[1])
+    assert code == (0 if answer["fits"] else 1)
+    assert answer["judgement"] == answer["verdict"]["judgement"]
+    return answer, out
+
+
+def test_a_plan_that_more_likely_fits_than_not_is_never_told_not_to(run):
+    """Those who chose batches to fill their card ran at estimates up to all of its memory."""
+    said = {}
+    for micro_batch in range(8, 41, 4):
+        answer, out = _judged(run, micro_batch)
+        chance = answer["fit_probability"]
+        expected = "fits" if chance >= 0.9 else "may run out" if chance >= 0.5 else "does not fit"
+        assert answer["judgement"] == expected
+        assert f"{ {'fits': 'Fits', 'may run out': 'MAY RUN OUT', 'does not fit': 'DOES NOT FIT'}[expected]}: " in out
+        said.setdefault(expected, []).append(micro_batch)
+    assert list(said) == ["fits", "may run out", "does not fit"]

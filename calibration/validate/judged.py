@@ -18,7 +18,7 @@ from costmodel.evaluation.unstated import Doubt, doubts_of, widened
 
 COLUMNS = (
     "id", "measured_s", "predicted_s", "low_s", "high_s", "measured_bytes", "predicted_bytes", "low_bytes", "high_bytes",
-    "out_of_memory", "predicted_fits", "reason",
+    "out_of_memory", "predicted_fits", "fit_probability", "reason",
 )  # fmt: skip
 
 
@@ -107,5 +107,8 @@ def table(rows: Sequence[Judged]) -> str:
     for row in rows:
         numbers = [*(row.seconds or (None,) * 4), *(row.nbytes or (None,) * 4)]
         flags = ["" if flag is None else int(flag) for flag in (row.out_of_memory, row.fits)]
-        writer.writerow([row.id, *("" if number is None else repr(float(number)) for number in numbers), *flags, row.reason])
+        chance = "" if row.fits is None or row.estimate is None else f"{row.estimate.fit_probability:.4f}"
+        writer.writerow(
+            [row.id, *("" if number is None else repr(float(number)) for number in numbers), *flags, chance, row.reason]
+        )
     return buffer.getvalue()

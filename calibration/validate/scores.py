@@ -45,20 +45,24 @@ def score(rows: Sequence[Numbers]) -> Row:
 def figures_of(rows: Sequence[Judged]) -> Row:
     """Time, memory and verdicts of some records; what is refused and did not run either is counted beside these.
 
+    A verdict is wrong of a run that ran out where it says that it fits, and of one that ran where it says that it doesn't. That
+    one may run out is wrong of neither, so that how often it is said stands beside.
+
     Parameters
     ----------
     rows : of `calibration.validate.judged`
     """
-    ended = [row for row in rows if row.out_of_memory and row.fits is not None]
-    ran = [row for row in rows if row.out_of_memory is False and row.fits is not None]
+    ended = [row.estimate.judgement for row in rows if row.out_of_memory and row.estimate is not None]
+    ran = [row.estimate.judgement for row in rows if row.out_of_memory is False and row.estimate is not None]
     return {
         "rows": len(rows), "not_predicted": sum(bool(row.reason) for row in rows),
         "refused_and_failed": sum(bool(row.reason and row.out_of_memory) for row in rows),
         "time": score([_numbers(row.seconds) for row in rows if row.seconds and row.seconds[0] is not None]),
         "memory": score([_numbers(row.nbytes) for row in rows if row.nbytes and row.nbytes[0] is not None]),
         "verdicts": {
-            "ran_out": len(ended), "ran_out_told": sum(not row.fits for row in ended),
-            "ran": len(ran), "ran_told": sum(bool(row.fits) for row in ran),
+            "ran_out": len(ended), "ran_out_told": sum(said != "fits" for said in ended),
+            "ran": len(ran), "ran_told": sum(said != "does not fit" for said in ran),
+            "unsure": [*ended, *ran].count("may run out"),
         },
     }  # fmt: skip
 

@@ -108,8 +108,8 @@ def _figures(answer: Estimate) -> Row:
 
 def _verdict_figures(found: Verdict) -> Row:
     return {
-        "fits": found.fits, "margin_bytes": found.margin, "probability": found.probability, "stage": found.stage,
-        "phase": found.phase, "largest_bytes": dict(found.largest),
+        "fits": found.fits, "judgement": found.judgement, "margin_bytes": found.margin, "probability": found.probability,
+        "stage": found.stage, "phase": found.phase, "largest_bytes": dict(found.largest),
         "fixes": [
             {
                 "change": fix.change, "cost_s": fix.cost, "step_time_s": fix.estimate.step_time,

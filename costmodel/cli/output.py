@@ -192,7 +192,8 @@ def judged(estimate: Estimate) -> str:
     chance = share(estimate.fit_probability, 1.0)
     if estimate.fits:
         return f"Fits: {of_limit(estimate)}, {gib(estimate.memory_margin)} GiB to spare (probability {chance})"
-    return f"DOES NOT FIT: {of_limit(estimate)}, {lack(estimate)} (probability that it fits {chance})"
+    said = {"may run out": "MAY RUN OUT", "does not fit": "DOES NOT FIT"}[estimate.judgement]
+    return f"{said}: {of_limit(estimate)}, {lack(estimate)} (probability that it fits {chance})"
 
 
 def because(estimate: Estimate) -> str:

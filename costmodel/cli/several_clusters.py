@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from costmodel.training.duration import TrainingRun
 
 
+SAID = {"fits": "yes", "may run out": "perhaps", "does not fit": "NO"}
+"""Of a judgement, in a table's cell."""
+
+
 def refuse_with_several(arguments: argparse.Namespace, *options: str) -> None:
     """Refuse options that mean one cluster alone.
 
@@ -113,7 +117,7 @@ def _compared(places: Sequence[tuple[str, Estimate]], runs: Sequence[TrainingRun
             name, named(one.plan), *([f"{one.plan.gpus:,}"] if sized else []), format_seconds(one.step_time),
             f"{one.tokens_per_second:,.0f}", f"{one.tokens_per_second / one.plan.gpus:,.0f}", f"{100 * one.mfu:.1f} %",
             f"{gib(float(one.memory.total))} GiB", f"{gib(one.memory_limit)} GiB",
-            *([("yes" if one.fits else "NO") + f" ({share(one.fit_probability, 1.0)})"] if judged else []), *amounts[place],
+            *([SAID[one.judgement] + f" ({share(one.fit_probability, 1.0)})"] if judged else []), *amounts[place],
         ]
         for place, (name, one) in enumerate(places)
     ]  # fmt: skip

@@ -19,6 +19,7 @@ from costmodel.description.transformer import Transformer
 from costmodel.evaluation import engine
 from costmodel.evaluation.engine import evaluate_one, evaluate_several, stretched, timed_formula, total_time
 from costmodel.evaluation.error_model import (
+    EVEN,
     FIT_PROBABILITY,
     Slopes,
     Spread,
@@ -174,6 +175,22 @@ class Estimate:
         return self.memory_margin >= 0.0 and self.host_memory_margin >= 0.0
 
     @property
+    def judgement(self) -> str:
+        """``"fits"``, ``"does not fit"``, or ``"may run out"``: likelier to fit than not, less likely than was asked for.
+
+        Examples
+        --------
+        >>> from costmodel import Plan, load_cluster, load_model
+        >>> model, cluster = load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8)
+        >>> sizes = {"global_batch": 64, "seq_len": 4096, "tensor_parallel": 2, "zero_stage": 1}
+        >>> [estimate(model, cluster, Plan(**sizes, micro_batch=size)).judgement for size in (1, 4, 8)]
+        ['fits', 'may run out', 'does not fit']
+        """
+        if self.fits:
+            return "fits"
+        return "may run out" if self.fit_probability >= EVEN else "does not fit"
+
+    @property
     def memory_margin(self) -> float:
         """Bytes to spare before the plan is judged not to fit; negative where it doesn't."""
         return self.memory_limit - float(self.step.memory.total)
@@ -287,7 +304,7 @@ class Estimate:
         row |= {"tokens_per_second": self.tokens_per_second, "peak_memory_bytes": float(self.memory.total)}
         row |= {f"{part}_bytes": float(getattr(self.memory, part)) for part in MEMORY_PARTS}
         row |= {"usable_memory_bytes": self.usable_memory, "memory_limit_bytes": self.memory_limit}
-        row |= {"memory_margin_bytes": self.memory_margin, "fits": self.fits}
+        row |= {"memory_margin_bytes": self.memory_margin, "fits": self.fits, "judgement": self.judgement}
         row |= {"node_host_memory_bytes": self.host_memory, "node_host_memory_limit_bytes": self.cluster.host_memory}
         return row | {"fit_probability": self.fit_probability, "evidence": self.evidence}
 
@@ -535,9 +552,11 @@ def not_by_default(departures: Sequence[str]) -> str:
 
 def estimate_text(made: Estimate) -> str:
     """An estimate in a few lines."""
-    judged = "fits" if made.fits else f"does not fit by {format_bytes(-made.memory_margin)}"
-    if made.host_memory_margin < 0.0:
-        judged = f"does not fit: {lack(made)}"
+    judged = made.judgement
+    if judged == "may run out":
+        judged = f"may run out: fits with probability {made.fit_probability:.0%}"
+    elif not made.fits:
+        judged += f": {lack(made)}" if made.host_memory_margin < 0.0 else f" by {format_bytes(-made.memory_margin)}"
     return headed(f"Estimate: {title(made)}", f"{sentence(made)}; {judged}")
 
 

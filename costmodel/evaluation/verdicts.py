@@ -58,6 +58,11 @@ class Verdict:
 
     plot = figure
 
+    @property
+    def judgement(self) -> str:
+        """As that of the estimate."""
+        return self.estimate.judgement
+
     def __repr__(self) -> str:
         return verdict_text(self)
 
@@ -69,7 +74,8 @@ class Verdict:
             return f"fits with probability {self.probability:.0%}: {where}"
         tried = "; ".join(f"{fix.change} ({fix.cost / self.estimate.step_time:+.1%} time)" for fix in self.fixes[:3])
         where += f"; it is {lack(self.estimate)}" if self.estimate.host_memory_margin < 0.0 else ""
-        return f"does not fit: {where}. {'Would fit: ' + tried if tried else 'No single change makes it fit.'}"
+        said = f"may run out, fits with probability {self.probability:.0%}" if self.judgement == "may run out" else self.judgement
+        return f"{said}: {where}. {'Would fit: ' + tried if tried else 'No single change makes it fit.'}"
 
 
 def verdict(answer: Estimate) -> Verdict:

@@ -218,7 +218,7 @@ def test_the_readmes_table_shows_first_contact_before_what_was_fitted(tmp_path):
     )
     row = readme.first_contact(ledger)
     assert "1.0 on 2026-11-26" in row[0]
-    assert row[1:] == ["2", "30.0 %", "50.0 %", f"x{math.sqrt(1.2 * 1.8):.2f}", "20.0 %", "50.0 %", "3 of 4", "3 of 4"]
+    assert row[1:] == ["2", "30.0 %", "50.0 %", f"x{math.sqrt(1.2 * 1.8):.2f}", "20.0 %", "50.0 %", "3 of 4", "3 of 4", "-"]
     assert readme.first_contact(tmp_path / "none.csv") == []
     assert len({line.count("|") for line in readme.accuracy().splitlines()}) == 1
 
