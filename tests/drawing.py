@@ -7,9 +7,9 @@ from hypothesis import HealthCheck, assume, settings
 
 from costmodel import IllegalPlan, Plan, Transformer, load_cluster, load_framework, load_model
 from costmodel.arithmetic.whole_numbers import divisors
-from costmodel.description.framework import DISPATCHERS
 from costmodel.evaluation.estimation import Estimate, estimate
 from costmodel.formulas.pipeline.schedules import SCHEDULES as TRAITS
+from costmodel.formulas.settings import DISPATCHERS
 
 quick = settings(
     deadline=None, max_examples=40, derandomize=True,

@@ -22,12 +22,13 @@ from costmodel import (
 )
 from costmodel.arithmetic.named_tuples import replaced
 from costmodel.description.buckets import DistributedDataParallel, OneBucket
-from costmodel.description.plan import COMPRESSIONS, explain
+from costmodel.description.plan import explain
 from costmodel.description.tensors import parameter_tensors
 from costmodel.evaluation.engine import step_formula
 from costmodel.evaluation.verdicts import verdict
 from costmodel.formulas import gradients, legality, synchronisation
 from costmodel.formulas.network import collectives, compression
+from costmodel.formulas.settings import COMPRESSIONS
 from costmodel.formulas.training_step import step, uncompressed_step
 from costmodel.formulas.transformer import low_rank, memory
 from costmodel.simulation.playback import timeline

@@ -311,10 +311,10 @@ def test_a_script_of_completion_knows_commands_options_and_names(run, shell, tmp
 
 def test_every_word_of_a_table_means_something_that_is_there():
     from costmodel.description.device import DTYPES
-    from costmodel.description.framework import ATTENTION_KINDS
-    from costmodel.description.plan import COMPRESSIONS, OPTIMIZERS, SCHEDULES, SYNCHRONISATIONS
+    from costmodel.description.plan import SCHEDULES
     from costmodel.description.recomputation import MODULES, WHOLE
     from costmodel.evaluation.collectives import OPERATIONS
+    from costmodel.formulas.settings import ATTENTION_KINDS, COMPRESSIONS, OPTIMIZERS, SYNCHRONISATIONS
 
     options = {f"--{name.replace('_', '-')}" for name in plan_fields()}
     options |= {"--global-batch", "--seq-len", "--device", "--gpus", "--nodes", "--cluster", "--markdown", "--tokens", "--price",

@@ -8,9 +8,9 @@ import pytest
 from costmodel import Plan, estimate, load_cluster, load_model, search
 from costmodel.catalogue import loader
 from costmodel.catalogue.changes import differences, replace
-from costmodel.description.plan import OPTIMIZERS
 from costmodel.evaluation import engine
 from costmodel.formulas.quantities import PlanNumbers
+from costmodel.formulas.settings import OPTIMIZERS
 from costmodel.text.units import GiB
 from tests.commanding import strict
 

@@ -9,10 +9,10 @@ from html import escape
 from costmodel.app.state import CONSTRAINTS, LARGEST_FACTOR, SLIDERS, State
 from costmodel.catalogue.loader import names
 from costmodel.catalogue.software import framework_names
-from costmodel.description.adapters import KINDS
 from costmodel.description.device import DTYPES
+from costmodel.description.fields import table
 from costmodel.description.labels import field_name
-from costmodel.description.plan import OPTIMIZERS
+from costmodel.description.plan import Plan
 
 DOUBLINGS = math.log2(LARGEST_FACTOR)
 """To either side of a slider's middle."""
@@ -20,6 +20,8 @@ HINTS = {
     "tp": "1,2,4,8", "cp": "all", "pp": "all", "ep": "all", "dp": "all", "mb": "1,2,4", "zero": "0 to 3",
     "recompute": "none,full",
 }  # fmt: skip
+ADAPTERS = [kind for kind in table(Plan)["adapter"].kind.choices if kind != "none"]
+OPTIMIZERS = table(Plan)["optimizer"].kind.choices
 OFFLOADS = '<option value="" selected>none</option><option value="0.5">half</option><option value="1.0">all</option>'
 
 
@@ -60,7 +62,7 @@ def _form() -> str:
 {_select("framework", "framework", _options(framework_names(), plain.framework), plain.framework)}
 {_select("against", "compare with", _options(names("cluster"), "", "no other"), "")}</details>
 <details><summary>Plan</summary>{_select("dtype", "dtype", _options(DTYPES, "", "the GPU's default"), "")}
-{_select("adapter", "adapter", _options([kind for kind in KINDS if kind != "none"], "", "none: all weights"), "")}
+{_select("adapter", "adapter", _options(ADAPTERS, "", "none: all weights"), "")}
 {_select("optimizer", "optimizer", _options(OPTIMIZERS, "", "the framework's"), "")}
 {_select("oo", "optimizer offload", OFFLOADS, "")}{_select("ao", "activation offload", OFFLOADS, "")}{fixed}
 <p class="hint">Empty: every value is tried. Several: commas between them.</p></details>

@@ -92,7 +92,7 @@ def pick(code: float, values: tuple[float, ...]) -> float:
     >>> pick(1.0, (10.0, 20.0, 30.0))
     20.0
     """
-    library = _library(code)
+    library = math if code.__class__ is float else _library(code)
     if library is math:
         return values[int(code)]
     if _is_numpy(library):

@@ -33,6 +33,8 @@ _NEVER_ZERO = frozenset({
     "tensor_stride", "value_head_dim", "window", *(one.column for one in DIMENSIONS),
 })  # fmt: skip
 """Fields whose symbols are positive; all others may be zero, so that ``x > 0`` stays a question."""
+_MAY_BE_OPEN = frozenset({"bucket_bytes", "prefetch_bytes", "replicated_buckets"})
+"""Arguments that are `costmodel.formulas.settings.OPEN`, a negative number, where nothing is said, as choices may be."""
 _MAY_BE_ZERO = "experts.layers"
 """Of these fields the one of which a dense model has none."""
 
@@ -127,7 +129,8 @@ def _open(tape: Tape, symbols: dict[str, sympy.Symbol]) -> Callable[[str, object
     def symbol(path: str, given: object) -> object:
         if given is None:
             positive = path.rpartition(".")[2] in _NEVER_ZERO and not path.endswith(_MAY_BE_ZERO)
-            sign = "positive" if positive else "nonnegative"
+            open_ = path.startswith("choices.") or path.rpartition(".")[2] in _MAY_BE_OPEN
+            sign = "real" if open_ else "positive" if positive else "nonnegative"
             given = symbols[path] = sympy.Symbol(path, **{sign: True})
         elif isinstance(given, sympy.Expr):
             symbols.update({str(symbol): symbol for symbol in sorted(given.free_symbols, key=str)})

@@ -14,7 +14,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from costmodel.description.bucket_rules import (
+from costmodel.description.tensors import Integers, LocalTensors
+from costmodel.formulas.bucket_rules import (
     DEEPSPEED_LIVE,
     DEEPSPEED_PREFETCHED,
     DEEPSPEED_REDUCED,
@@ -23,7 +24,6 @@ from costmodel.description.bucket_rules import (
     MEGATRON_BUCKET_PER_RANK,
     ONEFLOW_CAP,
 )
-from costmodel.description.tensors import Integers, LocalTensors
 from costmodel.text.checks import flag, positive_int, real
 from costmodel.text.errors import InvalidValue, NotModelled
 from costmodel.text.units import MiB
@@ -535,24 +535,21 @@ class DeepSpeed:
         return calls
 
 
-def rule_of(
-    name: str, zero_stage: int, bucket: int | None = None, prefetch: int | None = None, overlapped: bool = False
-) -> Bucketing:
+def rule_of(name: str, zero_stage: int, bucket: int | None = None, prefetch: int | None = None) -> Bucketing:
     """The rule of a name at a stage of ZeRO.
 
     Parameters
     ----------
-    name : one of `costmodel.description.bucket_rules.RULES`
+    name : one of `costmodel.formulas.bucket_rules.RULES`
     zero_stage : 0 to 3
     bucket : elements of a bucket of gradients; the framework's own if None
     prefetch : elements that are gathered at once at stage 3; the framework's own if None
-    overlapped : whether gradients are exchanged beside the backward pass
     """
     if name in ("deepspeed", "deepspeed-2021"):
         own = DeepSpeed()
         return DeepSpeed(
             reduce_bucket_size=bucket or own.reduce_bucket_size, prefetch_bucket_size=prefetch or own.prefetch_bucket_size,
-            one_by_one=name == "deepspeed", overlap_comm=overlapped,
+            one_by_one=name == "deepspeed",
         )  # fmt: skip
     if name == "nanotron" and zero_stage < 2:
         return WholeGradients()

@@ -10,8 +10,9 @@ from costmodel.description import fields
 from costmodel.description.device import Device
 from costmodel.description.fields import Name, OneOf, Quantified, Real, Whole, row
 from costmodel.description.framework import Framework
+from costmodel.formulas.hardware import WITHOUT_LIMIT, level_numbers
 from costmodel.formulas.network import nccl, rccl
-from costmodel.formulas.quantities import LevelNumbers, NetworkNumbers
+from costmodel.formulas.quantities import LevelFigures, LevelNumbers, NetworkNumbers
 from costmodel.text.checks import filled, kind, listing, text
 from costmodel.text.errors import InvalidValue
 from costmodel.text.results import brief
@@ -61,17 +62,18 @@ class Level:
         text("level name", self.name)
         fields.check(self, f" of level {self.name}")
 
+    def figures(self) -> LevelFigures:
+        """What is specified of the level."""
+        return LevelFigures(
+            size=float(self.size), latency=self.latency, bandwidth=self.bandwidth, oversubscription=self.oversubscription,
+            mesh=float(self.topology == "mesh"), tree=float(self.topology == "tree"), channels=OTHER_CHANNELS,
+            ll_share=0.0, ll_bandwidth=0.0, ll128=0.0, tree_bandwidth=WITHOUT_LIMIT,
+            ring_bandwidth=WITHOUT_LIMIT if self.ring_bandwidth is None else self.ring_bandwidth,
+        )  # fmt: skip
+
     def numbers(self) -> LevelNumbers:
         """The level as the numbers that formulas take."""
-        bandwidth = self.bandwidth / self.oversubscription
-        limits = {}
-        if self.topology == "mesh":
-            limits = {"peer_bandwidth": bandwidth / max(self.size - 1, 1)}
-        elif self.topology == "tree":
-            limits = {"root_bandwidth": bandwidth}
-        if self.ring_bandwidth is not None:
-            limits["ring_bandwidth"] = self.ring_bandwidth
-        return LevelNumbers(float(self.size), self.latency, bandwidth, **limits)
+        return level_numbers(self.figures())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -127,28 +129,31 @@ class Cluster:
         """The same cluster with another number of GPUs."""
         return dataclasses.replace(self, gpus=gpus)
 
-    def numbers(self) -> NetworkNumbers:
-        """The network as the numbers that formulas take; the outermost level reaches every GPU."""
+    def figures(self) -> tuple[LevelFigures, ...]:
+        """What is specified of every level, and what the communication library reaches on it; the outermost reaches every GPU."""
         channels = CHANNELS.get(self.device.architecture, OTHER_CHANNELS)
         if "pcie" in self.levels[0].name.lower():
             channels = PCIE_CHANNELS
-        known = [self._with_library(place, level.numbers()) for place, level in enumerate(self.levels)]
+        known = [self._with_library(place, level.figures()) for place, level in enumerate(self.levels)]
         levels = [level._replace(channels=channels) for level in known]
-        last = levels[-1]._replace(size=float(MAX_GPUS))
-        padded = [*levels[:-1], *[last] * (MAX_LEVELS + 1 - len(levels))]
-        return NetworkNumbers(*padded)
+        return (*levels[:-1], levels[-1]._replace(size=float(MAX_GPUS)))
+
+    def numbers(self) -> NetworkNumbers:
+        """The network as the numbers that formulas take; absent outer levels repeat the last."""
+        levels = [level_numbers(level) for level in self.figures()]
+        return NetworkNumbers(*levels, *levels[-1:] * (MAX_LEVELS - len(levels)))
 
     @property
     def linked(self) -> bool:
         """Whether the GPUs of a node reach each other over links of their own, and not over PCIe alone."""
         return self.levels[0].topology != "tree" and self.device.architecture not in nccl.WITHOUT_NVLINK
 
-    def _with_library(self, place: int, level: LevelNumbers) -> LevelNumbers:
+    def _with_library(self, place: int, level: LevelFigures) -> LevelFigures:
         """A level with what the communication library's protocols reach on it; of a device without NCCL or RCCL, as it is."""
         architecture = self.device.architecture
         if architecture in rccl.TABLES:
             share = rccl.TABLES[architecture].shares["ring"].ll
-            return level._replace(ll_bandwidth=share * level.bandwidth)
+            return level._replace(ll_share=share)
         if architecture not in nccl.FAMILIES:
             return level
         newest = nccl.RELEASES[max(nccl.RELEASES)]

@@ -9,12 +9,14 @@ from dataclasses import field
 from costmodel.description import fields
 from costmodel.description.fields import ByDtype, Name, Quantified, Real, Whole, row
 from costmodel.formulas.compute import limited_clock
-from costmodel.formulas.quantities import DeviceNumbers
+from costmodel.formulas.hardware import device_numbers
+from costmodel.formulas.quantities import DeviceFigures, DeviceNumbers
+from costmodel.formulas.settings import FORMATS
 from costmodel.text.checks import filled, mapping, real
 from costmodel.text.errors import InvalidValue, NotModelled
 from costmodel.text.results import brief
 
-DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp8-rowwise", "fp8-block", "mxfp8", "nvfp4")
+DTYPES = tuple(FORMATS)
 """Dtypes of a GEMM. fp8-block has a scale for 128 elements of an activation and for 128 x 128 of a weight, mxfp8 one for 32;
 both run at the fp8 peak, nvfp4 at the fp4 peak."""
 
@@ -124,6 +126,13 @@ class Efficiency:
             if candidate in values:
                 return str(candidate)
         raise InvalidValue(field, dict(values), "a value for at least one dtype")
+
+
+OF_ALL_DTYPES = tuple(
+    one.name for one in dataclasses.fields(Efficiency)
+    if one.name in DeviceFigures._fields and one.type == "float" and one.name not in ("memory", "cache")
+)  # fmt: skip
+"""Constants that formulas take as they are, whatever the dtype."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -240,49 +249,33 @@ class Device:
 
     def numbers(self, dtype: str = "bf16") -> DeviceNumbers:
         """The device as the numbers that formulas take, at one GEMM dtype."""
+        return device_numbers(self.figures(dtype))
+
+    def figures(self, dtype: str = "bf16") -> DeviceFigures:
+        """What is specified of the device and was measured, at one GEMM dtype.
+
+        Parameters
+        ----------
+        dtype : one of `DTYPES`
+        """
         base = self.base_dtype(dtype)
         constants, peak, base_peak = self.efficiency, self.peak(dtype), self.peak(base)
-        bandwidth = float(self.memory_bandwidth)
         limited = limited_clock(float(self.power), float(self.rated_power)) if self.power and self.rated_power else 1.0
-        return DeviceNumbers(
-            flop_rate=peak,
-            base_flop_rate=base_peak,
-            vector_flop_rate=min(self.dense_peak.get("fp32", base_peak), base_peak),
-            gemm_efficiency=constants.at("gemm", dtype),
-            base_gemm_efficiency=constants.at("gemm", base),
-            gemm_output=constants.at("gemm_output", dtype) * peak,
-            gemm_depth=constants.at("gemm_depth", dtype),
-            base_gemm_output=constants.at("gemm_output", base) * base_peak,
-            base_gemm_depth=constants.at("gemm_depth", base),
-            best_flop_rate=constants.at("best", dtype) * peak,
-            base_best_flop_rate=constants.at("best", base) * base_peak,
-            product_bandwidth=bandwidth * constants.product_memory,
-            grouped_bandwidth=bandwidth * constants.grouped_memory,
-            grouped_efficiency=constants.at("grouped", dtype),
-            grouped_rows=constants.at("grouped_rows", dtype),
-            grouped_output=constants.at("grouped_output", dtype) * peak,
-            attention_forward_efficiency=float(constants.attention_forward),
-            attention_backward_efficiency=float(constants.attention_backward),
-            attention_length=float(constants.attention_length),
-            attention_window=float(constants.attention_window),
-            attention_width=float(constants.attention_width),
-            attention_rows=float(constants.attention_rows),
-            attention_unaligned=float(constants.attention_unaligned),
-            attention_older=OLDER_FLASH.get(self.architecture, 1.0),
-            full_attention_efficiency=float(constants.full_attention),
-            full_attention_length=float(constants.full_attention_length),
-            full_attention_width=float(constants.full_attention_width),
-            memory_bandwidth=bandwidth * float(constants.memory),
-            cast_bandwidth=bandwidth * float(constants.cast),
-            cache=float(self.cache) * float(constants.cache),
-            cache_bandwidth=float(constants.cache_bandwidth),
-            kernel_time=float(constants.kernel_time),
-            sustained_clock=limited * float(constants.sustained_clock),
-            narrow=float(base != dtype),
-            narrow_clock=limited * float(constants.narrow_clock),
-            memory=float(filled(self.usable_memory)),
-            host_bandwidth=float(self.host_bandwidth),
-        )
+        same = {name: float(getattr(constants, name)) for name in OF_ALL_DTYPES}
+        return DeviceFigures(
+            peak=peak, base_peak=base_peak, vector_peak=self.dense_peak.get("fp32", base_peak),
+            memory=float(filled(self.usable_memory)), memory_bandwidth=float(self.memory_bandwidth),
+            host_bandwidth=float(self.host_bandwidth), cache=float(self.cache),
+            gemm=constants.at("gemm", dtype), base_gemm=constants.at("gemm", base),
+            gemm_output=constants.at("gemm_output", dtype), base_gemm_output=constants.at("gemm_output", base),
+            gemm_depth=constants.at("gemm_depth", dtype), base_gemm_depth=constants.at("gemm_depth", base),
+            best=constants.at("best", dtype), base_best=constants.at("best", base),
+            grouped=constants.at("grouped", dtype), grouped_rows=constants.at("grouped_rows", dtype),
+            grouped_output=constants.at("grouped_output", dtype),
+            product_share=float(constants.product_memory), grouped_share=float(constants.grouped_memory),
+            streamed_share=float(constants.memory), cast_share=float(constants.cast), cache_share=float(constants.cache),
+            attention_older=OLDER_FLASH.get(self.architecture, 1.0), narrow=float(base != dtype), limited_clock=limited, **same,
+        )  # fmt: skip
 
     def layer_numbers(self, dtype: str = "fp32") -> DeviceNumbers:
         """The device as the numbers that formulas of convolutions and recurrences take, at one dtype."""

@@ -16,8 +16,10 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from costmodel.formulas.settings import OPEN
 from costmodel.text.checks import PLAIN, choice, flag, integer, listing, mapping, plain, real, text
 from costmodel.text.errors import InvalidValue
+from costmodel.text.templates import filled
 from costmodel.text.units import QUANTITIES, quantity, span
 
 if TYPE_CHECKING:
@@ -48,6 +50,14 @@ class ValueKind:
     def check(self, field: str, value: Any) -> Any:
         """The value to keep; InvalidValue where it is none of this kind."""
         raise NotImplementedError
+
+    def code(self, value: Any) -> Any:
+        """A value that is kept as formulas take it: a number, or a tuple of numbers; `OPEN` where none is given."""
+        return OPEN if value is None else float(value)
+
+    def value(self, code: float) -> Any:
+        """The value whose code is a number; None of `OPEN`."""
+        return None if code == OPEN else int(code) if self.whole else code
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.wish})"
@@ -90,6 +100,10 @@ class Flag(ValueKind):
         """The value, if it is one."""
         return flag(field, value)
 
+    def value(self, code: float) -> Any:
+        """Whether a code is yes."""
+        return None if code == OPEN else code == 1.0
+
 
 class OneOf(ValueKind):
     """One of some values."""
@@ -103,14 +117,22 @@ class OneOf(ValueKind):
         """The value, if it is one."""
         return choice(field, value, self.choices)
 
+    def code(self, value: Any) -> float:
+        """A number of numbers, else the place of a choice."""
+        return OPEN if value is None else float(value) if self.whole else float(self.choices.index(value))
+
+    def value(self, code: float) -> Any:
+        """The choice at a place."""
+        return None if code == OPEN else int(code) if self.whole else self.choices[int(code)]
+
 
 class Order(ValueKind):
-    """Some names, each once, in any order."""
+    """Some names, each once, in any order; as formulas take it the place of each, in a tuple of their kind."""
 
     several = True
 
-    def __init__(self, names: Iterable[str]) -> None:
-        self.names = tuple(names)
+    def __init__(self, names: Iterable[str], places: Callable[[Iterable[float]], tuple[float, ...]] = tuple) -> None:
+        self.names, self.places = tuple(names), places
         self.wish = "an order of " + ", ".join(self.names)
 
     @property
@@ -125,6 +147,10 @@ class Order(ValueKind):
             raise InvalidValue(field, order, self.wish)
         return order
 
+    def code(self, value: Any) -> tuple[float, ...]:
+        """The place of every name."""
+        return self.places(float(value.index(name)) for name in self.names)
+
 
 class Spelled(ValueKind):
     """Values with a spelling of their own, which a function reads.
@@ -133,14 +159,16 @@ class Spelled(ValueKind):
     ----------
     read : from a value to the one that is kept
     words : that can stand for themselves
+    coded : from the value that is kept to the numbers that formulas take
     numbers : least and most of a whole number that can stand in their place
     several : whether one value lists words
     """
 
     def __init__(
-        self, read: Callable[[Any], Any], words: Iterable[str], numbers: tuple[int, int] | None = None, several: bool = False
-    ) -> None:
-        self.read, self.choices, self.several = read, tuple(words), several
+        self, read: Callable[[Any], Any], words: Iterable[str], coded: Callable[[Any], tuple[float, ...]],
+        numbers: tuple[int, int] | None = None, several: bool = False,
+    ) -> None:  # fmt: skip
+        self.read, self.choices, self.coded, self.several = read, tuple(words), coded, several
         self.wish = "one of " + ", ".join(self.choices)
         if numbers is not None:
             self.whole, self.bounds = True, (float(numbers[0]), float(numbers[1]))
@@ -149,6 +177,10 @@ class Spelled(ValueKind):
     def check(self, field: str, value: Any) -> Any:
         """The value that is kept."""
         return self.read(value)
+
+    def code(self, value: Any) -> tuple[float, ...]:
+        """The numbers of a value, or of none."""
+        return self.coded(value)
 
 
 class Name(ValueKind):
@@ -380,30 +412,105 @@ def check(record: DataclassInstance, whose: str = "") -> None:
             object.__setattr__(record, name, kept)
 
 
-def check_owners(record: DataclassInstance) -> None:
-    """Refuse a field that is not as by default where the choice that it belongs to is another.
+class Restriction(NamedTuple):
+    """Values to which a field is held beside another field's: what no plan has otherwise, or no framework runs.
 
     Parameters
     ----------
-    record : whose class has rows
+    field : that is held
+    allowed : its values
+    text : template of the refusal, with values in braces
+    beside : the other field; "" where the field is held so whatever the others
+    values : of it, with which the field is held
+    above : a number of it, instead, beyond which the field is held
+    numbers : whether any number is allowed, too
+    reason : of `costmodel.text.errors.IllegalPlan`, where a value is none that the framework has; "" where it is none at all
+    """
+
+    field: str
+    allowed: tuple[object, ...]
+    text: str
+    beside: str = ""
+    values: tuple[object, ...] = ()
+    above: float | None = None
+    numbers: bool = False
+    reason: str = ""
+
+    def broken(self, values: Mapping[str, Any]) -> bool:
+        """Whether fields break it.
+
+        Parameters
+        ----------
+        values : by name
+        """
+        value = values[self.field]
+        if value in self.allowed or (self.numbers and isinstance(value, int)):
+            return False
+        if not self.beside:
+            return True
+        beside = values[self.beside]
+        return beside in self.values if self.above is None else (beside or 0) > self.above
+
+    def words(self, values: Mapping[str, Any]) -> str:
+        """The refusal of fields that break it.
+
+        Parameters
+        ----------
+        values : by name
+        """
+        return filled(self.text, values)
+
+
+def expected(field: str, wish: str) -> str:
+    """The template of a refusal as `InvalidValue` words it.
+
+    Parameters
+    ----------
+    field : that is refused
+    wish : what was expected, with values in braces
+    """
+    return f"{field}={{{field}}}: expected {wish}"
+
+
+@functools.cache
+def restrictions_of_owners(described: type[DataclassInstance]) -> tuple[Restriction, ...]:
+    """Fields that are as by default where the choice that they belong to is another.
+
+    Parameters
+    ----------
+    described : a dataclass with rows
+    """
+    rows, found = table(described), []
+    for name, one in rows.items():
+        if one.owner is None:
+            continue
+        owner, having = one.owner.field, one.owner.values
+        *others, last = map(repr, having)
+        have = f"{', '.join(others)} or {last}" if others else last
+        wish = f"{one.default} with {owner}={{{owner}}}: {owner}={have} has it"
+        choices = (None, *rows[owner].kind.choices)
+        values = tuple(value for value in choices if value not in having)
+        found.append(Restriction(name, (one.default,), expected(name, wish), owner, values))
+    return tuple(found)
+
+
+def hold(record: DataclassInstance, restrictions: Iterable[Restriction]) -> None:
+    """Refuse values that no record has beside each other.
+
+    Parameters
+    ----------
+    record : a dataclass
+    restrictions : on its fields
 
     Raises
     ------
     InvalidValue
-        naming the field, and the choices that have it
+        naming the field, its value and what was expected
     """
     values = vars(record)
-    for name, default, owner in _owned(type(record)):
-        chosen = values[owner.field]
-        if values[name] != default and chosen not in owner.values:
-            *others, last = map(repr, owner.values)
-            have = f"{', '.join(others)} or {last}" if others else last
-            raise InvalidValue(name, values[name], f"{default} with {owner.field}={chosen!r}: {owner.field}={have} has it")
-
-
-@functools.cache
-def _owned(described: type[DataclassInstance]) -> tuple[tuple[str, object, Owner], ...]:
-    return tuple((one.name, one.default, one.owner) for one in table(described).values() if one.owner is not None)
+    for one in restrictions:
+        if one.broken(values):
+            raise InvalidValue(one.field, values[one.field], one.words(values).partition(": expected ")[2])
 
 
 __all__ = [
@@ -416,13 +523,16 @@ __all__ = [
     "Owner",
     "Quantified",
     "Real",
+    "Restriction",
     "Several",
     "Spelled",
     "ValueKind",
     "Whole",
     "check",
-    "check_owners",
+    "expected",
+    "hold",
     "meanings",
+    "restrictions_of_owners",
     "row",
     "table",
 ]  # fmt: skip

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import NamedTuple
 
 from costmodel.arithmetic.named_tuples import flat
 from costmodel.description import fields
-from costmodel.description.bucket_rules import RULES
 from costmodel.description.device import DTYPES
 from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER, Dimension
-from costmodel.description.fields import Name, OneOf, Order, Real, Several, Whole, row
+from costmodel.description.fields import Name, OneOf, Order, Real, Restriction, Several, Whole, expected, row
 from costmodel.description.recomputation import MODULES, WHOLE, modules_of
+from costmodel.formulas import bucket_rules
+from costmodel.formulas.pipeline.schedules import CODES
 from costmodel.formulas.pipeline.schedules import SCHEDULES as TRAITS
-from costmodel.formulas.quantities import OwnRun, Software
+from costmodel.formulas.quantities import (
+    DefaultChoices,
+    FrameworkDefaults,
+    FrameworkHabits,
+    OwnRun,
+    ServerNumbers,
+    Software,
+)
+from costmodel.formulas.settings import ATTENTION_KINDS, CONTEXT_COMMUNICATIONS, DISPATCHERS, OPEN
 from costmodel.text.checks import choice, kind, listing, real, text
 from costmodel.text.errors import InvalidValue
 from costmodel.text.results import brief
@@ -26,12 +36,9 @@ WIDTH = Real(0.0, 64.0)
 """Bytes of one number, or of all that is kept of one."""
 REACHED = 0.9
 """Of a link's line rate, by two machines alone: 90 of 100 Gbit/s where server systems were measured (jiang2020, section 7)."""
-DISPATCHERS = ("all-to-all", "deduplicated")
 OF_EXPERTS = ("dispatcher", "overlap_experts")
 """Fields of a plan that say how tokens come to their experts: results are the same, so that a search tries what a framework has
 of them."""
-CONTEXT_COMMUNICATIONS = ("ring", "all-gather", "all-to-all")
-ATTENTION_KINDS = ("flash", "fused-softmax", "unfused")
 SWITCHES: Mapping[str, tuple[bool | str, ...]] = {
     **dict.fromkeys(("overlap_tensor", "overlap_experts", "fused_cross_entropy", "fused_norms", "cuda_graphs"), (True,)),
     "dispatcher": DISPATCHERS, "attention": ATTENTION_KINDS,
@@ -52,6 +59,19 @@ class ServerSystem(NamedTuple):
     def reached_share(self) -> float:
         """Of what two machines reach over the link by themselves."""
         return min(1.0, self.link_share / REACHED)
+
+
+OF_PLANS = (
+    "choices", "habits", "server", "schedule", "chunked_schedule", "narrow_weights", "sharded_dtype", "context_communication",
+    "buckets", "replicated_buckets",
+)  # fmt: skip
+"""Numbers of its defaults that are no numbers of its own."""
+
+
+def _offered(name: str, values: Sequence[object], has: str, reason: str, beside: str = "") -> Restriction:
+    """A field that is one of what a framework has, where several ranks need it."""
+    text = f"{name}={{{name}}}: {has} {', '.join(map(str, values))}"
+    return Restriction(name, tuple(values), text, beside, above=1 if beside else None, reason=reason)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -132,7 +152,7 @@ class Framework:
     keep_gathered : under sequence parallelism the gathered inputs of products are kept for the backward pass
     balanced_stages : layers are dealt to pipeline stages by cost, the vocabulary projection counted in
     listed_chunks : with several chunks a rank their layers can be listed, so that the first and the last hold any number
-    buckets : rule by which gradients and weights are grouped into calls, one of `costmodel.description.bucket_rules.RULES`
+    buckets : rule by which gradients and weights are grouped into calls, one of `costmodel.formulas.bucket_rules.RULES`
     replicated_buckets : the same where no state is sharded, if that is another's code
     gather_logits : the loss sees the whole vocabulary on every tensor rank
     switches : what it has beyond its defaults and a plan may turn on: fields of `Plan` and their values, of `SWITCHES`
@@ -216,8 +236,8 @@ class Framework:
     host_update_rate: float = field(default=5e11, metadata=row(Real(1e3, 1e15), unit="bytes/s"))
     balanced_stages: bool = False
     listed_chunks: bool = False
-    buckets: str = field(default="one", metadata=row(OneOf(RULES)))
-    replicated_buckets: str | None = field(default=None, metadata=row(OneOf(RULES)))
+    buckets: str = field(default="one", metadata=row(OneOf(bucket_rules.RULES)))
+    replicated_buckets: str | None = field(default=None, metadata=row(OneOf(bucket_rules.RULES)))
     switches: Sequence[tuple[str, bool | str]] = ()
     server_systems: Sequence[ServerSystem] = ()
     time_error: float | None = field(default=None, metadata=row(Real(0.0, 10.0)))
@@ -278,8 +298,10 @@ class Framework:
         zero_stage : 0 to 3
         prefetch_bytes : that a plan asks to gather ahead: a choice of the code that shards
         """
-        replicated = not zero_stage and prefetch_bytes is None
-        return self.replicated_buckets if replicated and self.replicated_buckets else self.buckets
+        defaults = self.defaults()
+        stage, ahead = (OPEN if value is None else float(value) for value in (zero_stage, prefetch_bytes))
+        code = bucket_rules.rule_at(stage, ahead, defaults.buckets, defaults.replicated_buckets)
+        return tuple(bucket_rules.RULES)[int(code)]
 
     @property
     def degrees(self) -> str:
@@ -310,12 +332,97 @@ class Framework:
         """Whether it has a kind of recomputation, as a plan names it."""
         return recompute in WHOLE or set(modules_of(recompute)) <= set(self.recompute_modules)
 
+    @functools.cached_property
+    def restrictions(self) -> tuple[Restriction, ...]:
+        """What it holds the fields of a plan to, its defaults filled in, whatever the model and the cluster; without a reason
+        where a plan asks for a size that its code doesn't have."""
+        has = f"{self.name} has"
+        degrees = [
+            Restriction(one.field, (1,), f"{one.field}={{{one.field}}}: {has} {self.degrees}{self.instead(one)}",
+                        reason="degrees_of_framework") for one in self.lacking
+        ] + [
+            Restriction(one.field, (1,), f"{one.field}={{{one.field}}} with {other.field}={{{other.field}}}: {has} one of them "
+                        "at a time", other.field, above=1, reason="degrees_of_framework") for one, other in self.exclusive
+        ]  # fmt: skip
+        most = self.largest_pipelined_zero_stage
+        known = (
+            *degrees,
+            _offered("zero_stage", self.zero_stages, f"{has} stages", "zero_stage"),
+            Restriction("parameter_offload", (0,), "parameter_offload={parameter_offload} with zero_stage={zero_stage}: weights "
+                        "lie on the host where stage 3 shards them", "zero_stage", (0, 1, 2), reason="parameter_offload"),
+            Restriction("zero_stage", tuple(range(most + 1)), "zero_stage={zero_stage} with pipeline_parallel="
+                        f"{{pipeline_parallel}}: {self.name} shards at most stage {most} under a pipeline",
+                        "pipeline_parallel", above=1, reason="zero_pipeline"),
+            _offered("schedule", self.schedules, has, "schedule_of_framework", "pipeline_parallel"),
+            _offered("context_communication", self.context_communications, has, "context_of_framework", "context_parallel"),
+            _offered("dtype", self.dtypes, has, "dtype_of_framework"),
+        )  # fmt: skip
+        return known + self._sizes_of_buckets()
+
+    def recomputed(self, kinds: Sequence[str | int]) -> Restriction:
+        """What it recomputes of some kinds, as a restriction.
+
+        Parameters
+        ----------
+        kinds : as a plan names them
+        """
+        allowed = tuple(one for one in kinds if self.recomputes(one))
+        listed = ", ".join((*WHOLE, *self.recompute_modules))
+        return Restriction(
+            "recompute", allowed, f"recompute={{recompute}}: {self.name} has {listed}", numbers=True,
+            reason="recompute_of_framework",
+        )
+
+    def _sizes_of_buckets(self) -> tuple[Restriction, ...]:
+        """Of calls that a plan can't size."""
+        whole = expected("bucket_bytes", "None: the framework's buckets are not modelled, it has one")
+        gathered = expected("prefetch_bytes", "None: only DeepSpeed gathers by buckets, others by layer")
+        by_stage = [(self.replicated_buckets or self.buckets, (0,)), (self.buckets, (1, 2, 3))]
+        found = [Restriction("bucket_bytes", (None,), whole, "zero_stage", stages)
+                 for rule, stages in by_stage if rule in bucket_rules.UNLIMITED]  # fmt: skip
+        if self.buckets not in bucket_rules.PREFETCHING:
+            found.append(Restriction("prefetch_bytes", (None,), gathered))
+        return tuple(found)
+
     @property
     def default_schedules(self) -> tuple[str, str]:
         """What runs where nothing is said: a pipeline of one chunk a rank, and of several."""
         usual = sorted(self.schedules, key=lambda name: name not in (self.schedule or "1f1b", "interleaved"))
         whole = (name for name in usual if not TRAITS[name].chunked)
         return next(whole, "1f1b"), next((name for name in usual if TRAITS[name].chunked), "interleaved")
+
+    def defaults(self, synchronisation: str = "all-reduce", dtype: str = "bf16") -> FrameworkDefaults:
+        """The defaults as the numbers that formulas take.
+
+        Parameters
+        ----------
+        synchronisation : of a plan
+        dtype : of its GEMMs
+        """
+        key = synchronisation, dtype
+        if key not in self._defaults:
+            self._defaults[key] = self._made_defaults(*key)
+        return self._defaults[key]
+
+    @functools.cached_property
+    def _defaults(self) -> dict[tuple[str, str], FrameworkDefaults]:
+        return {}
+
+    def _made_defaults(self, synchronisation: str, dtype: str) -> FrameworkDefaults:
+        system, (schedule, chunked) = self.server_system(synchronisation), self.default_schedules
+        kinds = fields.table(Framework)
+        given = [name for name in FrameworkDefaults._fields if name not in OF_PLANS]
+        return FrameworkDefaults(
+            choices=DefaultChoices(*(kinds[name].kind.code(getattr(self, name)) for name in DefaultChoices._fields)),
+            habits=FrameworkHabits(*(float(getattr(self, name)) for name in FrameworkHabits._fields)),
+            server=ServerNumbers(system.reached_share, system.request_time, float(system.stored), float(system.hidden)),
+            schedule=CODES[schedule], chunked_schedule=CODES[chunked], narrow_weights=float(dtype in self.narrow_weights),
+            sharded_dtype=float(dtype in self.sharding_dtypes),
+            context_communication=float(CONTEXT_COMMUNICATIONS.index(self.context_communications[0])),
+            buckets=bucket_rules.CODES[self.buckets],
+            replicated_buckets=bucket_rules.CODES[self.replicated_buckets] if self.replicated_buckets else OPEN,
+            **{name: float(getattr(self, name)) for name in given},
+        )  # fmt: skip
 
     def numbers(self) -> Software:
         """The constants that formulas take."""

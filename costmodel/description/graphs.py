@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from costmodel.formulas.quantities import CapturedModules
 from costmodel.text.checks import text
 from costmodel.text.errors import InvalidValue
 
-MODULES = {"attention": "captured_attention", "mlp": "captured_mlp", "router": "captured_router"}
-"""What can be captured alone, and the number of a plan that says so: experts can't, as their tokens vary."""
+MODULES = CapturedModules._fields
+"""What can be captured alone: experts can't, as their tokens vary."""
 OF_MEGATRON = {"attn": "attention", "mlp": "mlp", "moe_router": "router", "moe_preprocess": "router"}
 """Scopes of ``--cuda-graph-scope`` (NVIDIA/Megatron-LM@d98e8a6 megatron/core/transformer/transformer_config.py)."""
 WHOLE = ("moe", "full", "full_iteration")
@@ -49,6 +50,16 @@ def captured_or_all(modules: str) -> str | None:
     return None if modules == "all" else captured(modules)
 
 
+def module_numbers(modules: str | None) -> CapturedModules:
+    """Modules as the numbers that formulas take: none where all of a layer is captured.
+
+    Parameters
+    ----------
+    modules : as `captured_or_all` gives them
+    """
+    return CapturedModules(*(float(name in (modules or "").split("+")) for name in MODULES))
+
+
 def of_scopes(scopes: Sequence[str]) -> str:
     """Modules that scopes of Megatron name, with a plus between them; "" where they name all of a layer, or none of `MODULES`.
 
@@ -65,4 +76,4 @@ def of_scopes(scopes: Sequence[str]) -> str:
     return captured("+".join(named)) if named and not set(WHOLE) & set(scopes) else ""
 
 
-__all__ = ["MODULES", "OF_MEGATRON", "WHOLE", "captured", "captured_or_all", "of_scopes"]
+__all__ = ["MODULES", "OF_MEGATRON", "WHOLE", "captured", "captured_or_all", "module_numbers", "of_scopes"]

@@ -5,39 +5,46 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
-from costmodel.arithmetic import ops
-from costmodel.arithmetic.named_tuples import Row
-from costmodel.description import adapters, bucket_rules, fields, graphs, recomputation, refusals
-from costmodel.description.adapters import KINDS as ADAPTERS
-from costmodel.description.adapters import PACKED, choice_of
+from costmodel.description import adapters, fields, graphs, recomputation, refusals
 from costmodel.description.device import DTYPES, Device
 from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER
-from costmodel.description.fields import FieldRow, Flag, OneOf, Order, Owner, Real, Spelled, Whole, row
-from costmodel.description.framework import ATTENTION_KINDS, CONTEXT_COMMUNICATIONS, DISPATCHERS, Framework
-from costmodel.formulas import legality
-from costmodel.formulas.network import communication, compression
-from costmodel.formulas.pipeline import schedules
-from costmodel.formulas.quantities import (
-    CompressionChoice,
-    FrameworkHabits,
-    KernelChoices,
-    Number,
-    OffloadShares,
-    OptimizerChoice,
-    OverlapChoices,
-    PlanNumbers,
-    Settings,
-    SynchronisationChoice,
-    Widths,
+from costmodel.description.fields import (
+    FieldRow,
+    Flag,
+    OneOf,
+    Order,
+    Owner,
+    Real,
+    Restriction,
+    Spelled,
+    Whole,
+    expected,
+    restrictions_of_owners,
+    row,
 )
-from costmodel.formulas.transformer import precision
-from costmodel.formulas.transformer.update import NEWTON_SCHULZ_STEPS
-from costmodel.text.errors import IllegalPlan, InvalidValue
+from costmodel.description.framework import Framework
+from costmodel.formulas import legality, settings
+from costmodel.formulas.pipeline import schedules
+from costmodel.formulas.quantities import DefaultChoices, PlanChoices, PlanNumbers, RankPlaces, Settings
+from costmodel.formulas.settings import (
+    ATTENTION_KINDS,
+    COMPRESSIONS,
+    CONTEXT_COMMUNICATIONS,
+    DENSITY,
+    DISPATCHERS,
+    LOSSES,
+    OPTIMIZERS,
+    RANK,
+    SYNCHRONISATIONS,
+)
+from costmodel.formulas.transformer.adapters import KINDS as ADAPTERS
+from costmodel.text.errors import IllegalPlan
 from costmodel.text.results import brief
+from costmodel.text.templates import filled
 
 if TYPE_CHECKING:
     from costmodel.description.cluster import Cluster
@@ -45,44 +52,6 @@ if TYPE_CHECKING:
 
 SCHEDULES = schedules.CODES
 """Codes of the schedules by their names."""
-OPTIMIZERS = {
-    "adam": (4.0, 8.0), "adam-precision-aware": (2.0, 8.0), "adam-bf16-moments": (4.0, 4.0), "adam-8bit": (4.0, 2.0),
-    "adam-bf16": (0.0, 4.0), "sgd": (4.0, 0.0), "sgd-momentum": (4.0, 4.0), "lion": (4.0, 4.0), "adafactor": (4.0, 0.0),
-    "muon": (4.0, 4.0), "rmsprop": (4.0, 8.0),
-}  # fmt: skip
-"""Bytes per parameter of the master copy that 16-bit weights have, and of the moments; the precision-aware one keeps of
-the master copy only what the weight lacks; under ``muon`` the second moment of the embeddings, which stay with Adam, is
-neglected, under ``adafactor`` the sums of rows and columns."""
-PASSING_BYTES = {"adafactor": 52.0}
-"""Moved per parameter for tensors that live for one update alone: Adafactor squares the gradient, averages it over rows and
-columns, multiplies both out, and scales, measures and clips the update in kernels of their own (huggingface/transformers
-src/transformers/optimization.py, ``Adafactor.step``)."""
-SYNCHRONISATIONS = {
-    "all-reduce": communication.ALL_REDUCE, "hierarchical": communication.HIERARCHICAL,
-    "parameter-server": communication.PARAMETER_SERVER, "byteps": communication.BYTEPS, "local-sgd": communication.LOCAL_SGD,
-}  # fmt: skip
-COMPRESSIONS = {
-    "none": compression.NONE, "fp16": compression.NARROW, "bf16": compression.NARROW, "int8": compression.QUANTISED,
-    "top-k": compression.TOP_K, "power-sgd": compression.POWER_SGD,
-}  # fmt: skip
-DENSITY = 0.001
-"""Of deep gradient compression after its warm-up [lin2018]_."""
-RANK = 1
-"""Of the matrices of PyTorch's ``PowerSGDState``."""
-OUTER_BYTES = 8.0
-"""Per parameter, of the weights at the last exchange and of their momentum, which local SGD keeps [douillard2023]_."""
-LOSSES = {
-    "upcast": 14.0, "upcast-autocast": 20.0, "16-bit": 8.0, "in-place": 8.0, "compiled": 4.0, "loss-parallel": 22.0,
-    "vocab-parallel": 6.0, "fused": 2.0, "fused-linear": 2.0, "chunked": 2.0,
-}  # fmt: skip
-"""Bytes held per logit at the peak. Hugging Face's upcast holds logits in 16 bit, their copy, its log-softmax and its gradient
-in 32 (transformers src/transformers/loss/loss_utils.py ``ForCausalLMLoss``), under accelerate's autocast the copies of
-``convert_outputs_to_fp32`` too; a loss in 16 bit logits, their shifted copy, log-softmax and gradient; one in place a copy in 32
-that becomes the gradient (foundation-model-stack/fms-acceleration@876e2ed); a compiled one logits and gradient in 16
-(pytorch/torchtitan torchtitan/components/loss.py); PyTorch's loss-parallel runs eagerly (torch/distributed/tensor/parallel/
-loss.py); Megatron's vocab-parallel 16-bit logits that become an exponential in 32. Transformer Engine's fused one writes the
-gradient over the logits; linear losses by chunks (Liger, torchtune) hold less than that, which is taken for all of them."""
-FUSED_LOSSES = ("fused", "fused-linear", "chunked")
 MOST = 10_000_000
 FOLLOWING = "data_parallel"
 """The degree that takes the GPUs which the others leave."""
@@ -226,7 +195,8 @@ class Plan:
         Whole(1, MOST), unit="ranks", unset="all of them", tried="all of them, and those inside a node", rare=True, column=True,
         usual=(None,), said="shard group {}", inert="all ranks that could share a copy do"))  # fmt: skip
     recompute: str | int = field(default="none", metadata=row(
-        Spelled(recomputation.recomputation, (*recomputation.WHOLE, *recomputation.MODULES), recomputation.EVERY),
+        Spelled(recomputation.recomputation, (*recomputation.WHOLE, *recomputation.MODULES), recomputation.numbers,
+                recomputation.EVERY),
         link="recompute", brief="none, full, selective, every k-th layer (a number), or modules", column=True,
         tried="none and full, selective where attention is not flash, light modules where the framework has them",
         usual=("none",), said="recompute {}", leaner=("selective", 4, 2, "full"), faster=("none", "selective"), launched=True,
@@ -242,7 +212,8 @@ class Plan:
     lora_rank: int | None = field(default=None, metadata=row(
         Whole(1, 65_536), unset=str(adapters.RANK), rare=True, called="LoRA rank", owner=WITH_ADAPTERS))  # fmt: skip
     lora_targets: Sequence[str] | None = field(default=None, metadata=row(
-        Spelled(adapters.targets_of, (*adapters.GROUPS, *adapters.TARGETS), several=True), unset="all", rare=True,
+        Spelled(adapters.targets_of, (*adapters.GROUPS, *adapters.TARGETS), adapters.target_numbers, several=True), unset="all",
+        rare=True,
         owner=WITH_ADAPTERS))  # fmt: skip
     attention: str | None = field(default=None, metadata=row(
         OneOf(ATTENTION_KINDS), rare=True, software=True, leaner=("flash",), faster=("flash",), launched=True))  # fmt: skip
@@ -259,7 +230,7 @@ class Plan:
     fused_norms: bool | None = field(default=None, metadata=row(Flag(), rare=True, software=True))
     cuda_graphs: bool = field(default=False, metadata=row(Flag(), rare=True, software=True, called="CUDA graphs"))
     graph_modules: str | None = field(default=None, metadata=row(
-        Spelled(graphs.captured_or_all, ("all", *graphs.MODULES)), unset="all", rare=True, software=True,
+        Spelled(graphs.captured_or_all, ("all", *graphs.MODULES), graphs.module_numbers), unset="all", rare=True, software=True,
         owner=Owner("cuda_graphs", (True,)),
         inert="this model has none of them, or its host is faster than its device"))  # fmt: skip
     fused_experts: bool = field(default=False, metadata=row(Flag(), rare=True, software=True, owner=Owner("dtype", ("mxfp8",))))
@@ -282,7 +253,8 @@ class Plan:
         OneOf(CONTEXT_COMMUNICATIONS), rare=True, software=True, idle="context_parallel",
         inert="there are no context ranks to exchange anything"))  # fmt: skip
     rank_order: Sequence[str] = field(default=RANK_ORDER, metadata=row(
-        Order(RANK_ORDER), unset="-".join(RANK_ORDER), tried="every one that the framework has", rare=True, usual=(RANK_ORDER,),
+        Order(RANK_ORDER, RankPlaces._make), unset="-".join(RANK_ORDER),
+        tried="every one that the framework has", rare=True, usual=(RANK_ORDER,),
         said="ranks {}", inert="groups lie on the same links in either order"))  # fmt: skip
     synchronisation: str = field(default="all-reduce", metadata=row(OneOf(SYNCHRONISATIONS), rare=True))
     servers: int = field(default=0, metadata=row(
@@ -293,7 +265,7 @@ class Plan:
     compression_density: float | None = field(default=None, metadata=row(
         Real(1e-9, 1.0), role="share", unset=f"{DENSITY:g}", rare=True, owner=Owner("compression", ("top-k",))))  # fmt: skip
     compression_rank: int | None = field(default=None, metadata=row(
-        Whole(1, 1_000_000), unset=str(RANK), rare=True, owner=Owner("compression", ("power-sgd",))))  # fmt: skip
+        Whole(1, 1_000_000), unset=f"{RANK:g}", rare=True, owner=Owner("compression", ("power-sgd",))))  # fmt: skip
     expandable_segments: bool | None = field(default=None, metadata=row(
         Flag(), rare=True, software=True, leaner=(True,), inert="the framework's allocator leaves no gaps"))  # fmt: skip
     bucket_bytes: float | None = field(default=None, metadata=row(Real(1.0, 1e15), unit="bytes", rare=True, software=True))
@@ -309,27 +281,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         fields.check(self)
-        fields.check_owners(self)
-        self._check_synchronisation()
-        if self.compression != "none":
-            self._check_compression()
-
-    def _check_synchronisation(self) -> None:
-        if self.synchronisation == "parameter-server" and self.optimizer_offload:
-            raise InvalidValue("optimizer_offload", self.optimizer_offload, "0 with servers that hold the optimizer's state")
-        if self.synchronisation != "all-reduce" and self.zero_stage:
-            raise InvalidValue("zero_stage", self.zero_stage, f"0 with synchronisation={self.synchronisation!r}: every rank "
-                               "has a whole copy to synchronise")  # fmt: skip
-
-    def _check_compression(self) -> None:
-        if self.synchronisation != "all-reduce":
-            raise InvalidValue("compression", self.compression, f"'none' with synchronisation={self.synchronisation!r}: an "
-                               "all-reduce alone is modelled with compressed gradients")  # fmt: skip
-        if (self.zero_stage or 0) > 1:
-            raise InvalidValue("zero_stage", self.zero_stage, f"0 or 1 with compression={self.compression!r}, which needs every "
-                               "rank's whole gradients")  # fmt: skip
-        if self.compression == "power-sgd" and self.adapter != "none":
-            raise InvalidValue("compression", self.compression, f"any other with adapter={self.adapter!r}, of low rank already")
+        fields.hold(self, restrictions())
 
     @property
     def gpus(self) -> int:
@@ -381,130 +333,28 @@ class Plan:
         framework : gives the defaults
         device : gives the dtype; ``"bf16"`` where none is known
         """
-        defaults: Row = {name: getattr(framework, name) for name in CHOSEN_BY_FRAMEWORK} | {
-            FOLLOWING: 1,
-            "dtype": "bf16" if device is None else device.usual_dtype,
-            "transposed_weights": device is None or not device.architecture.startswith("blackwell"),
-            "sequence_parallel": framework.sequence_parallel and self.tensor_parallel > 1,
-            "zero_stage": self._default_zero_stage(framework), "schedule": self._default_schedule(framework),
-            "overlap_gradients": framework.overlap_gradients and framework.server_system(self.synchronisation).hidden,
-            "context_communication": framework.context_communications[0],
-        }
-        missing = {field: value for field, value in defaults.items() if getattr(self, field) is None}
-        found = dataclasses.replace(self, **missing) if missing else self
-        if found.zero_stage == 0 and found.dtype in framework.sharding_dtypes and found.synchronisation == "all-reduce":
-            return dataclasses.replace(found, zero_stage=1)
-        return found
+        missing = [name for name in RESOLVED if getattr(self, name) is None]
+        if not missing and (self.zero_stage or self.dtype not in framework.sharding_dtypes):
+            return self
+        usual = "bf16" if device is None else device.usual_dtype
+        transposed = float(device is None or not device.architecture.startswith("blackwell"))
+        defaults = framework.defaults(self.synchronisation, self.dtype or usual)
+        found = settings.resolved(self.choices, defaults, float(DTYPES.index(usual)), transposed)
+        kinds = fields.table(Plan)
+        changes = {name: kinds[name].kind.value(getattr(found, name)) for name in (*missing, "zero_stage")}
+        return dataclasses.replace(self, **changes)
 
-    def _default_zero_stage(self, framework: Framework) -> int:
-        """The framework's, or none where that shards what every rank must have whole."""
-        most = 0 if self.synchronisation != "all-reduce" else 3 if self.compression == "none" else 1
-        return framework.zero_stage if framework.zero_stage <= most else 0
-
-    def _default_schedule(self, framework: Framework) -> str:
-        """The framework's of a pipeline of one chunk a rank, or of several; without a pipeline there is nothing to choose."""
-        usual = framework.default_schedules if self.pipeline_parallel > 1 else ("1f1b", "interleaved")
-        return usual[self.virtual_stages > 1]
+    @property
+    def choices(self) -> PlanChoices:
+        """The fields as the numbers that formulas take: choices as their codes."""
+        values = vars(self)
+        return PlanChoices(*(code(values[name]) for name, code in _codes()))
 
     def settings(self, framework: Framework) -> Settings:
         """What is the same for every plan of a search, as the numbers that formulas take; all trains, as no model is known."""
         plan = self.resolve(framework)
-        narrow = {
-            "fp8": 1.0, "fp8-rowwise": 1.0, "fp8-block": 1.0, "mxfp8": precision.block_bytes(8.0, 8.0, 32.0),
-            "nvfp4": precision.block_bytes(4.0, 8.0, 16.0),
-        }  # fmt: skip
-        wide = plan.dtype in ("fp32", "tf32")
-        bytes_ = 4.0 if wide else 2.0
-        least = 4.0 if wide else 0.0  # what is in the weights' width in 16 bit is in 32
-        half = framework.half_gradients and plan.dtype == "fp16" and plan.gradient_bytes is None
-        usual = 2.0 if half else max(framework.gradient_bytes, least)
-        gradient = usual if plan.gradient_bytes is None else float(plan.gradient_bytes)
-        stored = 4.0 if wide else framework.parameter_bytes
-        trains = plan.adapter == "none"
-        if plan.base_dtype == "fp32":
-            stored = 4.0
-        held = max(framework.held_bytes, stored) if trains else stored
-        optimizer = precision.optimizer_bytes(held, *OPTIMIZERS["adam"]) if wide else framework.optimizer_bytes
-        if plan.optimizer is not None:
-            master, moments = OPTIMIZERS[plan.optimizer]
-            # where the framework updates 16-bit weights themselves, quantised moments have no master copy beside them either
-            own = plan.optimizer == "adam-8bit" and optimizer <= sum(OPTIMIZERS["adam-bf16"])
-            optimizer = precision.optimizer_bytes(held, 0.0 if own else master, moments)
-        copied_up = 4.0 if half else 0.0  # of a gradient in 32 bit
-        updating = max(framework.update_bytes, least, held if held > stored else 0.0) if framework.update_bytes else copied_up
-        served, system = plan.synchronisation == "parameter-server", framework.server_system(plan.synchronisation)
-        copied = narrow.get(str(plan.dtype), 0.0) if framework.narrow_copies else 0.0
-        packed = PACKED.get(plan.adapter)
-        # no update needs a wide copy of what is frozen
-        primary = plan.dtype in framework.narrow_weights or not trains
-        layouts = 1.0 if plan.dtype in ("fp8", "fp8-rowwise", "fp8-block") and not plan.transposed_weights else 2.0
-        logit = 2.0 if plan.fused_cross_entropy else framework.logit_bytes
-        unwound = (plan.adapter == "qlora" and framework.wide_residual) or plan.base_dtype == "fp32"
-        widths = Widths(
-            compute=narrow.get(str(plan.dtype), bytes_), activation=bytes_,
-            # an operand is gathered as it is cast, but where each of its rows is scaled by itself (torchao's recipe of that name)
-            gathered=bytes_ if plan.dtype == "fp8-rowwise" else narrow.get(str(plan.dtype), bytes_),
-            input=copied or bytes_, input_copy=copied,
-            activated=framework.activation_input_bytes if copied and framework.activation_input_bytes else bytes_,
-            attended=framework.attention_output_bytes if copied and framework.attention_output_bytes else bytes_ + copied,
-            # weights that are stored as narrow are read as they are, and transposed when needed
-            weight_copy=0.0 if stored <= copied else copied * (layouts - primary),
-            parameter=stored, stored=packed.parameter if packed else (primary and copied) or stored,
-            backward_gradient=framework.backward_gradient_bytes, retained_logit=framework.retained_logit_bytes,
-            update=updating, flat_gradient=framework.flat_gradient_bytes,
-            gradient=gradient, reduce=min(max(framework.reduce_bytes, least), gradient),
-            optimizer=0.0 if served else optimizer, outer=OUTER_BYTES if plan.synchronisation == "local-sgd" else 0.0,
-            logit=logit if plan.loss is None else LOSSES[plan.loss],
-            wide=held - stored, residual=4.0 if unwound else bytes_,
-        )  # fmt: skip
-        modules = (plan.graph_modules or "").split("+")
-        beside = 0.0 if framework.blocking_launches else 1.0
-        kernels = KernelChoices(
-            cuda_graphs=float(plan.cuda_graphs and plan.graph_modules is None),
-            **{number: float(name in modules) for name, number in graphs.MODULES.items()},
-            fused_experts=float(plan.fused_experts), flash_attention=float(plan.attention == "flash"),
-            older_flash=max(float(framework.older_flash), 2.0 * framework.first_flash),
-            fused_softmax=float(plan.attention == "fused-softmax" or (plan.attention == "unfused" and framework.compiled)),
-            fused_norms=float(bool(plan.fused_norms)),
-            fused_cross_entropy=float(bool(plan.fused_cross_entropy) if plan.loss is None else plan.loss in FUSED_LOSSES),
-            deduplicated_dispatch=float(plan.dispatcher == "deduplicated"),
-            gathered_keys=float(plan.context_communication == "all-gather"),
-            exchanged_heads=float(plan.context_communication == "all-to-all"),
-        )  # fmt: skip
-        return Settings(
-            seq_len=float(plan.seq_len), global_batch=float(plan.global_batch), trainable=1.0,
-            adapter=choice_of(
-                plan.adapter, plan.lora_rank, plan.lora_targets, framework.keep_quantised_inputs, framework.adapter_dropout
-            ),
-            optimizer=OptimizerChoice(
-                newton_schulz_steps=NEWTON_SCHULZ_STEPS if plan.optimizer == "muon" else 0.0,
-                passing_bytes=PASSING_BYTES.get(plan.optimizer or "", 0.0),
-            ),
-            widths=widths, kernels=kernels, framework=_habits(framework, bool(plan.reentrant)),
-            synchronisation=SynchronisationChoice(
-                kind=SYNCHRONISATIONS[plan.synchronisation], servers=float(plan.servers), local_steps=float(plan.local_steps),
-                link_share=system.reached_share, request_time=system.request_time, stored=float(system.stored),
-            ),
-            compression=CompressionChoice(
-                kind=COMPRESSIONS[plan.compression],
-                density=float(DENSITY if plan.compression_density is None else plan.compression_density),
-                rank=float(RANK if plan.compression_rank is None else plan.compression_rank),
-            ),
-            buckets=bucket_rules.numbers(
-                framework.bucket_rule(plan.zero_stage, plan.prefetch_bytes), min(max(framework.reduce_bytes, least), gradient),
-                stored, plan.bucket_bytes, plan.prefetch_bytes,
-            ),
-            overlap=OverlapChoices(
-                gradients=beside * bool(plan.overlap_gradients), parameters=beside * bool(plan.overlap_parameters),
-                tensor=beside * bool(plan.overlap_tensor), pipeline=beside * bool(plan.overlap_pipeline),
-                experts=beside * bool(plan.overlap_experts),
-            ),
-            offload=OffloadShares(
-                optimizer=float(plan.optimizer_offload), activations=float(plan.activation_offload),
-                parameters=float(plan.parameter_offload),
-            ),
-            expandable_segments=float(bool(plan.expandable_segments)),
-        )  # fmt: skip
+        fields.hold(plan, (one for one in framework.restrictions if not one.reason))
+        return settings.settings(plan.choices, framework.defaults(plan.synchronisation, str(plan.dtype)))
 
     def numbers(self, framework: Framework, layers: int) -> PlanNumbers:
         """The split as the numbers that formulas take.
@@ -514,15 +364,7 @@ class Plan:
         framework : gives the defaults
         layers : of the model, for the share that ``recompute=k`` means
         """
-        plan = self.resolve(framework)
-        ranks = plan.copies * plan.context_parallel
-        return plan_numbers(
-            {dimension.column: float(getattr(plan, dimension.field)) for dimension in DIMENSIONS},
-            micro_batch=float(plan.micro_batch),
-            sequence_parallel=float(bool(plan.sequence_parallel)), zero_stage=float(plan.zero_stage or 0),
-            shard_group=float(plan.shard_group or ranks), schedule=SCHEDULES[str(plan.schedule)],
-            recomputed=recomputation.numbers(plan.recompute, layers), rank_order=plan.rank_order,
-        )  # fmt: skip
+        return settings.plan_numbers(self.resolve(framework).choices, float(layers))
 
     def check(self, model: Transformer, cluster: Cluster, framework: Framework) -> None:
         """Raise `IllegalPlan` with the reason where the plan can't run on this model and cluster."""
@@ -542,100 +384,47 @@ class Plan:
         ----------
         framework : the software, whose defaults are filled in
         """
-        self._check_degrees(framework)
-        if self.zero_stage not in framework.zero_stages:
-            raise IllegalPlan(
-                "zero_stage",
-                f"zero_stage={self.zero_stage}: {framework.name} has stages {', '.join(map(str, framework.zero_stages))}",
-            )
-        if self.parameter_offload and self.zero_stage != 3:
-            raise IllegalPlan("parameter_offload", f"parameter_offload={self.parameter_offload:g} with zero_stage="
-                              f"{self.zero_stage}: weights lie on the host where stage 3 shards them")  # fmt: skip
-        if self.pipeline_parallel > 1 and (self.zero_stage or 0) > framework.largest_pipelined_zero_stage:
-            raise IllegalPlan(
-                "zero_pipeline",
-                f"zero_stage={self.zero_stage} with pipeline_parallel={self.pipeline_parallel}: {framework.name} "
-                f"shards at most stage {framework.largest_pipelined_zero_stage} under a pipeline",
-            )
-        self._check_choices(framework)
-
-    def _check_degrees(self, framework: Framework) -> None:
-        """Raise `IllegalPlan` where the framework doesn't split so."""
-        for one in framework.lacking:
-            degree = getattr(self, one.field)
-            if degree > 1:
-                raise IllegalPlan("degrees_of_framework", f"{one.field}={degree}: {framework.name} has {framework.degrees}"
-                                  + framework.instead(one))  # fmt: skip
-        for pair in framework.exclusive:
-            if all(getattr(self, one.field) > 1 for one in pair):
-                both = " with ".join(f"{one.field}={getattr(self, one.field)}" for one in pair)
-                raise IllegalPlan("degrees_of_framework", f"{both}: {framework.name} has one of them at a time")
-
-    def _check_choices(self, framework: Framework) -> None:
-        """Raise `IllegalPlan` where the framework has no such schedule or dtype."""
-        if self.pipeline_parallel > 1 and self.schedule not in framework.schedules:
-            raise IllegalPlan(
-                "schedule_of_framework", f"schedule={self.schedule!r}: {framework.name} has {', '.join(framework.schedules)}"
-            )
-        if self.context_parallel > 1 and self.context_communication not in framework.context_communications:
-            raise IllegalPlan("context_of_framework", f"context_communication={self.context_communication!r}: "
-                              f"{framework.name} has {', '.join(framework.context_communications)}")  # fmt: skip
-        if not framework.recomputes(self.recompute):
-            raise IllegalPlan("recompute_of_framework", f"recompute={self.recompute!r}: {framework.name} has "
-                              + ", ".join((*recomputation.WHOLE, *framework.recompute_modules)))  # fmt: skip
-        if self.dtype not in framework.dtypes:
-            raise IllegalPlan("dtype_of_framework", f"dtype={self.dtype!r}: {framework.name} has {', '.join(framework.dtypes)}")
+        values = vars(self)
+        for one in (*framework.restrictions, framework.recomputed((self.recompute,))):
+            if one.reason and one.broken(values):
+                raise IllegalPlan(one.reason, one.words(values))
 
 
-CHOSEN_BY_FRAMEWORK = tuple(
-    name for name, one in fields.table(Plan).items()
-    if one.software and not one.unit and one.default is None and name in fields.table(Framework)
+RESOLVED = (
+    FOLLOWING, "dtype", "transposed_weights", "sequence_parallel", "zero_stage", "schedule", "context_communication",
+    *DefaultChoices._fields,
 )  # fmt: skip
-"""Fields of a plan that are as the framework's field of the same name where nothing is said."""
+"""Fields that never stay open once a framework and a device are known."""
 
 
-def plan_numbers(
-    degrees: Mapping[str, Number], *, micro_batch: Number, sequence_parallel: Number, zero_stage: Number, shard_group: Number,
-    schedule: Number, recomputed: Mapping[str, Number], rank_order: Sequence[str],
-) -> PlanNumbers:  # fmt: skip
-    """Degrees by their columns, as floats or columns, with the strides that the rank order gives their groups."""
-    strides: dict[str, Number] = {}
-    inner: Number = 0.0 * degrees["tensor"] + 1.0
-    for dimension in rank_order:
-        strides[dimension] = inner
-        inner = inner * degrees[dimension]
-    # ranks with the same weights differ in both places, of which one may be no place at all
-    nearest = ops.where(degrees["data"] > 1.0, ops.minimum(strides["data"], strides["context"]), strides["context"])
-    return PlanNumbers(
-        **degrees, **{f"{name}_stride": stride for name, stride in strides.items() if name != "data"},
-        data_stride=ops.where(degrees["context"] > 1.0, nearest, strides["data"]),
-        sequence_parallel=sequence_parallel, micro_batch=micro_batch, schedule=schedule,
-        shard_optimizer=(zero_stage > 0.5) * 1.0, shard_gradients=(zero_stage > 1.5) * 1.0,
-        shard_weights=(zero_stage > 2.5) * 1.0, shard_group=shard_group, **recomputed,
-    )  # fmt: skip
+@functools.cache
+def _codes() -> tuple[tuple[str, Callable[[Any], Any]], ...]:
+    kinds = fields.table(Plan)
+    return tuple((name, kinds[name].kind.code) for name in PlanChoices._fields)
+
+
+@functools.cache
+def restrictions() -> tuple[Restriction, ...]:
+    """What fields of a plan are held to beside each other, whatever the framework."""
+    others = {name: tuple(one for one in names if one not in ("all-reduce", "none")) for name, names in (
+        ("synchronisation", SYNCHRONISATIONS), ("compression", COMPRESSIONS), ("adapter", ADAPTERS))}  # fmt: skip
+    return (*restrictions_of_owners(Plan), *(
+        Restriction(field, allowed, expected(field, wish), beside, values) for field, allowed, beside, values, wish in (
+            ("optimizer_offload", (0,), "synchronisation", ("parameter-server",),
+             "0 with servers that hold the optimizer's state"),
+            ("zero_stage", (None, 0), "synchronisation", others["synchronisation"],
+             "0 with synchronisation={synchronisation}: every rank has a whole copy to synchronise"),
+            ("compression", ("none",), "synchronisation", others["synchronisation"],
+             "'none' with synchronisation={synchronisation}: an all-reduce alone is modelled with compressed gradients"),
+            ("zero_stage", (None, 0, 1), "compression", others["compression"],
+             "0 or 1 with compression={compression}, which needs every rank's whole gradients"),
+            ("compression", tuple(one for one in COMPRESSIONS if one != "power-sgd"), "adapter", others["adapter"],
+             "any other with adapter={adapter}, of low rank already"),
+        )
+    ))  # fmt: skip
 
 
 def explain(reason: str, plan: Plan, model: Transformer, cluster: Cluster) -> str:
     """One line: which rule a plan breaks, with the values, and what would be legal."""
     known = refusals.of_model(model, max(plan.tensor_parallel, 8)) | {"gpus": cluster.gpus}
-    return refusals.filled(refusals.TEXTS[reason], vars(plan) | known)
-
-def _habits(framework: Framework, reentrant: bool) -> FrameworkHabits:
-    """What a framework does, with reentrant checkpoints or others."""
-    return FrameworkHabits(
-        gather_logits=float(framework.gather_logits), balanced_stages=float(framework.balanced_stages),
-        listed_chunks=float(framework.listed_chunks),
-        keep_gathered=float(framework.keep_gathered), separate_rotation=float(framework.separate_rotation),
-        keep_rotated=float(framework.keep_rotated),
-        repeat_keys=float(framework.repeat_keys), keep_expert_outputs=float(framework.keep_expert_outputs),
-        keep_activated=float(framework.keep_activated),
-        separate_projections=float(framework.separate_projections), grouped_experts=float(framework.grouped_experts),
-        fused_accumulation=float(framework.fused_accumulation), module_hooks=float(framework.module_hooks),
-        deferred_sums=float(framework.deferred_sums), weight_traffic=float(framework.weight_traffic),
-        lazy_gradients=float(framework.lazy_gradients), double_registers=float(framework.double_registers),
-        flat_updates=float(framework.flat_updates), blocking_launches=float(framework.blocking_launches),
-        scatter_boundary=float(framework.scatter_boundary),
-        host_update_rate=float(framework.host_update_rate),
-        reentrant=float(reentrant), offload_gradients=float(framework.offload_gradients),
-    )  # fmt: skip
-
+    return filled(refusals.TEXTS[reason], vars(plan) | known)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from costmodel.formulas.quantities import RecomputedParts
 from costmodel.text.checks import choice, positive_int
 from costmodel.text.errors import InvalidValue
 
@@ -71,22 +72,21 @@ def recomputation(recompute: object) -> str | int:
     return "+".join(modules_of(recompute))
 
 
-def numbers(recompute: str | int, layers: int) -> dict[str, float]:
-    """What is recomputed as the numbers that formulas take: 1 for a module, the share of the layers recomputed whole.
+def numbers(recompute: str | int) -> RecomputedParts:
+    """What is recomputed as the numbers that formulas take.
 
     Parameters
     ----------
     recompute : of a plan
-    layers : of the model, for the share that a whole number means
 
     Examples
     --------
-    >>> numbers(4, 10)["recompute_layers"], numbers("mlp", 10)["recompute_mlp"]
-    (0.3, 1.0)
+    >>> numbers(4).every, numbers("full").every, numbers("mlp").mlp
+    (4.0, 1.0, 1.0)
     """
-    share = -(-layers // recompute) / layers if isinstance(recompute, int) else float(recompute == "full")
     modules = modules_of(recompute)
-    return {field: float(name in modules) for name, field in MODULES.items()} | {"recompute_layers": share}
+    every = float(recompute) if isinstance(recompute, int) else float(recompute == "full")
+    return RecomputedParts(every, **{field.removeprefix("recompute_"): float(name in modules) for name, field in MODULES.items()})
 
 
 __all__ = ["EVERY", "FIELDS", "MODULES", "WHOLE", "modules_of", "numbers", "recomputation"]

@@ -6,12 +6,9 @@ of them. The library fills all of them in; a page those of the model, and its sc
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Mapping
-
 from costmodel.arithmetic.whole_numbers import divisors
 from costmodel.description.transformer import Transformer
+from costmodel.text.templates import Plain, filled
 
 TEXTS = {
     "world_size": "tensor_parallel={tensor_parallel} x context_parallel={context_parallel} x "
@@ -78,7 +75,7 @@ def of_model(model: Transformer, most: int) -> dict[str, object]:
     most : largest divisor of its heads to name
     """
     named: dict[str, object] = {f"model.{name}": getattr(model, name) for name in OF_MODEL}
-    return named | {"model.divisors": _Plain(", ".join(map(str, divisors(model.heads, most))))}
+    return named | {"model.divisors": Plain(", ".join(map(str, divisors(model.heads, most))))}
 
 
 def texts(model: Transformer) -> dict[str, str]:
@@ -92,44 +89,4 @@ def texts(model: Transformer) -> dict[str, str]:
     return {reason: filled(template, known) for reason, template in TEXTS.items()}
 
 
-class _Plain(str):
-    """A text that stands as it is."""
-
-    __slots__ = ()
-    __repr__ = str.__str__
-
-
-def _number(value: object) -> float:
-    return 1.0 if value is None else float(str(value))  # a degree that was left open
-
-
-def filled(template: str, values: Mapping[str, object]) -> str:
-    """A template with what is known filled in, as Python writes it; the rest stays in its braces.
-
-    Parameters
-    ----------
-    template : with names, products or quotients of them in braces
-    values : by these names
-
-    Examples
-    --------
-    >>> filled("{a} x {b} = {a*b}, of {c}", {"a": 2, "b": 3})
-    '2 x 3 = 6, of {c}'
-    """
-
-    def shown(match: re.Match[str]) -> str:
-        parts = re.split(r"([*/])", match[1])
-        if not all(name in values for name in parts[::2]):
-            return match[0]
-        if len(parts) == 1:
-            return repr(values[parts[0]])
-        found = _number(values[parts[0]])
-        for how, name in zip(parts[1::2], parts[2::2], strict=True):
-            number = _number(values[name])
-            found = found * number if how == "*" else found / number
-        return str(math.floor(found))
-
-    return re.sub(r"\{([^{}]+)\}", shown, template)
-
-
-__all__ = ["TEXTS", "filled", "of_model", "texts"]
+__all__ = ["TEXTS", "of_model", "texts"]

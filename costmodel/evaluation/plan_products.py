@@ -28,7 +28,7 @@ from costmodel.evaluation.search_space import (
     Tables,
     columns_of,
 )
-from costmodel.formulas.quantities import PlanNumbers, Settings
+from costmodel.formulas.quantities import PlanNumbers, RecomputedParts, Settings
 from costmodel.text.errors import InvalidValue
 
 BLOCK = 1 << 18
@@ -41,7 +41,7 @@ class SplitRows(NamedTuple):
 
     Parameters
     ----------
-    columns : by the names that `plan_numbers` knows
+    columns : by the names that `columns_of` knows
     counts : rows of each split
     """
 
@@ -70,7 +70,7 @@ class Product(NamedTuple):
 
     Parameters
     ----------
-    outer : columns of the outer rows, by the names that `plan_numbers` knows
+    outer : columns of the outer rows, by the names that `columns_of` knows
     inner : tables of the inner rows, groups x rows of a group, of which there are a multiple of `LANES`, or what NumPy
         broadcasts to that; ``recompute`` holds places in `Space.recompute`
     group : of each outer row
@@ -225,21 +225,21 @@ class LegalPlans:
         tried = np.tile(self.kinds, self.passes.shape[1])
         legal[:, : len(tried)] = np.repeat(self.passes[pipeline], kinds, axis=1) & tried
         return Product(
-            outer, inner, group, legal, columns_of({**NEUTRAL, **outer}, dict.fromkeys(recomputation.FIELDS, 0.0), self.order),
-            columns_of({**NEUTRAL, **inner}, recomputed, self.order),
+            outer, inner, group, legal,
+            columns_of({**NEUTRAL, **outer}, recomputation.numbers("none"), self.order, self.space.question.model.layers),
+            columns_of({**NEUTRAL, **inner}, recomputed, self.order, self.space.question.model.layers),
         )  # fmt: skip
 
-    def _inner(self, shared: dict[str, Column], splits: Whole, width: int) -> tuple[dict[str, Column], dict[str, Column]]:
+    def _inner(self, shared: dict[str, Column], splits: Whole, width: int) -> tuple[dict[str, Column], RecomputedParts]:
         """Inner rows of groups that have so much in common, and what of layers is recomputed."""
         kinds = self.space.recompute
-        layers = self.space.question.model.layers
-        numbers = [recomputation.numbers(kind, layers) for kind in kinds]
+        numbers = np.array([recomputation.numbers(kind) for kind in kinds])
         tried, kind = np.divmod(np.minimum(np.arange(width), len(self.micro_batches) * len(kinds) - 1), len(kinds))
         inner = {name: column[:, None] for name, column in shared.items()}
         inner["micro_batch"] = self.micro_batches[None, tried]
         inner["sequence_parallel"] = self.sequence_parallel[splits[:, None], tried]
         inner["recompute"] = kind[None].astype(float)
-        return inner, {name: np.array([one[name] for one in numbers])[None, kind] for name in recomputation.FIELDS}
+        return inner, RecomputedParts(*(as_number(column[None, kind]) for column in numbers.T))
 
 
 def legal_plans(space: Space, settings: Settings, order: Sequence[str], most: int) -> LegalPlans:

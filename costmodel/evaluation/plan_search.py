@@ -61,7 +61,7 @@ class LegalBlock(NamedTuple):
     Parameters
     ----------
     choice : place of what is the same for all
-    columns : by the names that `plan_numbers` knows
+    columns : by the names that `columns_of` knows
     numbers : fields of `PlanNumbers` x rows
     times, held : of each plan [s, bytes]
     """

@@ -23,12 +23,13 @@ from costmodel.arithmetic.whole_numbers import divisors
 from costmodel.description import recomputation
 from costmodel.description.dimensions import DIMENSIONS
 from costmodel.description.framework import OF_EXPERTS
-from costmodel.description.plan import MOST, Plan, plan_numbers
+from costmodel.description.plan import MOST, Plan
 from costmodel.description.question import Question
 from costmodel.evaluation.recomputed_modules import light_modules
 from costmodel.formulas import legality
 from costmodel.formulas.pipeline.schedules import CODES, ONE_F_ONE_B, SCHEDULES
-from costmodel.formulas.quantities import ModelNumbers, PlanNumbers, Settings
+from costmodel.formulas.quantities import ModelNumbers, PlanChoices, PlanNumbers, RecomputedParts, Settings
+from costmodel.formulas.settings import plan_numbers
 from costmodel.text.checks import positive_int
 from costmodel.text.errors import InvalidValue
 
@@ -41,6 +42,8 @@ Tried: TypeAlias = dict[str, list[Any] | None]
 Table: TypeAlias = NDArray[Any]
 Value = TypeVar("Value", bound=Hashable)
 SPLIT = ("tensor", "context", "pipeline", "data")
+FIELDS = {one.column: one.field for one in DIMENSIONS}
+"""Fields of a plan by the columns of a search that have another name."""
 NEUTRAL: Mapping[str, Column | float] = {
     "expert": 1.0, "expert_tensor": 1.0, "virtual_stages": 1.0, "schedule": ONE_F_ONE_B, "micro_batch": 1.0,
     "zero_stage": 0.0, "sequence_parallel": 0.0, "shard_group": 1.0,
@@ -59,7 +62,7 @@ class ChoiceRows(NamedTuple):
     Parameters
     ----------
     rules : that read these dimensions, beside the split
-    columns : by the names that `plan_numbers` knows
+    columns : by the names that `columns_of` knows
     counts : rows of each split
     offered : which rows are tried, None for all
     """
@@ -346,7 +349,7 @@ class Space:
         of_split = {name: np.repeat(column, factor.counts) for name, column in split.items()}
         columns = {**NEUTRAL, **of_split, **factor.columns}
         stage, piped = columns["zero_stage"], columns["pipeline"] > 1
-        plans = columns_of(columns, dict.fromkeys(recomputation.FIELDS, 0.0), order)
+        plans = columns_of(columns, recomputation.numbers("none"), order, question.model.layers)
         broken = violations(question.shape, settings, plans, float(question.cluster.gpus or 1), rows)
         lacking = [columns[one.column] > 1 for one in framework.lacking]
         lacking += [(columns[one.column] > 1) & (columns[other.column] > 1) for one, other in framework.exclusive]
@@ -402,16 +405,19 @@ def violations(
 
 
 def columns_of(
-    columns: Mapping[str, Column | float], recomputed: Mapping[str, Column | float], order: Sequence[str]
+    columns: Mapping[str, Column | float], recomputed: RecomputedParts, order: Sequence[str], layers: int
 ) -> PlanNumbers:
     """Columns of a search as the columns that formulas take."""
-    given = {name: as_number(column) for name, column in columns.items()}
-    return plan_numbers(
-        {dimension.column: given[dimension.column] for dimension in DIMENSIONS}, micro_batch=given["micro_batch"],
-        sequence_parallel=given["sequence_parallel"], zero_stage=given["zero_stage"], shard_group=given["shard_group"],
-        schedule=given["schedule"], recomputed={name: as_number(column) for name, column in recomputed.items()},
-        rank_order=order,
-    )  # fmt: skip
+    given = {FIELDS.get(name, name): as_number(column) for name, column in columns.items()}
+    choices = _neutral(tuple(order))
+    known: dict[str, Any] = {name: column for name, column in given.items() if name in choices._fields}
+    return plan_numbers(choices._replace(**known | {"recompute": recomputed}), float(layers))
+
+
+@functools.cache
+def _neutral(order: tuple[str, ...]) -> PlanChoices:
+    """Choices of which a search has no columns; `plan_numbers` reads the order of ranks alone."""
+    return Plan(global_batch=1, seq_len=1, rank_order=order).choices
 
 
 def _of_each(values: Sequence[int], row: Callable[[int], Sequence[object]]) -> Table:

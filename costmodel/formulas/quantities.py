@@ -370,7 +370,7 @@ class CompressionChoice(NamedTuple):
 
 
 class BucketRule(NamedTuple):
-    """How a framework groups gradients and weights into calls; made by `costmodel.description.bucket_rules.numbers`."""
+    """How a framework groups gradients and weights into calls; made by `costmodel.formulas.bucket_rules.numbers`."""
 
     elements: Number  # of a bucket of gradients
     elements_per_rank: Number  # the least, for each rank that sums
@@ -434,6 +434,236 @@ class OffloadShares(NamedTuple):
     optimizer: Number  # of the optimizer state
     activations: Number  # of the saved activations
     parameters: Number  # of the weights that ZeRO-3 shards
+
+
+class RecomputedParts(NamedTuple):
+    """What of the layers is computed again in the backward pass, as a plan says it."""
+
+    every: Number  # every so many layers are recomputed whole, 1: all; 0: none
+    attention: Number  # 1: so is this module of every layer
+    norms: Number
+    latent_projections: Number
+    mlp: Number
+    experts: Number
+    shared_experts: Number
+    expert_activation: Number
+    operators: Number
+
+
+class CapturedModules(NamedTuple):
+    """Modules of a layer that CUDA graphs hold where they don't hold all of it: 1 or 0."""
+
+    attention: Number
+    mlp: Number
+    router: Number
+
+
+class AdapterTargets(NamedTuple):
+    """Matrices that have an adapter: 1 or 0."""
+
+    query: Number
+    key: Number
+    value: Number
+    fused: Number  # one for queries, keys and values together
+    output: Number
+    gate: Number
+    up: Number
+    down: Number
+
+
+class RankPlaces(NamedTuple):
+    """Places of the degrees in the order of ranks, innermost 0."""
+
+    tensor: Number
+    context: Number
+    data: Number
+    pipeline: Number
+
+
+class PlanChoices(NamedTuple):
+    """The fields of a plan as numbers: choices as their codes, yes as 1; -1 where one is left open."""
+
+    global_batch: Number
+    seq_len: Number
+    tensor_parallel: Number
+    context_parallel: Number
+    expert_parallel: Number
+    expert_tensor_parallel: Number
+    pipeline_parallel: Number
+    virtual_stages: Number
+    data_parallel: Number
+    micro_batch: Number
+    schedule: Number
+    sequence_parallel: Number
+    zero_stage: Number
+    shard_group: Number
+    recompute: RecomputedParts
+    dtype: Number
+    gradient_bytes: Number
+    optimizer: Number
+    adapter: Number
+    lora_rank: Number
+    lora_targets: AdapterTargets
+    attention: Number
+    loss: Number
+    base_dtype: Number
+    reentrant: Number
+    transposed_weights: Number
+    fused_cross_entropy: Number
+    fused_norms: Number
+    cuda_graphs: Number
+    graph_modules: CapturedModules  # none: all of a layer
+    fused_experts: Number
+    overlap_gradients: Number
+    overlap_parameters: Number
+    overlap_tensor: Number
+    overlap_pipeline: Number
+    overlap_experts: Number
+    dispatcher: Number
+    context_communication: Number
+    rank_order: RankPlaces
+    synchronisation: Number
+    servers: Number
+    local_steps: Number
+    compression: Number
+    compression_density: Number
+    compression_rank: Number
+    expandable_segments: Number
+    bucket_bytes: Number
+    prefetch_bytes: Number
+    parameter_offload: Number
+    optimizer_offload: Number
+    activation_offload: Number
+
+
+class DefaultChoices(NamedTuple):
+    """Choices of a plan that are as the framework has them where they are left open."""
+
+    attention: Number
+    reentrant: Number
+    fused_cross_entropy: Number
+    fused_norms: Number
+    overlap_gradients: Number
+    overlap_parameters: Number
+    overlap_tensor: Number
+    overlap_pipeline: Number
+    overlap_experts: Number
+    dispatcher: Number
+    expandable_segments: Number
+
+
+class ServerNumbers(NamedTuple):
+    """A system of servers, for one way in which copies of a model agree."""
+
+    link_share: Number  # of what two machines reach over a link by themselves
+    request_time: Number  # of a server with one node's requests in a step [s]
+    stored: Number  # 1: a whole message is stored before it is forwarded
+    hidden: Number  # 1: the exchange runs beside the backward pass
+
+
+class FrameworkDefaults(NamedTuple):
+    """A framework's defaults as numbers, for one dtype and one way to synchronise; made by `Framework.defaults`.
+
+    Widths are bytes of an element, as `Framework` has them.
+    """
+
+    choices: DefaultChoices
+    habits: FrameworkHabits
+    server: ServerNumbers
+    zero_stage: Number
+    schedule: Number  # of a pipeline of one chunk a rank
+    chunked_schedule: Number  # of several
+    sequence_parallel: Number
+    context_communication: Number
+    gradient_bytes: Number
+    reduce_bytes: Number
+    optimizer_bytes: Number
+    parameter_bytes: Number
+    held_bytes: Number
+    logit_bytes: Number
+    activation_input_bytes: Number
+    attention_output_bytes: Number
+    backward_gradient_bytes: Number
+    retained_logit_bytes: Number
+    update_bytes: Number
+    flat_gradient_bytes: Number
+    older_flash: Number
+    first_flash: Number
+    compiled: Number
+    wide_residual: Number
+    keep_quantised_inputs: Number
+    adapter_dropout: Number
+    half_gradients: Number
+    narrow_copies: Number
+    narrow_weights: Number  # 1: weights of the plan's dtype are held as cast alone
+    sharded_dtype: Number  # 1: in the plan's dtype the optimizer's state is sharded whatever the stage
+    buckets: Number  # a code of `costmodel.formulas.bucket_rules`
+    replicated_buckets: Number  # the same where no state is sharded; -1: no other
+
+
+class DeviceFigures(NamedTuple):
+    """An accelerator as it is specified and was measured, at one compute dtype; made by `Device.figures`.
+
+    Shares are those of the specified rate or capacity of the same name.
+    """
+
+    peak: Number  # dense, at the compute dtype [FLOP/s]
+    base_peak: Number  # at the dtype of 16 bit or more in which attention and the head run
+    vector_peak: Number  # in 32 bit outside tensor cores; of a device that has none as in its 16-bit dtype
+    memory: Number  # that a process can use [bytes]
+    memory_bandwidth: Number  # specified [bytes/s]
+    host_bandwidth: Number
+    cache: Number  # [bytes]
+    gemm: Number
+    base_gemm: Number
+    gemm_output: Number  # [s/FLOP]
+    base_gemm_output: Number
+    gemm_depth: Number
+    base_gemm_depth: Number
+    best: Number
+    base_best: Number
+    grouped: Number
+    grouped_rows: Number
+    grouped_output: Number  # [s/FLOP]
+    product_share: Number  # of the memory's bandwidth, as the next three
+    grouped_share: Number
+    streamed_share: Number
+    cast_share: Number
+    cache_share: Number
+    cache_bandwidth: Number
+    attention_forward: Number
+    attention_backward: Number
+    attention_length: Number
+    attention_window: Number
+    attention_width: Number
+    attention_rows: Number
+    attention_unaligned: Number
+    attention_older: Number
+    full_attention: Number
+    full_attention_length: Number
+    full_attention_width: Number
+    kernel_time: Number
+    sustained_clock: Number
+    narrow: Number
+    narrow_clock: Number
+    limited_clock: Number  # factor on both by the limit of power
+
+
+class LevelFigures(NamedTuple):
+    """A network level as it is specified, and what its communication library reaches on it; made by `Cluster.figures`."""
+
+    size: Number
+    latency: Number
+    bandwidth: Number  # before oversubscription
+    oversubscription: Number
+    mesh: Number  # 1: each two ranks have a link of their own
+    tree: Number  # 1: switches under a root that carries one link's rate
+    channels: Number
+    ll_share: Number  # of the bandwidth, that the library's protocol LL reaches
+    ll_bandwidth: Number  # or the most that it reaches [bytes/s]
+    ll128: Number
+    tree_bandwidth: Number
+    ring_bandwidth: Number
 
 
 class Settings(NamedTuple):
@@ -655,7 +885,6 @@ class RankParameters(NamedTuple):
     routed: Number  # in its routed experts
     edges: Number  # embedding, head, and what predicts further tokens, outside their routed experts
     edges_routed: Number
-    head: Number  # of the edges, the matrix to the vocabulary, its own or the embedding's
 
 
 class LayerBytes(NamedTuple):

@@ -8,9 +8,12 @@ import pytest
 
 import costmodel
 from costmodel import Plan
-from costmodel.description.adapters import GROUPS, NAMED, PACKED, choice_of, targets_of
+from costmodel.description.adapters import GROUPS, NAMED, target_numbers, targets_of
+from costmodel.formulas.quantities import AdapterChoice
 from costmodel.formulas.transformer.activations import layer_activations, retained_inputs
 from costmodel.formulas.transformer.adapters import (
+    PACKED,
+    adapter_choice,
     adapter_parameters,
     adapter_work,
     kept_inputs,
@@ -22,8 +25,13 @@ from costmodel.formulas.transformer.update import layer_flop, newton_schulz_flop
 from costmodel.text.errors import CostModelError
 
 
+def adapter(rank: float, targets: str, kind: float = 1.0) -> AdapterChoice:
+    """LoRA, or nothing, as formulas take it."""
+    return adapter_choice(kind, float(rank), target_numbers(targets_of(targets)), 0.0, 1.0)
+
+
 def counted(model: str, rank: int, targets: str) -> float:
-    return float(adapter_parameters(costmodel.load_model(model).numbers(), choice_of("lora", rank, targets_of(targets))))
+    return float(adapter_parameters(costmodel.load_model(model).numbers(), adapter(rank, targets)))
 
 
 @pytest.mark.parametrize(
@@ -49,9 +57,9 @@ def test_groups_of_targets_add_up_and_rank_scales_them(model):
 
 
 def test_without_an_adapter_everything_trains_and_every_input_is_kept():
-    shape, none = costmodel.load_model("llama3-8b").numbers(), choice_of("none", None, None)
+    shape, none = costmodel.load_model("llama3-8b").numbers(), adapter(-1.0, "all", kind=0.0)
     assert trained_share(shape, none, 8e9) == 1.0 and kept_inputs(none) == (1.0, 1.0, 1.0, 1.0)
-    assert kept_inputs(choice_of("lora", 8, targets_of("q-v"))) == (1.0, 0.0, 0.0, 0.0)
+    assert kept_inputs(adapter(8.0, "q-v")) == (1.0, 0.0, 0.0, 0.0)
 
 
 def test_adapters_that_drop_nothing_move_and_keep_no_copy_of_their_input():

@@ -26,16 +26,17 @@ from costmodel.arithmetic.whole_numbers import divisors
 from costmodel.compilation import algebra as symbolic
 from costmodel.compilation import machine_code, programs, row_loops, standalone, tape
 from costmodel.compilation.fields import LANES
-from costmodel.description.framework import ATTENTION_KINDS, DISPATCHERS
 from costmodel.description.plan import SCHEDULES, Plan
 from costmodel.description.question import Question
 from costmodel.evaluation import engine
 from costmodel.evaluation.estimation import TIME_PARTS
-from costmodel.formulas import quantities, synchronisation
+from costmodel.formulas import bucket_rules, quantities, synchronisation
 from costmodel.formulas.convolution import counts
 from costmodel.formulas.network import collectives, node_links
 from costmodel.formulas.pipeline import spans
+from costmodel.formulas.settings import ATTENTION_KINDS, DISPATCHERS, FORMATS
 from costmodel.formulas.training_step import step
+from costmodel.formulas.transformer.adapters import KINDS
 from costmodel.text.errors import IllegalPlan, InvalidValue
 from tests.drawing import PARTLY, WHOLE
 
@@ -73,7 +74,8 @@ IN_KERNELS = {
 """Modules whose formulas Numba compiles as parts of kernels. No kernel has those of the others, and they take it a minute."""
 LARGE = {
     "gradients.compressed", "gradients.fullest_stage", "layer.layer_work", "memory.fullest_stage", "memory.stage_bills",
-    "stage.stage_pass", "stage.unsynchronised_pass", "training_step.layer_pass", "training_step.step",
+    "settings.settings", "settings.settings_of_model", "settings.widths", "stage.stage_pass", "stage.unsynchronised_pass",
+    "training_step.layer_pass", "training_step.step",
     "training_step.timed_step", "training_step.timed_uncompressed_step", "training_step.uncompressed_step",
 }  # fmt: skip
 """Formulas that take seconds to trace as algebra. A step's trace, of which they are parts, is compared as the page's
@@ -255,6 +257,9 @@ SCALARS = {
     "b": one_of(1, 3, 8), "one": lambda draw: drawn_memory(draw), "other": lambda draw: drawn_memory(draw),
     "bill": lambda draw: drawn_memory(draw),
     "sliding": lambda draw: drawn_window(draw), "dilation": one_of(1, 1, 2),
+    "usual_dtype": one_of(*range(len(FORMATS))), "transposed": one_of(0, 1), "rule": one_of(*bucket_rules.CODES.values()),
+    "kind": one_of(*range(len(KINDS))), "bucket_bytes": one_of(-1, 4e7), "prefetch_bytes": one_of(-1, 1e6),
+    "zero_stage": one_of(0, 1, 3), "buckets": one_of(*bucket_rules.CODES.values()), "replicated_buckets": one_of(-1, 2),
     "mtbf": logarithmic(1e4, 1e7), "loss": logarithmic(3.0, 9.0), "floor": logarithmic(1.0, 2.0),
     "parameters": logarithmic(1e8, 1e12), "parameter_scale": logarithmic(2.0, 40.0), "token_scale": logarithmic(2.0, 40.0),
     "parameter_exponent": logarithmic(0.25, 0.5), "token_exponent": logarithmic(0.25, 0.5),
@@ -283,6 +288,12 @@ def settings():
         known |= {"dense_group": drawn_group(drawn), "routed_group": drawn_group(drawn)}
         known |= {"body": drawn_tuple(quantities.Layer, drawn)}
         beside = rows[drawn.randrange(len(rows))] if rows else known
+        model, cluster, framework = things
+        resolved = Question(model, cluster, framework).resolved(plans[0])
+        known |= {"choices": resolved.choices, "targets": drawn_tuple(quantities.AdapterTargets, drawn)}
+        known |= {"defaults": framework.defaults(resolved.synchronisation, resolved.dtype)}
+        known |= {"figures": cluster.device.figures(resolved.dtype), "level": cluster.figures()[0]}
+        known |= {"recomputed": resolved.choices.recompute}
         known |= {"other_settings": beside["settings"], "other_plan": beside["plan"]}
         rows.append(known | {"payload": drawn_tuple(quantities.Payload, drawn)})
     return rows

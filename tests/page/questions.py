@@ -8,7 +8,8 @@ from typing import Any
 
 import costmodel
 from costmodel import Cluster, CostModelError, Framework, Plan, Transformer
-from costmodel.description.plan import OPTIMIZERS, SCHEDULES
+from costmodel.description.plan import SCHEDULES
+from costmodel.formulas.settings import OPTIMIZERS
 
 CLOSE = 1e-9
 CANCELLED = 1e-12

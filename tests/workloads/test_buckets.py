@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 
 from costmodel import CostModelError, NotModelled, Plan, Transformer, estimate, load_cluster, load_model
-from costmodel.description import bucket_rules
 from costmodel.description import buckets as rules
 from costmodel.description.buckets import (
     Context,
@@ -25,6 +24,7 @@ from costmodel.description.buckets import (
     overlap,
 )
 from costmodel.description.tensors import LocalTensors, stage_tensors
+from costmodel.formulas import bucket_rules
 from costmodel.formulas.systems import data_parallel
 
 SEEDS = Path(__file__).resolve().parents[3] / "shared" / "reference" / "seeds"

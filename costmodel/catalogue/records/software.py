@@ -11,8 +11,9 @@ from costmodel.catalogue.records.schema import Field, schema
 from costmodel.catalogue.software import FORMER_NAMES, FRAMEWORKS, load_framework
 from costmodel.description import graphs
 from costmodel.description.device import DTYPES
-from costmodel.description.framework import CONTEXT_COMMUNICATIONS, SCHEDULES, SPLITTING, Framework
+from costmodel.description.framework import SCHEDULES, SPLITTING, Framework
 from costmodel.description.recomputation import MODULES
+from costmodel.formulas.settings import CONTEXT_COMMUNICATIONS
 from costmodel.text.errors import UnknownName
 
 ANY = "megatron-core"

@@ -7,19 +7,99 @@ matrices that have one, the sides.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import (
     AdapterChoice,
+    AdapterTargets,
     DeviceNumbers,
     ModelNumbers,
     Number,
     PlanNumbers,
     Settings,
 )
-from costmodel.formulas.transformer import flops
+from costmodel.formulas.transformer import flops, precision
 
 DROPPED = 2.5
 """Tensors that a dropout moves, forward or backward: one read, one written, and a mask of a byte an element."""
+
+
+KINDS = ("none", "lora", "qlora", "gptq-lora")
+"""None trains every weight; the others train low-rank adapters [hu2021]_, the last two beside weights in 4 bits: in NF4, as
+bitsandbytes unpacks them [dettmers2023]_, and as AutoGPTQ does."""
+
+
+class Packing(NamedTuple):
+    """How weights in 4 bits are held, and what it takes to multiply them."""
+
+    parameter: float
+    """Bytes that are held of one."""
+    moved: float
+    """Bytes of one, as if they went over the device's memory, to unpack it."""
+    launches: float
+    """Kernels that unpack a matrix."""
+    kept: float
+    """1: what the forward pass unpacked is kept for the backward pass."""
+
+
+PACKED = {
+    "qlora": Packing(precision.block_bytes(4.0, 8.0 + 32.0 / 256.0, 64.0), 13.6, 2.0, 0.0),
+    "gptq-lora": Packing(precision.block_bytes(4.0, 16.0 + 4.0, 128.0), 33.0, 10.0, 1.0),
+}
+"""NF4 holds a block's scale in 8 bits and that of 256 scales in 32 [dettmers2023]_, unpacked by two kernels: at 150e9 parameters
+a second on an A100 of 2.039e12 bytes/s, as Lightning-AI/litgpt@2685705 tutorials/resource-tables.md has 79 ms a micro-batch more
+than LoRA at 7 billion parameters and 191 ms at 13, each unpacked once forward and once backward.
+
+GPTQ holds a scale in 16 bits and a zero in 4 for 128 weights. AutoGPTQ/AutoGPTQ@9f7d370 auto_gptq/nn_modules/qlinear/
+qlinear_cuda_old.py unpacks them by kernels of PyTorch, four for the zeros and six for the weights, which move 16.5 bytes of a
+weight at half of what a stream reaches: 53e9 parameters a second on an A100, by the 27.4 s that QwenLM/Qwen@2df8e8a README.md
+has for eight recomputed micro-batches of 256 tokens of Qwen-72B. Autograd keeps the product's operand."""
+RANK = 16.0
+"""Of adapters where a plan doesn't say it."""
+QUANTISED = float(KINDS.index("qlora"))
+UNPACKED = Packing(0.0, 0.0, 0.0, 0.0)
+_PACKED = tuple(zip(*(PACKED.get(name, UNPACKED) for name in KINDS), strict=True))
+
+
+def packing(kind: Number) -> tuple[Number, Number, Number, Number]:
+    """How frozen weights are held, as `Packing` says it; zeros where they are as they are multiplied.
+
+    Parameters
+    ----------
+    kind : place of the adapter in `KINDS`
+    """
+    parameter, moved, kernels, kept = _PACKED
+    return ops.pick(kind, parameter), ops.pick(kind, moved), ops.pick(kind, kernels), ops.pick(kind, kept)
+
+
+def adapter_choice(
+    kind: Number, rank: Number, targets: AdapterTargets, keep_inputs: Number, dropout: Number
+) -> AdapterChoice:  # fmt: skip
+    """An adapter as a plan and a framework choose it, `AdapterChoice`.
+
+    Parameters
+    ----------
+    kind : its place in `KINDS`
+    rank : `RANK` if -1
+    targets : matrices that have one
+    keep_inputs : 1: products with weights in NF4 keep their inputs
+    dropout : 1: inputs of adapters are dropped out
+
+    Examples
+    --------
+    >>> everywhere = AdapterTargets(1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0)
+    >>> adapter_choice(1.0, -1.0, everywhere, 0.0, 1.0).rank
+    16.0
+    """
+    adapted = ops.where(kind > 0.5, 1.0, 0.0)
+    _, moved, kernels, kept = packing(kind)
+    chosen = {name: adapted * has for name, has in zip(AdapterTargets._fields, targets, strict=True)}
+    return AdapterChoice(
+        frozen=adapted, rank=adapted * ops.where(rank < 0.0, RANK, rank), **chosen, dropout=adapted * dropout,
+        keep_inputs=ops.where(ops.equal(kind, QUANTISED), keep_inputs, 0.0), unpacked_bytes=moved, unpacking_launches=kernels,
+        keep_unpacked=kept,
+    )  # fmt: skip
 
 
 def attention_sides(model: ModelNumbers, adapter: AdapterChoice, tensor: Number) -> tuple[Number, Number]:

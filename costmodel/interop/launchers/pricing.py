@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from costmodel.arithmetic.named_tuples import Row, made
 from costmodel.catalogue import loader
+from costmodel.description.fields import table
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
 from costmodel.interop.launchers.dialects import DIALECTS
@@ -469,9 +470,7 @@ def optimizer(launch: Described, notes: list[str]) -> str | None:
     if name is None or "optimizer" in launch.assumed:
         return None
     plain = str(name).lower()
-    from costmodel.description.plan import OPTIMIZERS as KNOWN
-
-    if plain in KNOWN:
+    if plain in table(Plan)["optimizer"].kind.choices:
         return plain if plain != "adam" else None
     if re.search(UNLIKE, plain):
         raise NotModelled(

@@ -1,0 +1,375 @@
+"""A plan as the other formulas take it: from its choices and the framework's defaults to widths, kernels and shares of ranks.
+
+A choice is its place in the table of its names here, or in `costmodel.formulas.pipeline.schedules.CODES`; one that is left open
+is `OPEN`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from costmodel.arithmetic import ops
+from costmodel.formulas.bucket_rules import bucket_rule, rule_at
+from costmodel.formulas.network import communication, compression
+from costmodel.formulas.pipeline import schedules
+from costmodel.formulas.quantities import (
+    CompressionChoice,
+    DefaultChoices,
+    FrameworkDefaults,
+    KernelChoices,
+    ModelNumbers,
+    Number,
+    OffloadShares,
+    OptimizerChoice,
+    OverlapChoices,
+    PlanChoices,
+    PlanNumbers,
+    RankPlaces,
+    RecomputedParts,
+    Settings,
+    SynchronisationChoice,
+    Widths,
+)
+from costmodel.formulas.transformer import adapters, precision
+from costmodel.formulas.transformer.update import NEWTON_SCHULZ_STEPS
+
+OPEN = -1.0
+"""In place of a choice that is left open."""
+
+
+class Format(NamedTuple):
+    """Bytes that an element has where products run in a dtype."""
+
+    operand: float
+    """Of a product."""
+    activation: float
+    gathered: float
+    """Of an operand that a tensor group gathers: as it is cast, but where each of its rows is scaled by itself (torchao's recipe
+    of that name)."""
+    layouts: float
+    """In which products need their operands, on a device that multiplies in one layout: not bytes, but a count."""
+
+
+_BLOCKS = precision.block_bytes(8.0, 8.0, 32.0), precision.block_bytes(4.0, 8.0, 16.0)
+FORMATS = {
+    "fp32": Format(4.0, 4.0, 4.0, 2.0), "tf32": Format(4.0, 4.0, 4.0, 2.0), "fp16": Format(2.0, 2.0, 2.0, 2.0),
+    "bf16": Format(2.0, 2.0, 2.0, 2.0), "fp8": Format(1.0, 2.0, 1.0, 1.0), "fp8-rowwise": Format(1.0, 2.0, 2.0, 1.0),
+    "fp8-block": Format(1.0, 2.0, 1.0, 1.0), "mxfp8": Format(_BLOCKS[0], 2.0, _BLOCKS[0], 2.0),
+    "nvfp4": Format(_BLOCKS[1], 2.0, _BLOCKS[1], 2.0),
+}  # fmt: skip
+"""By the dtype of the GEMMs."""
+ATTENTION_KINDS = ("flash", "fused-softmax", "unfused")
+CONTEXT_COMMUNICATIONS = ("ring", "all-gather", "all-to-all")
+DISPATCHERS = ("all-to-all", "deduplicated")
+OPTIMIZERS = {
+    "adam": (4.0, 8.0), "adam-precision-aware": (2.0, 8.0), "adam-bf16-moments": (4.0, 4.0), "adam-8bit": (4.0, 2.0),
+    "adam-bf16": (0.0, 4.0), "sgd": (4.0, 0.0), "sgd-momentum": (4.0, 4.0), "lion": (4.0, 4.0), "adafactor": (4.0, 0.0),
+    "muon": (4.0, 4.0), "rmsprop": (4.0, 8.0),
+}  # fmt: skip
+"""Bytes per parameter of the master copy that 16-bit weights have, and of the moments; the precision-aware one keeps of
+the master copy only what the weight lacks; under ``muon`` the second moment of the embeddings, which stay with Adam, is
+neglected, under ``adafactor`` the sums of rows and columns."""
+PASSING_BYTES = {"adafactor": 52.0}
+"""Moved per parameter for tensors that live for one update alone: Adafactor squares the gradient, averages it over rows and
+columns, multiplies both out, and scales, measures and clips the update in kernels of their own (huggingface/transformers
+src/transformers/optimization.py, ``Adafactor.step``)."""
+SYNCHRONISATIONS = {
+    "all-reduce": communication.ALL_REDUCE, "hierarchical": communication.HIERARCHICAL,
+    "parameter-server": communication.PARAMETER_SERVER, "byteps": communication.BYTEPS, "local-sgd": communication.LOCAL_SGD,
+}  # fmt: skip
+"""Codes of the ways in which copies of a model agree, which are their places."""
+COMPRESSIONS = {
+    "none": compression.NONE, "fp16": compression.NARROW, "bf16": compression.NARROW, "int8": compression.QUANTISED,
+    "top-k": compression.TOP_K, "power-sgd": compression.POWER_SGD,
+}  # fmt: skip
+"""What a rank makes of its gradients under each."""
+DENSITY = 0.001
+"""Of deep gradient compression after its warm-up [lin2018]_."""
+RANK = 1.0
+"""Of the matrices of PyTorch's ``PowerSGDState``."""
+OUTER_BYTES = 8.0
+"""Per parameter, of the weights at the last exchange and of their momentum, which local SGD keeps [douillard2023]_."""
+LOSSES = {
+    "upcast": 14.0, "upcast-autocast": 20.0, "16-bit": 8.0, "in-place": 8.0, "compiled": 4.0, "loss-parallel": 22.0,
+    "vocab-parallel": 6.0, "fused": 2.0, "fused-linear": 2.0, "chunked": 2.0,
+}  # fmt: skip
+"""Bytes held per logit at the peak. Hugging Face's upcast holds logits in 16 bit, their copy, its log-softmax and its gradient
+in 32 (transformers src/transformers/loss/loss_utils.py ``ForCausalLMLoss``), under accelerate's autocast the copies of
+``convert_outputs_to_fp32`` too; a loss in 16 bit logits, their shifted copy, log-softmax and gradient; one in place a copy in 32
+that becomes the gradient (foundation-model-stack/fms-acceleration@876e2ed); a compiled one logits and gradient in 16
+(pytorch/torchtitan torchtitan/components/loss.py); PyTorch's loss-parallel runs eagerly (torch/distributed/tensor/parallel/
+loss.py); Megatron's vocab-parallel 16-bit logits that become an exponential in 32. Transformer Engine's fused one writes the
+gradient over the logits; linear losses by chunks (Liger, torchtune) hold less than that, which is taken for all of them."""
+FUSED_LOSSES = ("fused", "fused-linear", "chunked")
+
+
+def _place(name: str, table: dict[str, Number] | dict[str, tuple[float, float]] | dict[str, Format]) -> float:
+    """The code of a choice."""
+    return float(list(table).index(name))
+
+
+def _flags(named: tuple[str, ...], table: dict[str, float]) -> tuple[float, ...]:
+    """1 for the choices of a table that are named, 0 for the others."""
+    return tuple(float(name in named) for name in table)
+
+
+_OPERAND, _ACTIVATION, _GATHERED, _LAYOUTS = zip(*FORMATS.values(), strict=True)
+_HALF = _place("fp16", FORMATS)
+_ADAM, _BARE = OPTIMIZERS["adam"], sum(OPTIMIZERS["adam-bf16"])
+_MASTER, _MOMENTS = zip(*OPTIMIZERS.values(), strict=True)
+_PASSING = tuple(PASSING_BYTES.get(name, 0.0) for name in OPTIMIZERS)
+_QUANTISED_MOMENTS, _MUON = _place("adam-8bit", OPTIMIZERS), _place("muon", OPTIMIZERS)
+
+
+def _chosen(choice: Number, default: Number) -> Number:
+    """A choice, or the default where it is left open."""
+    return ops.where(choice < 0.0, default, choice)
+
+
+def _is(choice: Number, code: float) -> Number:
+    """1 where a choice has a code."""
+    return ops.where(ops.equal(choice, code), 1.0, 0.0)
+
+
+def resolved(choices: PlanChoices, defaults: FrameworkDefaults, usual_dtype: Number, transposed: Number) -> PlanChoices:
+    """A plan's choices where those that are left open are the framework's and the device's, `PlanChoices`.
+
+    A dtype whose states a framework shards whatever the stage has no stage 0. Sizes of buckets, ranks of factors and the
+    like stay open: `settings` knows what stands for them.
+
+    Parameters
+    ----------
+    choices : `PlanChoices`
+    defaults : `FrameworkDefaults`
+    usual_dtype : of the device, a place in `FORMATS`
+    transposed : 1: the device needs weights in fp8 transposed too
+    """
+    exchanged = ops.where(choices.synchronisation > 0.5, 0.0, ops.where(choices.compression > 0.5, 1.0, 3.0))
+    sharded = ops.where(defaults.zero_stage <= exchanged, defaults.zero_stage, 0.0)
+    # without a pipeline there is nothing to choose
+    piped = choices.pipeline_parallel > 1.0
+    whole = ops.where(piped, defaults.schedule, schedules.ONE_F_ONE_B)
+    chunked = ops.where(piped, defaults.chunked_schedule, schedules.INTERLEAVED)
+    usual: dict[str, Any] = {name: _chosen(getattr(choices, name), default)
+             for name, default in zip(DefaultChoices._fields, defaults.choices, strict=True)}  # fmt: skip
+    stage = _chosen(choices.zero_stage, sharded)
+    whole_states = (stage < 0.5) & (choices.synchronisation < 0.5)
+    stage = ops.where(whole_states, ops.maximum(stage, defaults.sharded_dtype), stage)
+    gradients = defaults.choices.overlap_gradients * defaults.server.hidden
+    return choices._replace(**usual | {
+        "data_parallel": _chosen(choices.data_parallel, 1.0), "dtype": _chosen(choices.dtype, usual_dtype),
+        "transposed_weights": _chosen(choices.transposed_weights, transposed),
+        "sequence_parallel": _chosen(
+            choices.sequence_parallel, defaults.sequence_parallel * ops.where(choices.tensor_parallel > 1.0, 1.0, 0.0)),
+        "zero_stage": stage,
+        "schedule": _chosen(choices.schedule, ops.where(choices.virtual_stages > 1.0, chunked, whole)),
+        "overlap_gradients": _chosen(choices.overlap_gradients, gradients),
+        "context_communication": _chosen(choices.context_communication, defaults.context_communication),
+    })  # fmt: skip
+
+
+def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
+    """Bytes of an element of everything that a rank holds or sends, `Widths`.
+
+    Parameters
+    ----------
+    choices : resolved, `PlanChoices`
+    defaults : `FrameworkDefaults`
+    """
+    operand, activation = ops.pick(choices.dtype, _OPERAND), ops.pick(choices.dtype, _ACTIVATION)
+    wide = activation > 2.0
+    least = ops.where(wide, 4.0, 0.0)  # what is in the weights' width in 16 bit is in 32
+    trains = choices.adapter < 0.5
+    base = choices.base_dtype >= 0.0
+    half = (
+        defaults.half_gradients * _is(choices.dtype, _HALF) * ops.where(choices.gradient_bytes < 0.0, 1.0, 0.0)
+    )  # fmt: skip
+    usual = ops.where(half > 0.0, 2.0, ops.maximum(defaults.gradient_bytes, least))
+    gradient = _chosen(choices.gradient_bytes, usual)
+    parameter = ops.where(base, 4.0, ops.where(wide, 4.0, defaults.parameter_bytes))
+    held = ops.where(trains, ops.maximum(defaults.held_bytes, parameter), parameter)
+    copied_up = 4.0 * half  # of a gradient in 32 bit
+    updating = ops.maximum(ops.maximum(defaults.update_bytes, least), ops.where(held > parameter, held, 0.0))
+    copied = ops.where(operand < activation, operand, 0.0) * defaults.narrow_copies
+    packed, _, _, _ = adapters.packing(choices.adapter)
+    # no update needs a wide copy of what is frozen
+    primary = ops.where(trains, defaults.narrow_weights, 1.0)
+    layouts = ops.where(choices.transposed_weights > 0.0, 2.0, ops.pick(choices.dtype, _LAYOUTS))
+    logit = ops.where(choices.fused_cross_entropy > 0.0, 2.0, defaults.logit_bytes)
+    wide_residual = ops.maximum(
+        _is(choices.adapter, adapters.QUANTISED) * defaults.wide_residual, ops.where(base, 1.0, 0.0)
+    )  # fmt: skip
+    served = ops.equal(choices.synchronisation, communication.PARAMETER_SERVER)
+    activated, attended = defaults.activation_input_bytes, defaults.attention_output_bytes
+    return Widths(
+        compute=operand, activation=activation, gathered=ops.pick(choices.dtype, _GATHERED),
+        input=ops.where(copied > 0.0, copied, activation), input_copy=copied,
+        activated=ops.where((copied > 0.0) & (activated > 0.0), activated, activation),
+        attended=ops.where((copied > 0.0) & (attended > 0.0), attended, activation + copied),
+        # weights that are stored as narrow are read as they are, and transposed when needed
+        weight_copy=ops.where(parameter <= copied, 0.0, copied * (layouts - primary)),
+        parameter=parameter,
+        stored=ops.where(packed > 0.0, packed, ops.where((primary > 0.0) & (copied > 0.0), copied, parameter)),
+        backward_gradient=defaults.backward_gradient_bytes, retained_logit=defaults.retained_logit_bytes,
+        update=ops.where(defaults.update_bytes > 0.0, updating, copied_up), flat_gradient=defaults.flat_gradient_bytes,
+        gradient=gradient, reduce=ops.minimum(ops.maximum(defaults.reduce_bytes, least), gradient),
+        optimizer=ops.where(served, 0.0, _optimizer_width(choices.optimizer, wide, held, defaults.optimizer_bytes)),
+        outer=ops.where(ops.equal(choices.synchronisation, communication.LOCAL_SGD), OUTER_BYTES, 0.0),
+        logit=ops.where(choices.loss < 0.0, logit, ops.pick(choices.loss, tuple(LOSSES.values()))),
+        wide=held - parameter, residual=ops.where(wide_residual > 0.0, 4.0, activation),
+    )  # fmt: skip
+
+
+def _optimizer_width(optimizer: Number, wide: bool, held: Number, usual: Number) -> Number:
+    """Bytes of the optimizer's state per parameter: the framework's own, or that of one which a plan names."""
+    own = ops.where(wide, precision.optimizer_bytes(held, *_ADAM), usual)
+    # where the framework updates 16-bit weights themselves, quantised moments have no master copy beside them either
+    bare = ops.equal(optimizer, _QUANTISED_MOMENTS) & (own <= _BARE)
+    master = ops.where(bare, 0.0, ops.pick(optimizer, _MASTER))
+    return ops.where(optimizer < 0.0, own, precision.optimizer_bytes(held, master, ops.pick(optimizer, _MOMENTS)))
+
+
+def kernel_choices(choices: PlanChoices, defaults: FrameworkDefaults) -> KernelChoices:
+    """Which kernels run, `KernelChoices`.
+
+    Parameters
+    ----------
+    choices : resolved, `PlanChoices`
+    defaults : `FrameworkDefaults`
+    """
+    captured = choices.graph_modules
+    partly = ops.maximum(captured.attention, ops.maximum(captured.mlp, captured.router))
+    one_kernel = ops.where(
+        choices.loss < 0.0, choices.fused_cross_entropy, ops.pick(choices.loss, _flags(FUSED_LOSSES, LOSSES)))  # fmt: skip
+    return KernelChoices(
+        cuda_graphs=choices.cuda_graphs * (1.0 - partly), captured_attention=captured.attention, captured_mlp=captured.mlp,
+        captured_router=captured.router, fused_experts=choices.fused_experts, flash_attention=_is(choices.attention, 0.0),
+        older_flash=ops.maximum(defaults.older_flash, 2.0 * defaults.first_flash),
+        fused_softmax=ops.maximum(_is(choices.attention, 1.0), _is(choices.attention, 2.0) * defaults.compiled),
+        fused_norms=choices.fused_norms, fused_cross_entropy=one_kernel, deduplicated_dispatch=_is(choices.dispatcher, 1.0),
+        gathered_keys=_is(choices.context_communication, 1.0), exchanged_heads=_is(choices.context_communication, 2.0),
+    )  # fmt: skip
+
+
+def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
+    """What is the same for every plan of a search, `Settings`; all trains, as no model is known.
+
+    Parameters
+    ----------
+    choices : resolved, `PlanChoices`
+    defaults : `FrameworkDefaults`
+    """
+    of = widths(choices, defaults)
+    rule = rule_at(choices.zero_stage, choices.prefetch_bytes, defaults.buckets, defaults.replicated_buckets)
+    beside = 1.0 - defaults.habits.blocking_launches  # of a host that waits for every kernel nothing runs beside anything
+    return Settings(
+        seq_len=choices.seq_len, global_batch=choices.global_batch, trainable=1.0,
+        adapter=adapters.adapter_choice(
+            choices.adapter, choices.lora_rank, choices.lora_targets, defaults.keep_quantised_inputs, defaults.adapter_dropout),
+        optimizer=OptimizerChoice(
+            newton_schulz_steps=ops.where(ops.equal(choices.optimizer, _MUON), NEWTON_SCHULZ_STEPS, 0.0),
+            passing_bytes=ops.where(choices.optimizer < 0.0, 0.0, ops.pick(choices.optimizer, _PASSING)),
+        ),
+        widths=of, kernels=kernel_choices(choices, defaults),
+        framework=defaults.habits._replace(reentrant=choices.reentrant),
+        synchronisation=SynchronisationChoice(
+            kind=choices.synchronisation, servers=choices.servers, local_steps=choices.local_steps,
+            link_share=defaults.server.link_share, request_time=defaults.server.request_time, stored=defaults.server.stored,
+        ),
+        compression=CompressionChoice(
+            kind=ops.pick(choices.compression, tuple(COMPRESSIONS.values())),
+            density=_chosen(choices.compression_density, DENSITY), rank=_chosen(choices.compression_rank, RANK),
+        ),
+        buckets=bucket_rule(rule, of.reduce, of.parameter, choices.bucket_bytes, choices.prefetch_bytes),
+        overlap=OverlapChoices(
+            gradients=beside * choices.overlap_gradients, parameters=beside * choices.overlap_parameters,
+            tensor=beside * choices.overlap_tensor, pipeline=beside * choices.overlap_pipeline,
+            experts=beside * choices.overlap_experts,
+        ),
+        offload=OffloadShares(
+            optimizer=choices.optimizer_offload, activations=choices.activation_offload, parameters=choices.parameter_offload,
+        ),
+        expandable_segments=choices.expandable_segments,
+    )  # fmt: skip
+
+
+def settings_of_model(
+    model: ModelNumbers, nparameters: Number, choices: PlanChoices, defaults: FrameworkDefaults
+) -> Settings:
+    """As `settings`, with the share of a model's parameters that trains.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+    nparameters : of the model without adapters
+    choices : resolved, `PlanChoices`
+    defaults : `FrameworkDefaults`
+    """
+    found = settings(choices, defaults)
+    return found._replace(trainable=adapters.trained_share(model, found.adapter, nparameters))
+
+
+def plan_numbers(choices: PlanChoices, layers: Number) -> PlanNumbers:
+    """The split of a plan, with the strides that the order of ranks gives its groups, `PlanNumbers`.
+
+    Parameters
+    ----------
+    choices : resolved, `PlanChoices`
+    layers : of the model
+    """
+    degrees = RankPlaces(
+        choices.tensor_parallel, choices.context_parallel, choices.data_parallel, choices.pipeline_parallel
+    )  # fmt: skip
+    tensor, context, data, pipeline = (_stride(place, choices.rank_order, degrees) for place in choices.rank_order)
+    # ranks with the same weights differ in both places, of which one may be no place at all
+    nearest = ops.where(degrees.data > 1.0, ops.minimum(data, context), context)
+    again = choices.recompute
+    return PlanNumbers(
+        tensor=degrees.tensor, context=degrees.context, expert=choices.expert_parallel,
+        expert_tensor=choices.expert_tensor_parallel, pipeline=degrees.pipeline, virtual_stages=choices.virtual_stages,
+        data=degrees.data, context_stride=context, tensor_stride=tensor, pipeline_stride=pipeline,
+        data_stride=ops.where(degrees.context > 1.0, nearest, data),
+        sequence_parallel=choices.sequence_parallel, micro_batch=choices.micro_batch, schedule=choices.schedule,
+        shard_optimizer=ops.where(choices.zero_stage > 0.5, 1.0, 0.0),
+        shard_gradients=ops.where(choices.zero_stage > 1.5, 1.0, 0.0),
+        shard_weights=ops.where(choices.zero_stage > 2.5, 1.0, 0.0),
+        shard_group=_chosen(choices.shard_group, degrees.data * degrees.context),
+        recompute_attention=again.attention, recompute_layers=recomputed_share(again, layers), recompute_norms=again.norms,
+        recompute_latent_projections=again.latent_projections, recompute_mlp=again.mlp, recompute_experts=again.experts,
+        recompute_shared_experts=again.shared_experts, recompute_expert_activation=again.expert_activation,
+        recompute_operators=again.operators,
+    )  # fmt: skip
+
+
+def recomputed_share(recomputed: RecomputedParts, layers: Number) -> Number:
+    """Share of the layers that are recomputed whole.
+
+    Parameters
+    ----------
+    recomputed : `RecomputedParts`
+    layers : of the model
+
+    Examples
+    --------
+    Every fourth of ten layers is one of three:
+
+    >>> recomputed_share(RecomputedParts(4.0, *[0.0] * 8), 10.0)
+    0.3
+    """
+    every = recomputed.every
+    return ops.where(every > 0.0, ops.ceil(layers / ops.maximum(every, 1.0)) / layers, 0.0)
+
+
+def _stride(place: Number, order: RankPlaces, degrees: RankPlaces) -> Number:
+    """Distance in ranks of neighbours along the degree that has a place in the order of ranks."""
+    stride = 0.0 * degrees.tensor + 1.0
+    for other, degree in zip(order, degrees, strict=True):
+        stride = stride * ops.where(other < place, degree, 1.0)
+    return stride
+
+
+__all__ = [
+    "ATTENTION_KINDS", "COMPRESSIONS", "CONTEXT_COMMUNICATIONS", "DENSITY", "DISPATCHERS", "FORMATS", "LOSSES", "OPEN",
+    "OPTIMIZERS", "RANK", "SYNCHRONISATIONS", "kernel_choices", "plan_numbers", "recomputed_share", "resolved", "settings",
+    "settings_of_model", "widths",
+]  # fmt: skip
