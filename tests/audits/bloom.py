@@ -59,6 +59,7 @@ CASES = {
     case.name: case
     for case in (
         Case("PyTorch DDP", ("ddp",), (), "torchtune", 0),
+        Case("PyTorch FSDP1", ("fsdp1",), (), "fsdp1", 3),
         Case("PyTorch FSDP2", ("fsdp2",), (), "fsdp2", 3),
         Case("DeepSpeed ZeRO-1", ("zero1",), ("deepspeed",), "deepspeed", 1),
         Case("DeepSpeed ZeRO-1, overlap_comm", ("zero1", "overlap"), ("deepspeed",), "deepspeed", 1),

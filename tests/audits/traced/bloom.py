@@ -1,4 +1,4 @@
-"""Trains BLOOM by data parallelism: `bloom.py ddp`, `fsdp2`, or a stage of DeepSpeed's ZeRO as `zero2`."""
+"""Trains BLOOM by data parallelism: `bloom.py ddp`, `fsdp1`, `fsdp2`, or a stage of DeepSpeed's ZeRO as `zero2`."""
 
 import os
 import sys
@@ -26,6 +26,18 @@ elif how == "fsdp2":
     for block in model.transformer.h:
         fully_shard(block, mp_policy=policy)
     fully_shard(model, mp_policy=policy)
+elif how == "fsdp1":
+    import functools
+
+    from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision
+    from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
+    from transformers.models.bloom.modeling_bloom import BloomBlock
+
+    model = FullyShardedDataParallel(
+        BloomForCausalLM(config), device_id=local, use_orig_params=True,
+        mixed_precision=MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16),
+        auto_wrap_policy=functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={BloomBlock}),
+    )  # fmt: skip
 else:
     import deepspeed
 
