@@ -535,7 +535,9 @@ class DeepSpeed:
         return calls
 
 
-def rule_of(name: str, zero_stage: int, bucket: int | None = None, prefetch: int | None = None) -> Bucketing:
+def rule_of(
+    name: str, zero_stage: int, bucket: int | None = None, prefetch: int | None = None, overlapped: bool = False
+) -> Bucketing:
     """The rule of a name at a stage of ZeRO.
 
     Parameters
@@ -544,12 +546,13 @@ def rule_of(name: str, zero_stage: int, bucket: int | None = None, prefetch: int
     zero_stage : 0 to 3
     bucket : elements of a bucket of gradients; the framework's own if None
     prefetch : elements that are gathered at once at stage 3; the framework's own if None
+    overlapped : whether gradients are exchanged beside the backward pass
     """
     if name in ("deepspeed", "deepspeed-2021"):
         own = DeepSpeed()
         return DeepSpeed(
             reduce_bucket_size=bucket or own.reduce_bucket_size, prefetch_bucket_size=prefetch or own.prefetch_bucket_size,
-            one_by_one=name == "deepspeed",
+            one_by_one=name == "deepspeed", overlap_comm=overlapped,
         )  # fmt: skip
     if name == "nanotron" and zero_stage < 2:
         return WholeGradients()

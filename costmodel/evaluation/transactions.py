@@ -405,7 +405,8 @@ def rule_of_plan(question: Question, plan: Plan) -> Bucketing:
     bucket = None if plan.bucket_bytes is None else max(int(plan.bucket_bytes // widths.reduce), 1)
     prefetch = None if plan.prefetch_bytes is None else max(int(plan.prefetch_bytes // widths.stored), 1)
     rule: Bucketing = rules.rule_of(
-        question.framework.bucket_rule(plan.zero_stage, plan.prefetch_bytes), int(plan.zero_stage or 0), bucket, prefetch
+        question.framework.bucket_rule(plan.zero_stage, plan.prefetch_bytes), int(plan.zero_stage or 0), bucket, prefetch,
+        bool(question.resolved(plan).overlap_gradients),
     )  # fmt: skip
     if isinstance(rule, rules.DistributedDataParallel) and plan.bucket_bytes is not None:
         rule = dataclasses.replace(rule, cap=float(plan.bucket_bytes))

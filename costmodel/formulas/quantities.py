@@ -885,6 +885,7 @@ class RankParameters(NamedTuple):
     routed: Number  # in its routed experts
     edges: Number  # embedding, head, and what predicts further tokens, outside their routed experts
     edges_routed: Number
+    head: Number  # of the edges, the matrix to the vocabulary, its own or the embedding's
 
 
 class LayerBytes(NamedTuple):

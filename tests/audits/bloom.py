@@ -43,7 +43,8 @@ class Case:
 
     def told(self) -> Ledger:
         """What the library says of a step."""
-        plan = Plan(global_batch=RANKS, seq_len=SEQUENCE, data_parallel=RANKS, zero_stage=self.zero_stage, dtype="bf16")
+        plan = Plan(global_batch=RANKS, seq_len=SEQUENCE, data_parallel=RANKS, zero_stage=self.zero_stage, dtype="bf16",
+                    overlap_gradients="overlap" in self.arguments if self.framework == "deepspeed" else None)  # fmt: skip
         return ledger(load_model(MODEL), load_cluster(CLUSTER, gpus=RANKS), plan, self.framework)
 
     def traced(self) -> Trace:

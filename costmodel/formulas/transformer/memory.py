@@ -67,6 +67,7 @@ def rank_parameters(model: ModelNumbers, plan: PlanNumbers, first: Number, last:
     return RankParameters(
         dense_layer_of_rank(model, plan.tensor), expert_layer_shared_of_rank(model, plan.tensor),
         layer.routed_parameters(model, plan), *edge_parameters(model, plan, first, last),
+        last * model.vocabulary.size * model.hidden / plan.tensor,
     )  # fmt: skip
 
 
@@ -277,7 +278,8 @@ def gathered_backward(
 ) -> Number:
     """Bytes that ZeRO-3 adds beside a backward pass where a layer is a unit: the next layer's weights, and whole gradients.
 
-    Gradients are whole until they are scattered, those of embedding and head until the last layer's backward pass.
+    Gradients come in the width of what was gathered, and a layer's are laid out in the width of their sum to be scattered. The
+    head's wait for the embedding's, which come last: both are one unit.
 
     Parameters
     ----------
@@ -285,11 +287,15 @@ def gathered_backward(
     settings, plan : `Settings`, `PlanNumbers`
     layers : of the stage
     experts : of these, those with a mixture of experts
+
+    References
+    ----------
+    pytorch/pytorch torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py (``foreach_reduce``: ``reduce_scatter_input``)
     """
     widths = settings.widths
     unit = largest_unit(owned, plan, layers, experts)
-    edges = split_parameters(owned.edges, owned.edges_routed, plan)
-    units = layer.sharded_gradients(settings, plan) * (widths.stored * unit + settings.trainable * widths.reduce * (unit + edges))
+    whole = widths.parameter * (unit + split_parameters(owned.head, 0.0, plan)) + widths.reduce * unit
+    units = layer.sharded_gradients(settings, plan) * (widths.stored * unit + settings.trainable * whole)
     return ops.where(settings.buckets.live > 0.0, 0.0, units)
 
 
