@@ -37,7 +37,7 @@ def filled(template: str, values: Mapping[str, object]) -> str:
         if not all(name in values for name in parts[::2]):
             return match[0]
         if len(parts) == 1:
-            return repr(values[parts[0]])
+            return repr(values[parts[0]]).removesuffix(".0")  # as a browser writes a whole number
         found = _number(values[parts[0]])
         for how, name in zip(parts[1::2], parts[2::2], strict=True):
             number = _number(values[name])
