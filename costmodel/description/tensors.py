@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from costmodel.text.checks import flag
 
 if TYPE_CHECKING:
-    from costmodel.description.transformer import Transformer
+    from costmodel.description.transformer import AttentionShape, Transformer
 
 Integers = NDArray[np.int64]
 
@@ -112,9 +112,9 @@ def _norm(name: str, width: int, model: Transformer, part: str) -> Iterator[Tens
         yield Tensor(f"{name}.bias", (width,), part)
 
 
-def _attention(model: Transformer, part: str) -> Iterator[Tensor]:
-    names, h, heads, d = _names(model), model.hidden, model.heads, int(model.head_dim or 0)
-    kv, values = int(model.kv_heads or 0), int(model.value_head_dim or 0)
+def _attention(model: Transformer, part: str, shape: AttentionShape) -> Iterator[Tensor]:
+    names, h, heads, d = _names(model), model.hidden, shape.heads, shape.head_dim
+    kv, values = shape.kv_heads, shape.value_head_dim
     bias, where = model.attention_bias, names.attention
     if model.latent:
         if model.query_latent:
@@ -130,15 +130,18 @@ def _attention(model: Transformer, part: str) -> Iterator[Tensor]:
         yield from _linear(f"{where}kv_b_proj", expanded, model.kv_latent, False, part)
     elif model.gated:
         yield from _linear(f"{where}q_proj", heads * d, h, bias, part)
-        for name in ("k_proj", "v_proj"):
-            yield from _linear(f"{where}{name}", kv * d, h, bias, part, keys=kv * d)
+        for name, rows in (("k_proj", kv * d * shape.keys), ("v_proj", kv * values * shape.values)):
+            if rows:
+                yield from _linear(f"{where}{name}", rows, h, bias, part, keys=rows)
     else:
-        yield from _linear(f"{where}query_key_value", (heads + 2 * kv) * d, h, bias, part, keys=2 * kv * d)
+        keys = kv * d * shape.keys + kv * values * shape.values
+        yield from _linear(f"{where}query_key_value", heads * d + keys, h, bias, part, keys=keys)
     yield from _linear(f"{where}{names.projection}", h, heads * values, model.output_bias, part, rowwise=True)
     if model.qk_norm != "none":
         full = model.qk_norm == "full"
         yield from _norm(f"{where}q_norm", heads * d if full else d, model, part)
-        yield from _norm(f"{where}k_norm", kv * d if full else d, model, part)
+        if shape.keys:
+            yield from _norm(f"{where}k_norm", kv * d if full else d, model, part)
     if model.gated_attention:
         yield from _linear(f"{where}gate_proj", heads * values, h, False, part)
     if model.index_heads:
@@ -180,11 +183,13 @@ def _layer_norms(model: Transformer, part: str) -> list[list[Tensor]]:
 
 
 def _layer(
-    model: Transformer, experts: bool, part: str = "layer", mixer: str = "attention", mlp: bool = True
-) -> Iterator[Tensor]:
+    model: Transformer, experts: bool, part: str = "layer", mixer: str = "attention", mlp: bool = True,
+    shape: AttentionShape | None = None,
+) -> Iterator[Tensor]:  # fmt: skip
     """Tensors of one layer, named within it; BLOOM registers norms where they work, Llama after the projections."""
     names, norms = _names(model), _layer_norms(model, part)
-    attention = list({"attention": _attention, "state": _state}[mixer](model, part)) if mixer else []
+    shape = shape or model.attention_of(model.attention_layers - 1)
+    attention = list(_attention(model, part, shape) if mixer == "attention" else _state(model, part)) if mixer else []
     feed_forward: list[Tensor] = []
     if experts:
         feed_forward += [Tensor(f"{names.mlp}gate.weight", (model.experts, model.hidden), part)]
@@ -195,7 +200,8 @@ def _layer(
         if model.shared_expert_gate:
             feed_forward += [Tensor(f"{names.mlp}shared_expert_gate.weight", (1, model.hidden), part)]
     elif mlp:
-        feed_forward += _mlp(model, names.mlp, model.feed_forward, part)
+        feed_forward += _mlp(model, names.mlp, shape.feed_forward, part)
+        feed_forward += _own_embedding(model, part)
     if model.gated:
         yield from (*attention, *feed_forward, *(tensor for norm in norms for tensor in norm))
     else:
@@ -203,8 +209,21 @@ def _layer(
         yield from (*first, *attention, *(tensor for norm in others for tensor in norm), *feed_forward)
 
 
+def _own_embedding(model: Transformer, part: str) -> Iterator[Tensor]:
+    """What a layer does with its own embedding of tokens: a gate, a projection, a norm."""
+    if model.layer_embedding:
+        yield from _linear("per_layer_input_gate", model.layer_embedding, model.hidden, False, part)
+        yield from _linear("per_layer_projection", model.hidden, model.layer_embedding, False, part, rowwise=True)
+        yield from _norm("post_per_layer_input_norm", model.hidden, model, part)
+
+
+Kind = tuple[bool, str, bool, "AttentionShape | None"]
+
+
 @functools.lru_cache(maxsize=64)
-def layer_tensors(model: Transformer, experts: bool, mixer: str = "attention", mlp: bool = True) -> tuple[Tensor, ...]:
+def layer_tensors(
+    model: Transformer, experts: bool, mixer: str = "attention", mlp: bool = True, shape: AttentionShape | None = None
+) -> tuple[Tensor, ...]:
     """Tensors of one layer in the order of registration, named within the layer.
 
     Parameters
@@ -213,8 +232,9 @@ def layer_tensors(model: Transformer, experts: bool, mixer: str = "attention", m
     experts : a layer with routed experts, or one with a dense MLP
     mixer : what stands before it, ``"attention"``, ``"state"`` or ``""``
     mlp : whether a layer without experts has a dense MLP
+    shape : of its attention, the last layer's if not given
     """
-    return tuple(_layer(model, experts, mixer=mixer, mlp=mlp))
+    return tuple(_layer(model, experts, mixer=mixer, mlp=mlp, shape=shape))
 
 
 @functools.lru_cache(maxsize=64)
@@ -231,6 +251,10 @@ def embedding_tensors(model: Transformer) -> tuple[Tensor, ...]:
     found = [Tensor(f"{names.embedding}.weight", (rows, columns), "embedding", split=True)]
     if model.embedding_width:
         found += _linear("project_in", model.hidden, width, False, "embedding", split=False)
+    if model.layer_embedding:
+        channels = model.layers * model.layer_embedding
+        found += [Tensor(f"{names.embedding}_per_layer.weight", (model.vocabulary, channels), "embedding", split=True)]
+        found += _linear("per_layer_model_projection", channels, model.hidden, False, "embedding")
     if model.learned_positions:
         found += [Tensor(f"{names.positions}.weight", (model.learned_positions, model.hidden), "embedding")]
     if model.embedding_norm:
@@ -277,9 +301,10 @@ def prediction_tensors(model: Transformer) -> tuple[Tensor, ...]:
     return (*found, *_norm("shared_head.norm", h, model, part))
 
 
-def _kind(model: Transformer, layer: int) -> tuple[bool, str, bool]:
+def _kind(model: Transformer, layer: int) -> Kind:
     """Of which kind a layer is, as `layer_tensors` takes it."""
-    return model.has_experts(layer), model.mixer_of(layer), model.has_mlp(layer)
+    shape = None if len(model.attention_shapes) == 1 else model.attention_of(layer)
+    return model.has_experts(layer), model.mixer_of(layer), model.has_mlp(layer), shape
 
 
 def parameter_tensors(model: Transformer, prediction: bool = False) -> tuple[Tensor, ...]:
@@ -351,7 +376,7 @@ class LocalTensors:
 
 @functools.lru_cache(maxsize=256)
 def _columns(
-    model: Transformer, what: str | tuple[bool, str, bool], tensor: int, expert: int, expert_tensor: int
+    model: Transformer, what: str | Kind, tensor: int, expert: int, expert_tensor: int
 ) -> tuple[Integers, Integers, NDArray[np.bool_]]:
     """Elements, rows and kind of the tensors of one part on one rank; of the routed experts only its share."""
     made: dict[str, Callable[[Transformer], tuple[Tensor, ...]]] = {
@@ -369,7 +394,7 @@ def _columns(
             if seen > matrices * (model.experts // expert):
                 continue
         kept.append(one)
-    kv_heads = int(model.kv_heads or 1)
+    kv_heads = what[3].kv_heads if not isinstance(what, str) and what[3] else int(model.kv_heads or 1)
     local = [one.local(expert_tensor if one.routed else tensor, kv_heads) for one in kept]
     numel = np.array([math.ceil(rows * width) for rows, width in local], dtype=np.int64)
     routed = np.array([one.routed for one in kept], dtype=bool)
@@ -388,7 +413,7 @@ def stage_tensors(
     embedding, head : what else the stage holds; a stage with a head but no embedding has its own copy of tied ones
     tensor, expert, expert_tensor : degrees that split tensors, and experts
     """
-    parts: list[tuple[str | tuple[bool, str, bool], int]] = [("embedding", 0)] * embedding
+    parts: list[tuple[str | Kind, int]] = [("embedding", 0)] * embedding
     parts += [(_kind(model, number), 1 + i) for i, number in enumerate(layers)]
     outer = len(layers) + 1
     if head:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections import Counter
 from dataclasses import field
 from importlib import import_module
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from costmodel.arithmetic.named_tuples import Row, made
 from costmodel.description import fields
@@ -25,16 +27,41 @@ from costmodel.text.errors import InvalidValue
 from costmodel.text.results import brief
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 MAX_LAYERS, MAX_WIDTH, MAX_VOCABULARY, MAX_EXPERTS = 10_000, 10_000_000, 100_000_000, 100_000
+SHAPE_OF_WINDOWS = ("windowed_heads", "windowed_kv_heads", "windowed_head_dim", "windowed_value_head_dim")
 UNLIMITED = 1e18
 """Window of a layer that looks back at everything [tokens]."""
+NO_ATTENTION = AttentionNumbers(*[0.0] * len(AttentionNumbers._fields))
 
 
 def _spread(layer: int, many: int, layers: int) -> bool:
     """Whether a layer is one of so many that are evenly spread over all."""
     return (layer + 1) * many // layers > layer * many // layers
+
+
+class AttentionShape(NamedTuple):
+    """The attention of one kind of layer.
+
+    Parameters
+    ----------
+    windowed : whether it looks back through a window
+    heads, kv_heads, head_dim, value_head_dim : as `Transformer` has them
+    keys : whether it has keys of its own, and does not attend to those of an earlier layer
+    values : whether it has values of its own, which are neither keys nor those of an earlier layer
+    feed_forward : width of the MLP behind it
+    """
+
+    windowed: bool
+    heads: int
+    kv_heads: int
+    head_dim: int
+    value_head_dim: int
+    keys: bool
+    values: bool
+    feed_forward: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,6 +105,12 @@ class Transformer:
         DeepSeek's node-limited routing does
     shared_expert_gate : a gate of one output on the shared experts (Qwen2-MoE)
     sliding_window, windowed_layers : tokens a windowed layer looks back; how many layers are windowed
+    windowed_heads, windowed_kv_heads, windowed_head_dim, windowed_value_head_dim : of the windowed layers, where they differ
+        from those of the others (Gemma 4, MiMo-V2, Step 3.5); 0: as there
+    values_are_keys : layers without a window project no values: what they weigh are the keys (Gemma 4)
+    kv_sharing_layers : the last layers, which attend to the keys and values of an earlier one (Gemma 4 E2B and E4B)
+    sharing_feed_forward : width of the MLP in these layers; 0: as elsewhere
+    layer_embedding : channels of an embedding of the tokens that every layer has of its own (Gemma 4 E2B and E4B)
     index_heads, index_head_dim : of the indexer that picks the keys of sparse attention (DeepSeek-V3.2), whose number is
         the `sliding_window`
     gated_attention : a gate, projected as queries are, on what heads give (Qwen3-Next)
@@ -157,6 +190,14 @@ class Transformer:
     rope_head_dim: int = field(default=0, metadata=row(Whole(0, MAX_VOCABULARY), unit="channels"))
     sliding_window: int = field(default=0, metadata=row(Whole(0, MAX_VOCABULARY), unit="tokens"))
     windowed_layers: int = field(default=0, metadata=row(Whole(0, MAX_LAYERS), unit="layers"))
+    windowed_heads: int = field(default=0, metadata=row(Whole(0, MAX_WIDTH)))
+    windowed_kv_heads: int = field(default=0, metadata=row(Whole(0, MAX_WIDTH)))
+    windowed_head_dim: int = field(default=0, metadata=row(Whole(0, MAX_WIDTH), unit="channels"))
+    windowed_value_head_dim: int = field(default=0, metadata=row(Whole(0, MAX_WIDTH), unit="channels"))
+    values_are_keys: bool = False
+    kv_sharing_layers: int = field(default=0, metadata=row(Whole(0, MAX_LAYERS), unit="layers"))
+    sharing_feed_forward: int = field(default=0, metadata=row(Whole(0, MAX_VOCABULARY), unit="channels"))
+    layer_embedding: int = field(default=0, metadata=row(Whole(0, MAX_WIDTH), unit="channels"))
     index_heads: int = field(default=0, metadata=row(Whole(0, MAX_VOCABULARY)))
     index_head_dim: int = field(default=0, metadata=row(Whole(0, MAX_VOCABULARY), unit="channels"))
     gated_attention: bool = False
@@ -202,6 +243,7 @@ class Transformer:
             raise InvalidValue("sliding_window", self.sliding_window, "the window of the windowed layers [tokens]")
         self._check_recurrence()
         self._check_experts()
+        self._check_shapes()
         if self.latent:
             if self.rope_head_dim >= filled(self.head_dim):
                 raise InvalidValue("rope_head_dim", self.rope_head_dim, f"less than head_dim={self.head_dim}")
@@ -209,6 +251,25 @@ class Transformer:
             raise InvalidValue("kv_latent", self.kv_latent, "more than 0 where query_latent or rope_head_dim is given")
         if self.index_heads and not self.query_latent:
             raise InvalidValue("index_heads", self.index_heads, "0 without query_latent: an indexer reads it")
+
+    def _check_shapes(self) -> None:
+        """Layers of several shapes: those of windowed layers, and of layers without keys of their own."""
+        for name in SHAPE_OF_WINDOWS:
+            if getattr(self, name) and not self.windowed_layers:
+                raise InvalidValue(name, getattr(self, name), "0 without windowed layers")
+        for one in self.attention_shapes:
+            if one.heads % one.kv_heads:
+                raise InvalidValue("windowed_kv_heads", one.kv_heads, f"a divisor of the windowed layers' {one.heads} heads")
+        if self.kv_sharing_layers and (self.recurrent_layers or self.mlp_layers is not None or self.latent):
+            raise InvalidValue("kv_sharing_layers", self.kv_sharing_layers, "0 beside states, latents or layers of one block")
+        if self.kv_sharing_layers >= self.layers:
+            raise InvalidValue("kv_sharing_layers", self.kv_sharing_layers, f"less than layers={self.layers}")
+        if self.sharing_feed_forward and not self.kv_sharing_layers:
+            raise InvalidValue("sharing_feed_forward", self.sharing_feed_forward, "0 without kv_sharing_layers")
+        if self.latent and (self.values_are_keys or any(getattr(self, name) for name in SHAPE_OF_WINDOWS)):
+            raise InvalidValue("kv_latent", self.kv_latent, "0 where layers have heads of several shapes")
+        if self.layer_embedding and not self.feed_forward:
+            raise InvalidValue("layer_embedding", self.layer_embedding, "0 without dense MLPs")
 
     def _check_recurrence(self) -> None:
         """States are whole where there are any, and layers are of one block each or of two."""
@@ -399,15 +460,51 @@ class Transformer:
             mixers, place = self.layers - self.mlp_layers, layer - layer * self.mlp_layers // self.layers
         return "attention" if _spread(place, self.attention_layers, mixers) else "state"
 
+    def attention_of(self, layer: int) -> AttentionShape:
+        """The shape of a layer's attention; layers without a window are evenly spread, the last of so many first.
+
+        Parameters
+        ----------
+        layer : from 0, of those that have attention
+
+        Examples
+        --------
+        >>> small = Transformer(name="small", layers=4, hidden=64, heads=4, head_dim=32, vocabulary=100, feed_forward=64,
+        ...     sliding_window=16, windowed_layers=3, windowed_head_dim=16)
+        >>> [small.attention_of(layer).head_dim for layer in range(4)]
+        [16, 16, 16, 32]
+        """
+        whole = max(self.attention_layers - self.windowed_layers, 0)
+        windowed = not _spread(layer, whole, max(self.attention_layers, 1))
+        own = layer < self.layers - self.kv_sharing_layers
+        heads, kv_heads, head_dim, value_head_dim = (
+            (windowed and getattr(self, f"windowed_{name}")) or filled(getattr(self, name))
+            for name in ("heads", "kv_heads", "head_dim", "value_head_dim")
+        )
+        if windowed and self.windowed_head_dim and not self.windowed_value_head_dim and self.value_head_dim == self.head_dim:
+            value_head_dim = head_dim
+        return AttentionShape(
+            windowed=windowed, heads=heads, kv_heads=kv_heads, head_dim=head_dim, value_head_dim=value_head_dim, keys=own,
+            values=own and (windowed or not self.values_are_keys),
+            feed_forward=self.feed_forward if own else self.sharing_feed_forward or self.feed_forward,
+        )  # fmt: skip
+
+    @property
+    def attention_shapes(self) -> dict[AttentionShape, int]:
+        """Each shape that layers' attention has, and in how many layers."""
+        if not any(getattr(self, name) for name in (*SHAPE_OF_WINDOWS, "values_are_keys", "kv_sharing_layers")):
+            return {self.attention_of(self.attention_layers - 1): max(self.attention_layers, 1)}
+        return Counter(map(self.attention_of, range(self.attention_layers)))
+
     @property
     def parameters(self) -> int:
         """Exact parameter count, multi-token-prediction modules left out."""
-        return int(parameters.total_parameters(self.numbers()))
+        return round(parameters.total_parameters(self.numbers()))
 
     @property
     def active_parameters(self) -> int:
         """Parameters that work on one token."""
-        return int(parameters.active_parameters(self.numbers()))
+        return round(parameters.active_parameters(self.numbers()))
 
     def parameters_by_part(self) -> dict[str, int]:
         """Parameters of each part: one dense and one expert layer, embedding, head, and the total."""
@@ -423,7 +520,7 @@ class Transformer:
         if self.expert_layers:
             shared = parameters.expert_layer_shared_parameters(numbers)
             parts["expert_layer"] = shared + parameters.expert_parameters(numbers)
-        return {part: int(count) for part, count in parts.items()}
+        return {part: round(count) for part, count in parts.items()}
 
     def flop_per_token(self, seq_len: int, causal: bool = True) -> float:
         """FLOP of forward and backward per token, nothing recomputed.
@@ -447,26 +544,55 @@ class Transformer:
         others = self.layers - self.expert_layers
         return (self.blocks_with_mlp - self.expert_layers) / others if others else 1.0
 
+    def _mlp_width(self) -> float:
+        """Of an average layer's MLP, and of the matrices behind a layer's own embedding: in, out, and from the hidden state."""
+        shapes = self.attention_shapes
+        mean = sum(one.feed_forward * layers for one, layers in shapes.items()) / sum(shapes.values())
+        return (mean if self.kv_sharing_layers else float(self.feed_forward)) + self.layer_embedding * 3.0 / (2.0 + self.gated)
+
+    def _attention(self) -> AttentionNumbers:
+        """Of an average layer: as many heads, of the width that most layers have, as make the same matrices and scores."""
+        shapes = self.attention_shapes
+        layers = sum(shapes.values())
+
+        def mean(of: Callable[[AttentionShape], float]) -> float:
+            return sum(of(one) * many for one, many in shapes.items()) / layers
+
+        most = max(shapes, key=lambda one: (shapes[one], one.windowed))
+        heads = mean(lambda one: one.heads * one.head_dim) / most.head_dim
+        keys = mean(lambda one: one.kv_heads * one.head_dim * one.keys)
+        core = mean(lambda one: one.heads * (one.head_dim + one.value_head_dim))
+        windowed = mean(lambda one: one.heads * (one.head_dim + one.value_head_dim) * one.windowed) / core
+        if len(shapes) == 1:
+            windowed = self.windowed_layers / max(self.attention_layers, 1)
+        norms: dict[str, Callable[[AttentionShape], float]] = {
+            "none": lambda one: 0.0, "head": lambda one: one.head_dim * (1 + one.keys),
+            "full": lambda one: (one.heads + one.kv_heads * one.keys) * one.head_dim,
+        }  # fmt: skip
+        return NO_ATTENTION._replace(
+            heads=heads, kv_heads=keys / most.head_dim, head_dim=float(most.head_dim),
+            value_head_dim=mean(lambda one: one.heads * one.value_head_dim) / heads,
+            value_rows=mean(lambda one: one.kv_heads * one.value_head_dim * one.values) / keys,
+            split_heads=float(math.gcd(*(one.heads for one in shapes))), split_kv_heads=float(most.kv_heads),
+            windowed_layers=windowed * self.layers, qk_norm_channels=mean(norms[self.qk_norm]),
+        )  # fmt: skip
+
     def numbers(self) -> ModelNumbers:
         """The shape as the numbers that formulas take."""
-        kv_heads, head_dim, value_head_dim = filled(self.kv_heads), filled(self.head_dim), filled(self.value_head_dim)
-        channels = {"none": 0, "head": 2 * head_dim, "full": (self.heads + kv_heads) * head_dim}
         load = self.expert_imbalance if self.expert_capacity is None else self.expert_capacity
         return ModelNumbers(
             layers=float(self.layers), hidden=float(self.hidden),
-            attention=AttentionNumbers(
-                heads=float(self.heads), kv_heads=float(kv_heads), head_dim=float(head_dim),
-                value_head_dim=float(value_head_dim),
+            attention=self._attention()._replace(
                 latent=float(self.latent), query_latent=float(self.query_latent), kv_latent=float(self.kv_latent),
                 rope_head_dim=float(self.rope_head_dim), window=float(self.sliding_window or UNLIMITED),
-                windowed_layers=float(self.windowed_layers), qk_norm_channels=float(channels[self.qk_norm]),
                 bias=float(self.attention_bias), output_bias=float(self.output_bias), sinks=float(self.attention_sinks),
                 causal=float(self.causal), index_heads=float(self.index_heads), index_head_dim=float(self.index_head_dim),
                 share=self.attention_layers / self.layers, gate=float(self.gated_attention),
             ),
             recurrent=self._state(),
             mlp=MlpNumbers(
-                width=float(self.feed_forward), gated=float(self.gated), bias=float(self.feed_forward_bias),
+                width=self._mlp_width(), split_width=float(self.feed_forward),
+                gated=float(self.gated), bias=float(self.feed_forward_bias),
                 clamped=float(self.clamped_activation), share=self._dense_share(),
             ),
             experts=ExpertNumbers(
@@ -480,10 +606,12 @@ class Transformer:
             vocabulary=VocabularyNumbers(
                 size=float(self.vocabulary), outputs=float(self.outputs), tied=float(self.tied),
                 positions=float(self.learned_positions),
-                norm=float(self.embedding_norm), embedding_width=float(self.embedding_width),
+                norm=float(self.embedding_norm), layer_channels=float(self.layers * self.layer_embedding),
+                embedding_width=float(self.embedding_width),
                 patch_values=float(self.patch_values), head_bias=float(self.head_bias), head_transform=float(self.head_transform),
             ),
-            norm_vectors={"none": 0.0, "rmsnorm": 1.0, "layernorm": 2.0}[self.norm], norms=float(self.norms_per_layer),
+            norm_vectors={"none": 0.0, "rmsnorm": 1.0, "layernorm": 2.0}[self.norm],
+            norms=float(self.norms_per_layer + (self.layer_embedding > 0)),
             parallel_block=float(self.parallel_block), prediction_layers=float(self.prediction_layers),
             dropout=float(self.dropout), last_norm=float(self.last_norm),
         )  # fmt: skip

@@ -513,7 +513,8 @@ def deepened(model: Transformer, layers: int) -> Transformer:
         model, name=f"{model.name} with {counted(layers, 'layer')}", layers=layers, dense_layers=dense if model.experts else 0,
         first_expert_layer=None if start is None else min(start, layers - 1),
         expert_layer_step=min(model.expert_layer_step, layers),
-        windowed_layers=round(model.windowed_layers * layers / model.layers), published_parameters=None,
+        windowed_layers=round(model.windowed_layers * layers / model.layers),
+        kv_sharing_layers=min(round(model.kv_sharing_layers * layers / model.layers), layers - 1), published_parameters=None,
     )  # fmt: skip
 
 

@@ -90,15 +90,15 @@ def violations(model: ModelNumbers, settings: Settings, plan: PlanNumbers, gpus:
     halves = ops.where((plan.context > 1.0) & (heads_exchanged <= 0.0), 2.0, 1.0)
     parts = ops.where(plan.sequence_parallel > 0.0, plan.tensor, 1.0)
     has_experts = ops.where(model.experts.number > 0.0, 1.0, 0.0)
-    fewer = ops.where(plan.tensor > attention.kv_heads, 1.0, 0.0)
+    fewer = ops.where(plan.tensor > attention.split_kv_heads, 1.0, 0.0)
     kv_broken = ops.where(
-        fewer > 0.0, indivisible(plan.tensor, attention.kv_heads), indivisible(attention.kv_heads, plan.tensor)
+        fewer > 0.0, indivisible(plan.tensor, attention.split_kv_heads), indivisible(attention.split_kv_heads, plan.tensor)
     )
     return Violations(
         world_size=ops.where(ops.equal(plan.tensor * plan.context * plan.pipeline * plan.data, gpus), 0.0, 1.0),
-        tensor_heads=indivisible(attention.heads, plan.tensor),
+        tensor_heads=indivisible(attention.split_heads, plan.tensor),
         tensor_kv_heads=(1.0 - attention.latent) * kv_broken,
-        tensor_feed_forward=indivisible(model.mlp.width, plan.tensor),
+        tensor_feed_forward=indivisible(model.mlp.split_width, plan.tensor),
         pipeline_layers=empty * ops.maximum(piped, chunked),
         virtual_stages=ops.maximum(
             ops.where(ops.equal(chunked, in_chunks), 0.0, 1.0), chunked * ops.maximum(
@@ -109,8 +109,8 @@ def violations(model: ModelNumbers, settings: Settings, plan: PlanNumbers, gpus:
         global_batch=ops.maximum(indivisible(micro_batches, 1.0), ops.where(micro_batches < 1.0, 1.0, 0.0)),
         sequence=indivisible(settings.seq_len, plan.context * halves * parts),
         context_heads=heads_exchanged * ops.maximum(
-            indivisible(attention.heads, plan.tensor * plan.context),
-            (1.0 - attention.latent) * indivisible(attention.kv_heads, plan.tensor * plan.context),
+            indivisible(attention.split_heads, plan.tensor * plan.context),
+            (1.0 - attention.latent) * indivisible(attention.split_kv_heads, plan.tensor * plan.context),
         ),
         state_heads=indivisible(model.recurrent.heads, plan.tensor),
         state_context=ops.where(model.recurrent.heads > 0.5, 1.0, 0.0) * ops.where(plan.context > 1.0, 1.0, 0.0),

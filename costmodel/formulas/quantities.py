@@ -55,6 +55,9 @@ class AttentionNumbers(NamedTuple):
     causal: Number  # 0: every token meets every other
     index_heads: Number  # heads of an indexer that picks the keys of sparse attention; 0: none
     index_head_dim: Number
+    value_rows: Number  # channels of values that are projected, over those of keys
+    split_heads: Number  # that tensor ranks share: the greatest number that divides those of every kind of layer
+    split_kv_heads: Number  # of keys and values in most layers: no rank holds less than one of them
     share: Number  # of the layers that have attention
     gate: Number  # 1: a gate on what heads give, projected as queries are
 
@@ -81,7 +84,8 @@ class RecurrentNumbers(NamedTuple):
 class MlpNumbers(NamedTuple):
     """The dense MLP of a decoder's layers."""
 
-    width: Number
+    width: Number  # of an average layer, with what its own embedding of tokens is multiplied by
+    split_width: Number  # that tensor ranks share
     gated: Number  # 1: two matrices in, one out (SwiGLU); 0: one in, one out
     bias: Number
     clamped: Number  # 1: what a gated activation reads is held within limits first
@@ -113,6 +117,7 @@ class VocabularyNumbers(NamedTuple):
     tied: Number
     positions: Number  # rows of a learned position table
     norm: Number  # 1: a norm after the embedding
+    layer_channels: Number  # of the embeddings that layers have of their own, all together
     embedding_width: Number  # channels of the embedding before it is projected to `hidden`; 0: `hidden`
     patch_values: Number  # numbers of an image patch that is projected to `hidden`; 0: tokens
     head_bias: Number

@@ -246,9 +246,9 @@ def padded_attention(model: ModelNumbers, tensor: Number, shard: Number, padded:
     """
     attention, hidden = model.attention, model.hidden
     width = attention.heads * attention.head_dim / tensor
-    holders = ops.minimum(tensor, attention.kv_heads)
+    holders = parameters.key_holders(model, tensor)
     keys = attention.kv_heads * attention.head_dim / holders
-    fused = width + 2.0 * keys
+    fused = width + (1.0 + attention.value_rows) * keys
     query_rows = ops.where((attention.latent > 0.0) | (model.mlp.gated > 0.0), width, fused)
     key_rows = ops.where(model.mlp.gated > 0.0, keys, fused)
     compressed = attention.kv_latent + attention.rope_head_dim

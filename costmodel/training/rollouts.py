@@ -356,7 +356,7 @@ class _Copy(NamedTuple):
             numbers.layers * attention.share, attention.kv_heads, attention.head_dim, attention.value_head_dim,
             attention.kv_latent, attention.rope_head_dim,
         ))  # fmt: skip
-        return 2.0 * width / (1.0 if attention.kv_latent else min(self.split, attention.kv_heads))
+        return 2.0 * width / (1.0 if attention.kv_latent else min(self.split, attention.split_kv_heads))
 
     @property
     def held(self) -> float:

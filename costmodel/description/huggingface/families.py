@@ -140,6 +140,9 @@ gpt2 = family(
     ignored="scale_attn_weights scale_attn_by_inverse_layer_idx reorder_and_upcast_attn summary_activation "
     "summary_first_dropout summary_proj_to_labels summary_type summary_use_proj scale_attention_softmax_in_fp32",
 )  # fmt: skip
+gemma4 = gemma._replace(
+    fixed={"norms_per_layer": 4, "qk_norm": "head"}, rules=(windows(pattern(6), length=512), special.gemma4),
+)  # fmt: skip
 olmo2 = family(switches=ATTENTION_BIAS, qk_norm="full")
 exaone4 = family(DENSE, windows(pattern(4), length=4096), qk_norm="head")
 granite_moe = family(
@@ -350,9 +353,7 @@ FAMILIES: dict[str, Family] = {
     "gemma2": gemma._replace(fixed={"norms_per_layer": 4}, rules=(windows(every_other, length=4096),)),
     "vaultgemma": gemma._replace(rules=(windows(every_other, length=4096),)),
     "gemma3_text": gemma._replace(fixed={"norms_per_layer": 4, "qk_norm": "head"}, rules=(windows(pattern(6), length=4096),)),
-    "gemma4_text": gemma._replace(
-        fixed={"norms_per_layer": 4, "qk_norm": "head"}, rules=(special.gemma4, windows(pattern(6), length=4096)),
-    ),
+    "gemma4_text": gemma4, "gemma4_unified_text": gemma4,
 
     # Mixtures of experts with attention of the usual kind
     "gpt_oss": family(

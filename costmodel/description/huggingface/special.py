@@ -223,19 +223,83 @@ arctic = FieldRule(_arctic, words("moe_layer_frequency parallel_attn_mlp_res use
 """Arctic: a dense MLP beside the experts."""
 
 
+OF_LAYERS = {
+    "num_attention_heads": "heads", "num_key_value_heads": "kv_heads", "head_dim": "head_dim", "v_head_dim": "value_head_dim",
+}  # fmt: skip
+"""Keys in which a file's layers may differ, and the fields that they give."""
+
+
+def of_layers(config: Config, fields: Fields) -> dict[str, list[int]]:
+    """What `per_layer_config` says of heads: of layers without a window first, then of those with one.
+
+    Parameters
+    ----------
+    config : the file, with `layer_types` where it has `per_layer_config`
+    fields : of the file as a whole
+    """
+    table, kinds = config.get("per_layer_config"), config.get("layer_types")
+    if not isinstance(table, dict) or not table:
+        return {}
+    if not isinstance(kinds, list) or len(kinds) != fields["layers"]:
+        raise InvalidValue("layer_types", kinds, f"a list with one entry for each of {fields['layers']} layers")
+    numbered = {str(int(layer)) if str(layer).isdigit() else str(layer): inner for layer, inner in table.items()}
+    known = set().union(*(inner for inner in numbered.values() if isinstance(inner, dict)))
+    if known - OF_LAYERS.keys():
+        raise NotModelled(f"per_layer_config with {short(sorted(known - OF_LAYERS.keys())[0])} is not modelled, only heads")
+    found = {}
+    for key in sorted(known):
+        usual = fields.get(OF_LAYERS[key])
+        said: dict[bool, set[object]] = {False: set(), True: set()}
+        for layer, kind in enumerate(kinds):
+            inner = numbered.get(str(layer))
+            said[kind == "sliding_attention"].add(inner.get(key, usual) if isinstance(inner, dict) else usual)
+        if any(len(one) > 1 for one in said.values()):
+            raise NotModelled(f"per_layer_config with {key}: layers of one kind that differ are not modelled")
+        found[key] = [one_of_all_layers(key, next(iter(said[kind]), usual)) for kind in (False, True)]
+    return found
+
+
+def two_shapes(config: Config, fields: Fields) -> Fields:
+    """Fields of layers without a window, and of those with one where these differ, from `per_layer_config`."""
+    found: Fields = {}
+    for key, (whole, windowed) in of_layers(config, fields).items():
+        found[OF_LAYERS[key]] = whole
+        if windowed != whole:
+            found[f"windowed_{OF_LAYERS[key]}"] = windowed
+    return found
+
+
 def _gemma4(config: Config, fields: Fields) -> Fields:
-    for key, what in (
-        ("hidden_size_per_layer_input", "embeddings of each layer"),
-        ("num_kv_shared_layers", "layers that share keys and values"),
-        ("attention_k_eq_v", "values that are the keys"), ("enable_moe_block", "experts beside a dense MLP"),
-        ("use_double_wide_mlp", "layers of another width"),
-    ):  # fmt: skip
-        if config.get(key):
-            raise NotModelled(f"{key}={short(config[key])}: {what} are not modelled")
-    wide = config.get("global_head_dim")
-    if wide is not None and wide != fields.get("head_dim"):
-        raise NotModelled(f"global_head_dim={short(wide)}: layers with heads of two widths are not modelled")
-    return {}
+    wide, narrow, groups = count(config, "global_head_dim", 512), fields["head_dim"], fields["kv_heads"]
+    found: Fields = two_shapes(config, fields)
+    if not found and "per_layer_config" not in config:
+        found["head_dim"] = wide
+        if wide != narrow:
+            found["windowed_head_dim"] = narrow
+        others = count(config, "num_global_key_value_heads", groups) if config.get("attention_k_eq_v") else groups
+        found["kv_heads"] = others
+        if others != groups:
+            found["windowed_kv_heads"] = groups
+    found["values_are_keys"] = yes(config, "attention_k_eq_v", False)
+    sharing = count(config, "num_kv_shared_layers", 0)
+    if sharing:
+        found["kv_sharing_layers"] = sharing
+        if yes(config, "use_double_wide_mlp", False):
+            found["sharing_feed_forward"] = 2 * fields["feed_forward"]
+    own = 0 if config.get("model_type") == "gemma4_unified_text" else count(config, "hidden_size_per_layer_input", 256)
+    if own:
+        if count(config, "vocab_size_per_layer_input", fields["vocabulary"]) != fields["vocabulary"]:
+            raise NotModelled(f"vocab_size_per_layer_input={short(config['vocab_size_per_layer_input'])} is not modelled, "
+                              f"only vocab_size={fields['vocabulary']}")  # fmt: skip
+        found["layer_embedding"] = own
+    if not yes(config, "enable_moe_block", False):
+        return found
+    # A dense MLP works beside the routed experts, as a shared expert does; each has norms of its own.
+    return found | {
+        "experts": count(config, "num_experts"), "experts_per_token": count(config, "top_k_experts"),
+        "expert_feed_forward": count(config, "moe_intermediate_size"),
+        "shared_expert_feed_forward": fields.pop("feed_forward"), "norms_per_layer": 8,
+    }  # fmt: skip
 
 
 gemma4 = FieldRule(
@@ -246,7 +310,7 @@ gemma4 = FieldRule(
         "per_layer_config expert_intermediate_size"
     ),
 )
-"""Gemma 4 where its layers are alike."""
+"""Gemma 4: heads of two widths, values that are keys, layers that share keys, embeddings of every layer."""
 
 
 def _perhaps_experts(config: Config, fields: Fields) -> Fields:

@@ -14,7 +14,7 @@ from costmodel.formulas.quantities import (
     Software,
 )
 from costmodel.formulas.systems import byteps_shares, server_exchange
-from costmodel.formulas.transformer import layer
+from costmodel.formulas.transformer import layer, parameters
 from costmodel.formulas.transformer.repetition import experts_again
 
 ALL_REDUCE, HIERARCHICAL, PARAMETER_SERVER, BYTEPS, LOCAL_SGD = 0.0, 1.0, 2.0, 3.0, 4.0
@@ -56,7 +56,7 @@ def context_message(model: ModelNumbers, settings: Settings, plan: PlanNumbers) 
     model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     """
     attention = model.attention
-    kv_heads = ops.maximum(attention.kv_heads / plan.tensor, 1.0)
+    kv_heads = attention.kv_heads / parameters.key_holders(model, plan.tensor)
     heads = ops.where(attention.latent > 0.0, attention.heads / plan.tensor, kv_heads)
     widths = heads * (attention.head_dim + attention.value_head_dim)
     return settings.widths.activation * layer.local_tokens(settings, plan) * widths

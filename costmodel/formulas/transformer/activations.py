@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import ModelNumbers, Number, PlanNumbers, Settings, Software
-from costmodel.formulas.transformer import adapters, layer, recurrent
+from costmodel.formulas.transformer import adapters, layer, parameters, recurrent
 from costmodel.formulas.transformer.repetition import experts_again
 
 WIDE_INPUT_BYTES = 4.0
@@ -32,7 +32,7 @@ def attention_activations(model: ModelNumbers, settings: Settings, plan: PlanNum
     """
     attention, widths = model.attention, settings.widths
     bytes_ = widths.activation
-    kv_heads = ops.maximum(attention.kv_heads, plan.tensor)
+    kv_heads = attention.kv_heads * plan.tensor / parameters.key_holders(model, plan.tensor)
     repeated = ops.where(settings.framework.repeat_keys > 0.0, attention.heads, kv_heads)
     plain = attention.heads * attention.head_dim + repeated * (attention.head_dim + attention.value_head_dim)
     full = attention.heads * (2.0 * attention.head_dim + attention.value_head_dim)

@@ -120,9 +120,11 @@ def attention_sides(model: ModelNumbers, adapter: AdapterChoice, tensor: Number)
     query_in = model.hidden + inner
     key_in = ops.where(latent, 0.5 * (model.hidden + attention.kv_latent), model.hidden)  # two matrices for keys and values
     key_out = ops.where(latent, 0.5 * (compressed + expanded / tensor), keys / tensor)
-    fused_out = ops.where(latent, inner + compressed, (queries + 2.0 * keys) / tensor)
-    first_in = adapter.query * query_in + (adapter.key + adapter.value) * key_in + adapter.fused * model.hidden
-    first_out = adapter.query * (inner + queries / tensor) + (adapter.key + adapter.value) * key_out + adapter.fused * fused_out
+    fused_out = ops.where(latent, inner + compressed, (queries + (1.0 + attention.value_rows) * keys) / tensor)
+    value_rows = ops.where(latent, 1.0, attention.value_rows)
+    first_in = adapter.query * query_in + (adapter.key + adapter.value * value_rows) * key_in + adapter.fused * model.hidden
+    first_out = adapter.query * (inner + queries / tensor) + (adapter.key + adapter.value * value_rows) * key_out
+    first_out = first_out + adapter.fused * fused_out
     last = adapter.output * attention.heads * attention.value_head_dim / tensor
     return attention.share * (first_in + last), attention.share * (first_out + adapter.output * model.hidden)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from costmodel.arithmetic import ops
 from costmodel.formulas.compute import base_gemm, base_product_rate
 from costmodel.formulas.quantities import DeviceNumbers, ModelNumbers, Number, PlanNumbers, Settings, Software
+from costmodel.formulas.transformer import parameters
 from costmodel.formulas.transformer.flops import mean_attended_keys
 
 FLASH_BACKWARD = 2.5
@@ -240,7 +241,7 @@ def context_bytes(model: ModelNumbers, tokens: Number, settings: Settings, plan:
     attention, kernels = model.attention, settings.kernels
     ring = ring_ranks(settings, plan)
     queries, widths = attention.heads / plan.tensor, attention.head_dim + attention.value_head_dim
-    kv_heads = ops.maximum(attention.kv_heads / plan.tensor, 1.0)
+    kv_heads = attention.kv_heads / parameters.key_holders(model, plan.tensor)
     hops = ops.where(ring > 1.0, remote_key_blocks(model, settings.seq_len, ring) + BLOCK, 0.0)
     each = hops * SUM_BYTES * tokens
     several = ops.where(plan.context > 1.0, tokens, 0.0)
@@ -268,7 +269,7 @@ def flash_bytes(model: ModelNumbers, tokens: Number, plan: PlanNumbers) -> Numbe
     [dao2023]_
     """
     heads = model.attention.heads / plan.tensor
-    kv_heads = ops.maximum(model.attention.kv_heads / plan.tensor, 1.0)
+    kv_heads = model.attention.kv_heads / parameters.key_holders(model, plan.tensor)
     return 2.0 * tokens * (heads + kv_heads) * (model.attention.head_dim + model.attention.value_head_dim)
 
 

@@ -114,7 +114,7 @@ def attention_matrices(model: ModelNumbers) -> Number:
     """
     attention = model.attention
     queries = attention.heads * attention.head_dim
-    plain = model.hidden * (queries + 2.0 * attention.kv_heads * attention.head_dim)
+    plain = model.hidden * (queries + (1.0 + attention.value_rows) * attention.kv_heads * attention.head_dim)
     compressed = model.hidden * (attention.query_latent + attention.kv_latent + attention.rope_head_dim)
     latent = compressed + latent_matrices(model)
     index = attention.query_latent * model.attention.index_heads * model.attention.index_head_dim
@@ -177,8 +177,9 @@ def repeated_shares(model: ModelNumbers) -> tuple[Number, Number]:
     pytorch/torchtitan@b5bcd76 torchtitan/models/llama3/infra/parallelize.py (``_apply_ac_to_transformer_block``)
     """
     attention = model.attention
-    queries, values = attention.heads * attention.head_dim, attention.kv_heads * attention.value_head_dim
-    keys, output = attention.kv_heads * attention.head_dim, attention.heads * attention.value_head_dim
+    queries, output = attention.heads * attention.head_dim, attention.heads * attention.value_head_dim
+    keys = attention.kv_heads * attention.head_dim
+    values = attention.value_rows * keys
     plain = (queries + values) / (queries + keys + values + output)
     return ops.where(attention.latent > 0.0, 0.5, plain), 1.0 / (2.0 + model.mlp.gated)
 

@@ -202,7 +202,7 @@ def attention_projections(
     """
     tokens = local_tokens(settings, plan)
     heads = model.attention.heads / plan.tensor
-    kv_heads = ops.maximum(model.attention.kv_heads / plan.tensor, 1.0)
+    kv_heads = model.attention.kv_heads / parameters.key_holders(model, plan.tensor)
     latent = model.attention.latent > 0.0
     queries = heads * model.attention.head_dim
     query_inputs = ops.where(model.attention.query_latent > 0.0, model.attention.query_latent, model.hidden)
@@ -212,9 +212,10 @@ def attention_projections(
     index = model.attention.index_heads * model.attention.index_head_dim
     apart = ops.where(latent, 0.0, settings.framework.separate_projections)
     keys = kv_heads * model.attention.head_dim
+    values = model.attention.value_rows
     gate = model.attention.gate * heads * model.attention.value_head_dim
     first = product(
-        tokens, ops.where(latent, queries + index, queries + gate + 2.0 * (1.0 - apart) * keys),
+        tokens, ops.where(latent, queries + index, queries + gate + (1.0 + values) * (1.0 - apart) * keys),
         ops.where(latent, query_inputs, model.hidden), settings, plan, software, device,
     )  # fmt: skip
     alone = product(tokens, keys, model.hidden, settings, plan, software, device)
@@ -225,9 +226,9 @@ def attention_projections(
     out = product(tokens, model.hidden, heads * model.attention.value_head_dim, settings, plan, software, device)
     share = model.attention.share
     return (
-        share * (first[0] + 2.0 * apart * alone[0] + down[0] + up[0] + out[0]),
-        share * (first[1] + 2.0 * apart * alone[1] + down[1] + up[1] + out[1]),
-        share * (first[2] + 2.0 * apart * alone[2] + down[2] + up[2] + out[2]),
+        share * (first[0] + (1.0 + values) * apart * alone[0] + down[0] + up[0] + out[0]),
+        share * (first[1] + (1.0 + values) * apart * alone[1] + down[1] + up[1] + out[1]),
+        share * (first[2] + (1.0 + values) * apart * alone[2] + down[2] + up[2] + out[2]),
         ops.where(latent, share * (first[0] + up[0]), 0.0),
     )
 

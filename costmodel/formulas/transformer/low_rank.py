@@ -42,10 +42,11 @@ def attention_factors(model: ModelNumbers, plan: PlanNumbers, rank: Number) -> L
     expanded = attention.heads * (attention.head_dim - attention.rope_head_dim + attention.value_head_dim)
     inputs = ops.where(attention.query_latent > 0.0, attention.query_latent, model.hidden)
     first = power_sgd_factors(
-        1.0, ops.where(separate, queries, queries + 2.0 * keys) / plan.tensor, ops.where(latent, inputs, model.hidden), rank
-    )
+        1.0, ops.where(separate, queries, queries + (1.0 + attention.value_rows) * keys) / plan.tensor,
+        ops.where(latent, inputs, model.hidden), rank,
+    )  # fmt: skip
     second = power_sgd_factors(
-        ops.where(latent, 1.0, 2.0 * model.mlp.gated), ops.where(latent, expanded, keys) / plan.tensor,
+        ops.where(latent, 1.0, (1.0 + attention.value_rows) * model.mlp.gated), ops.where(latent, expanded, keys) / plan.tensor,
         ops.where(latent, attention.kv_latent, model.hidden), rank,
     )  # fmt: skip
     down = power_sgd_factors(attention.latent / plan.tensor, attention.query_latent, model.hidden, rank)

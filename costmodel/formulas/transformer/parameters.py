@@ -52,8 +52,19 @@ def key_parameters(model: ModelNumbers) -> Number:
     model : `ModelNumbers`
     """
     attention = model.attention
-    plain = 2.0 * attention.kv_heads * attention.head_dim * (model.hidden + attention.bias)
+    plain = (1.0 + attention.value_rows) * attention.kv_heads * attention.head_dim * (model.hidden + attention.bias)
     return ops.where(attention.latent > 0.0, 0.0, plain)
+
+
+def key_holders(model: ModelNumbers, tensor: Number) -> Number:
+    """Ranks that keys and values are split over: no rank holds less than one head.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+    tensor : ranks that split matrices
+    """
+    return ops.minimum(tensor, model.attention.split_kv_heads)
 
 
 def attention_split(model: ModelNumbers) -> Number:
@@ -87,7 +98,7 @@ def attention_of_rank(model: ModelNumbers, tensor: Number) -> Number:
     >>> int(attention_of_rank(gemma, 4.0)), int(attention_of_rank(gemma, 8.0))  # four heads of keys and values
     (3932672, 2621952)
     """
-    keys = key_parameters(model) / ops.minimum(tensor, model.attention.kv_heads)
+    keys = key_parameters(model) / key_holders(model, tensor)
     return attention_split(model) / tensor + keys + attention_whole(model)
 
 
@@ -253,6 +264,7 @@ def embedding_of_rank(model: ModelNumbers, tensor: Number) -> Number:
     tokens = vocabulary.size * embedding_channels(model)
     table = ops.where(vocabulary.patch_values > 0.0, vocabulary.patch_values * model.hidden, tokens)
     widened = vocabulary.embedding_width * model.hidden
+    table = table + vocabulary.size * vocabulary.layer_channels
     return table / tensor + widened + (vocabulary.positions + vocabulary.norm * model.norm_vectors) * model.hidden
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from costmodel.arithmetic import ops
 from costmodel.formulas import compute
 from costmodel.formulas.quantities import DeviceNumbers, ModelNumbers, Number, PlanNumbers, Settings, Software
+from costmodel.formulas.transformer import parameters
 
 NEWTON_SCHULZ_STEPS = 5.0
 """Of Muon: KellerJordan/Muon@d4a8f3a muon.py, ``zeropower_via_newtonschulz5``; NVIDIA-NeMo/Emerging-Optimizers alike."""
@@ -55,9 +56,9 @@ def layer_flop(model: ModelNumbers, plan: PlanNumbers) -> tuple[Number, Number]:
     share = mixture.layers / model.layers
     latent = attention.latent > 0.0
     queries = attention.heads * attention.head_dim / plan.tensor
-    keys = ops.maximum(attention.kv_heads / plan.tensor, 1.0) * attention.head_dim
+    keys = attention.kv_heads / parameters.key_holders(model, plan.tensor) * attention.head_dim
     expanded = attention.heads * (attention.head_dim - attention.rope_head_dim + attention.value_head_dim) / plan.tensor
-    plain = newton_schulz_flop(queries, model.hidden) + 2.0 * newton_schulz_flop(keys, model.hidden)
+    plain = newton_schulz_flop(queries, model.hidden) + (1.0 + attention.value_rows) * newton_schulz_flop(keys, model.hidden)
     inputs = ops.where(attention.query_latent > 0.0, attention.query_latent, model.hidden)
     narrow = newton_schulz_flop(attention.query_latent, model.hidden) + newton_schulz_flop(queries, inputs)
     shared_keys = newton_schulz_flop(attention.kv_latent + attention.rope_head_dim, model.hidden)
