@@ -7,6 +7,7 @@ from the trace by the chain rule, crossings from the traces of both.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import inspect
 import math
@@ -57,7 +58,8 @@ class Page:
     sources: tuple[str, ...]
 
 
-def formula_names() -> dict[str, Callable[..., object]]:
+@functools.cache
+def formula_names() -> Mapping[str, Callable[..., object]]:
     """Every formula of the library by module and name."""
     found = {}
     for info in pkgutil.walk_packages(formulas.__path__, prefix=f"{formulas.__name__}."):
@@ -66,7 +68,7 @@ def formula_names() -> dict[str, Callable[..., object]]:
             own = isinstance(function, types.FunctionType) and function.__module__ == module.__name__
             if own and not name.startswith("_"):
                 found[f"{info.name.removeprefix(formulas.__name__ + '.')}.{name}"] = function
-    return found
+    return types.MappingProxyType(found)
 
 
 def find_formula(name: str) -> tuple[str, Callable[..., object]]:
