@@ -252,3 +252,15 @@ def test_results_are_tables_and_figures():
     assert {bar.name for bar in table.plot().data} == {one.trains for one in table.fitting}
     for result in (made, table):
         assert "<table>" in result._repr_html_() and result.to_csv().count("\n") == len(result) + 1
+
+
+@pytest.mark.parametrize("device", ["v100-sxm-16gb", "a100-sxm-80gb", "b200-sxm", "rtx-4090", "mi300x"])
+def test_a_card_in_a_table_of_many_is_as_it_is_alone(device):
+    among = cards(MODEL, ["h100-sxm", "rtx-3090", device], adapter=["lora", "qlora"]).rows
+    alone = cards(MODEL, [device], adapter=["lora", "qlora"]).rows
+    assert {one.to_dict()["device"] for one in alone} == {device}
+    assert [one.to_dict() for one in among if one.device == device] == [one.to_dict() for one in alone]
+    for one in alone:
+        if one.estimate is not None:
+            found = estimate(MODEL, one.estimate.cluster, one.estimate.plan, one.estimate.framework)
+            assert found.step_time == pytest.approx(one.estimate.step_time, rel=1e-12)

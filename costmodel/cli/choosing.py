@@ -118,7 +118,7 @@ def _cards(arguments: argparse.Namespace) -> int:
         model, arguments.device, adapter=arguments.adapter or ADAPTERS, gpus=arguments.gpus, tokens=arguments.tokens, price=price,
         global_batch=arguments.global_batch, seq_len=arguments.seq_len, framework=arguments.framework,
     )  # fmt: skip
-    files = _csv(arguments, made.to_rows(), "card")
+    files = _csv(arguments, made, "card")
     if arguments.json:
         print_json({"answer": made.said(), "cards": made.to_rows()})
     else:
@@ -128,9 +128,10 @@ def _cards(arguments: argparse.Namespace) -> int:
     return codes.ANSWERED if made.fitting else codes.NOTHING_FITS
 
 
-def _csv(arguments: argparse.Namespace, rows: list[dict[str, object]], thing: str) -> list[str]:
+def _csv(arguments: argparse.Namespace, made: CardTable | ClusterSizes, thing: str) -> list[str]:
     if not arguments.csv:
         return []
+    rows = made.to_rows()
     heads = list(dict.fromkeys(name for row in rows for name in row))
     write_csv(arguments.csv, heads, [[row.get(name) for name in heads] for row in rows])
     return [f"{arguments.csv} ({counted(len(rows), thing)})"]
@@ -179,7 +180,7 @@ def _gpus(arguments: argparse.Namespace) -> int:
         model, clusters, tokens=arguments.tokens, days=arguments.days, global_batch=arguments.global_batch,
         seq_len=arguments.seq_len, framework=arguments.framework, price=_prices(arguments, clusters), sure=arguments.sure,
     )  # fmt: skip
-    files = _csv(arguments, made.to_rows(), "cluster")
+    files = _csv(arguments, made, "cluster")
     if arguments.json:
         print_json({"answer": made.said(), "clusters": made.to_rows()})
     else:

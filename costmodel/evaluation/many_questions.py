@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -19,6 +19,10 @@ from costmodel.text.errors import CostModelError
 
 TOGETHER = 2048
 """Plans that are evaluated at a time: their columns stay in a cache."""
+
+
+_Known: TypeAlias = dict[tuple[object, ...], "Inputs | CostModelError"]
+"""What plans come to, by model, framework, GPUs and the plan as resolved."""
 
 
 class _Asked(NamedTuple):
@@ -39,11 +43,12 @@ def estimates_of(runs: Sequence[Run], with_slopes: bool = True) -> list[Estimate
     found: list[Estimate | CostModelError] = []
     asked: list[_Asked] = []
     questions: dict[tuple[int, int, int], Question] = {}
+    known: _Known = {}
     for place, run in enumerate(runs):
         same = id(run.model), id(run.cluster), id(run.framework)  # of which the runs keep hold
         question = questions.setdefault(same, Question(run.model, run.cluster, run.framework))
         try:
-            asked.append(_asked(place, question, run))
+            asked.append(_asked(place, question, run, known))
             found.append(CostModelError("not yet"))
         except CostModelError as error:
             found.append(error)
@@ -55,10 +60,26 @@ def estimates_of(runs: Sequence[Run], with_slopes: bool = True) -> list[Estimate
     return found
 
 
-def _asked(place: int, question: Question, run: Run) -> _Asked:
+def _asked(place: int, question: Question, run: Run, known: _Known) -> _Asked:
+    """A run's plan and its numbers; of plans alike on other hardware with as many GPUs, those of the plan are made once."""
     check_length(run.model, run.plan.seq_len)
-    plan = question.accepted(run.plan)
-    return _Asked(place, question, plan, question.inputs(plan))
+    plan = question.resolved(run.plan)
+    alike = id(run.model), id(run.framework), run.cluster.gpus, plan
+    if alike not in known:
+        known[alike] = _inputs_or_why(question, plan)
+    found = known[alike]
+    if isinstance(found, CostModelError):
+        raise found.with_traceback(None)
+    device = question.device(str(plan.dtype))
+    return _Asked(place, question, plan, found._replace(network=question.network, device=device))
+
+
+def _inputs_or_why(question: Question, plan: Plan) -> Inputs | CostModelError:
+    try:
+        plan.check(question.model, question.cluster, question.framework)
+        return question.inputs(plan)
+    except CostModelError as error:
+        return error
 
 
 def _grouped(asked: Sequence[_Asked], most: int) -> dict[tuple[bool, int], list[_Asked]]:
