@@ -42,6 +42,15 @@ def test_a_family_has_the_parameters_that_transformers_counts(kind, tmp_path):
             assert model.parameters == pytest.approx(parameters, rel=0 if exact else 5e-4, abs=0), config
 
 
+DEFAULTS = json.loads((HERE.parent / "transformers_defaults.json").read_text(encoding="utf-8"))
+"""Configuration classes of transformers 5.24.0 with all their layers, and the parameters that it counts."""
+
+
+@pytest.mark.parametrize("row", DEFAULTS, ids=lambda row: row["config"]["model_type"])
+def test_a_family_of_2026_has_the_parameters_that_transformers_counts(row, tmp_path):
+    assert reading(tmp_path, row["config"]).model.parameters == row["parameters"]
+
+
 @pytest.mark.parametrize("kind", sorted(BASES.keys() & {
     "opt", "phi", "gptj", "olmo", "qwen2_moe", "deepseek_v32", "bert", "vit", "gpt2", "glm4_moe", "llama4_text",
 }))  # fmt: skip

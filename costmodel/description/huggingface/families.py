@@ -398,6 +398,12 @@ FAMILIES: dict[str, Family] = {
     "kimi_k2": deepseek,
     "axk1": deepseek._replace(rules=(latent(), mixture(first=1, shared=1))),
     "deepseek_v32": sparse,
+    "sarvam_mla": deepseek, "sarvam_moe": glm4_moe,
+    "youtu": family(f"{LATENT_FIELDS} feed_forward", latent(), tied=True, switches=ATTENTION_BIAS,
+                    ignored="embedding_initializer_range"),
+    "iquestcoder": family(GROUPED, switches=LLAMA_SWITCHES),
+    "granite_swa": family(GROUPED, windows(no_layer), tied=True, switches=LLAMA_SWITCHES, attention_sinks=True,
+                          ignored="layer_rope_theta"),
     "minicpm3": family(
         f"{LATENT_FIELDS} feed_forward", latent(lambda fields: fields["hidden"] // max(fields["heads"], 1)), tied=True,
         switches=ATTENTION_BIAS, ignored="scale_emb scale_depth dim_model_base mlp_bias",
