@@ -354,6 +354,12 @@ def test_an_nvlink_domain_of_72_keeps_what_nodes_of_8_send_outside():
     assert rack.time < nodes.time / 1.5
 
 
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_each_two_of_the_eight_gpus_of_a_mesh_share_a_seventh_of_its_bandwidth_with_a_network_around_it_and_without(nodes):
+    machine = load_cluster(device="mi300x", gpus=8 * nodes)
+    assert machine.numbers().node.peer_bandwidth == approx(machine.levels[0].bandwidth / 7.0)
+
+
 def test_two_gpus_of_a_mesh_have_a_seventh_of_the_bandwidth_of_eight():  # MI300X: 47.7 and 312.9 GB/s measured
     two, eight = (
         collective_time("all-reduce", 4 * GIB, ranks, CLUSTERS["mi300x-8"], library="textbook").bus_bandwidth for ranks in (2, 8)

@@ -66,8 +66,8 @@ class Level:
         """What is specified of the level."""
         return LevelFigures(
             size=float(self.size), latency=self.latency, bandwidth=self.bandwidth, oversubscription=self.oversubscription,
-            mesh=float(self.topology == "mesh"), tree=float(self.topology == "tree"), channels=OTHER_CHANNELS,
-            ll_share=0.0, ll_bandwidth=0.0, ll128=0.0, tree_bandwidth=WITHOUT_LIMIT,
+            mesh=max(self.size - 1.0, 1.0) * (self.topology == "mesh"), tree=float(self.topology == "tree"),
+            channels=OTHER_CHANNELS, ll_share=0.0, ll_bandwidth=0.0, ll128=0.0, tree_bandwidth=WITHOUT_LIMIT,
             ring_bandwidth=WITHOUT_LIMIT if self.ring_bandwidth is None else self.ring_bandwidth,
         )  # fmt: skip
 

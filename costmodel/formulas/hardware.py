@@ -51,13 +51,13 @@ def level_numbers(level: LevelFigures) -> LevelNumbers:
     --------
     In a mesh of eight each pair has a seventh of a GPU's bandwidth:
 
-    >>> level_numbers(LevelFigures(8.0, 1e-6, 7e10, 1.0, 1.0, 0.0, 24.0, 0.0, 0.0, 0.0, 1e30, 1e30)).peer_bandwidth
+    >>> level_numbers(LevelFigures(8.0, 1e-6, 7e10, 1.0, 7.0, 0.0, 24.0, 0.0, 0.0, 0.0, 1e30, 1e30)).peer_bandwidth
     10000000000.0
     """
     bandwidth = level.bandwidth / level.oversubscription
     return LevelNumbers(
         level.size, level.latency, bandwidth,
-        peer_bandwidth=ops.where(level.mesh > 0.0, bandwidth / ops.maximum(level.size - 1.0, 1.0), WITHOUT_LIMIT),
+        peer_bandwidth=ops.where(level.mesh > 0.0, bandwidth / ops.maximum(level.mesh, 1.0), WITHOUT_LIMIT),
         root_bandwidth=ops.where(level.tree > 0.0, bandwidth, WITHOUT_LIMIT),
         channels=level.channels, ll_bandwidth=level.ll_bandwidth + level.ll_share * bandwidth, ll128=level.ll128,
         tree_bandwidth=level.tree_bandwidth, ring_bandwidth=level.ring_bandwidth,

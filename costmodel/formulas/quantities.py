@@ -661,7 +661,7 @@ class LevelFigures(NamedTuple):
     latency: Number
     bandwidth: Number  # before oversubscription
     oversubscription: Number
-    mesh: Number  # 1: each two ranks have a link of their own
+    mesh: Number  # ranks to each of which a rank has a link of its own; 0: a switch reaches them all
     tree: Number  # 1: switches under a root that carries one link's rate
     channels: Number
     ll_share: Number  # of the bandwidth, that the library's protocol LL reaches
