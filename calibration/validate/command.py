@@ -21,7 +21,7 @@ README, PAGE = ROOT / "README.md", ROOT / "docs" / "accuracy.md"
 BEGIN, END = "<!-- accuracy:begin -->", "<!-- accuracy:end -->"
 HEADINGS = (
     "campaign", "rows", "not predicted", "timed", "time, mean error", "bias", "intervals hold", "width", "with memory",
-    "memory, mean error", "memory's hold", "ran out, told so", "ran, told so", "may run out",
+    "memory, mean error", "memory's hold", "ran out, told so", "ran, told so", "ran, told not to fit",
 )  # fmt: skip
 MOST_REASONS, LONGEST = 40, 160
 RELEASED = MEASURED[1]
@@ -127,7 +127,7 @@ def cells_of(name: str, entry: Row) -> list[str]:
         percent(time["coverage"]), width, f"{memory['n']}", percent(memory["mape"]), percent(memory["coverage"]),
         f"{said['ran_out_told']}/{said['ran_out']}" if said["ran_out"] else "-",
         f"{said['ran_told']}/{said['ran']}" if said["ran"] else "-",
-        f"{said['unsure']}" if said["ran_out"] or said["ran"] else "-",
+        f"{said['ran_refused']}" if said["ran"] else "-",
     ]  # fmt: skip
 
 

@@ -15,7 +15,7 @@ LEDGER = Path(__file__).parents[1] / "first_contact.csv"
 """A campaign a row, scored before anything was fitted to it."""
 COLUMNS = (
     "how it was judged", "campaigns", "step time, mean error", "90 % intervals hold", "each way", "memory, mean error",
-    "memory's hold", "ran out of memory, told so", "ran, told so", "told that they may run out",
+    "memory's hold", "ran out of memory, told so", "ran, told so", "ran, told not to fit",
 )  # fmt: skip
 
 
@@ -93,7 +93,7 @@ def as_shipped(total: Row) -> list[str]:
     return [
         "as shipped: on every run, most of which the constants were fitted to", f"{time['campaigns']}", percent(time["mape"]),
         percent(time["coverage"]), f"x{time['width']:.2f}", percent(memory.get("mape")), percent(memory.get("coverage")),
-        _share(said["ran_out_told"], said["ran_out"]), _share(said["ran_told"], said["ran"]), f"{said.get('unsure', '-')}",
+        _share(said["ran_out_told"], said["ran_out"]), _share(said["ran_told"], said["ran"]), f"{said['ran_refused']}",
     ]  # fmt: skip
 
 

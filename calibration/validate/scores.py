@@ -45,8 +45,8 @@ def score(rows: Sequence[Numbers]) -> Row:
 def figures_of(rows: Sequence[Judged]) -> Row:
     """Time, memory and verdicts of some records; what is refused and did not run either is counted beside these.
 
-    A verdict is wrong of a run that ran out where it says that it fits, and of one that ran where it says that it doesn't. That
-    one may run out is wrong of neither, so that how often it is said stands beside.
+    A run that ran out is told so where it isn't said to fit, one that ran only where it is. What may run out, being likelier to
+    fit than not, is neither: of the runs that ran, those that were said not to fit are counted beside.
 
     Parameters
     ----------
@@ -61,8 +61,7 @@ def figures_of(rows: Sequence[Judged]) -> Row:
         "memory": score([_numbers(row.nbytes) for row in rows if row.nbytes and row.nbytes[0] is not None]),
         "verdicts": {
             "ran_out": len(ended), "ran_out_told": sum(said != "fits" for said in ended),
-            "ran": len(ran), "ran_told": sum(said != "does not fit" for said in ran),
-            "unsure": [*ended, *ran].count("may run out"),
+            "ran": len(ran), "ran_told": ran.count("fits"), "ran_refused": ran.count("does not fit"),
         },
     }  # fmt: skip
 
