@@ -344,7 +344,7 @@ class Plan:
         changes = {name: kinds[name].kind.value(getattr(found, name)) for name in (*missing, "zero_stage")}
         return dataclasses.replace(self, **changes)
 
-    @property
+    @functools.cached_property
     def choices(self) -> PlanChoices:
         """The fields as the numbers that formulas take: choices as their codes."""
         values = vars(self)
