@@ -315,12 +315,7 @@ def load_device(name: str | os.PathLike[str]) -> Device:
     if name not in _index("device") and is_file(name):
         return read_device_file(name)
     known = name if name in _index("device") else alias("device", name) or name
-    return _device_of_catalogue(known)
-
-
-@functools.cache
-def _device_of_catalogue(name: str) -> Device:
-    return _device(name, _entry("device", name))
+    return _device(known, _entry("device", known))
 
 
 def path_or_name(name: str | os.PathLike[str]) -> str:

@@ -76,23 +76,23 @@ PREFETCHING = tuple(name for name in RULES if name.startswith("deepspeed"))
 _COLUMNS: dict[str, tuple[float, ...]] = dict(zip(BucketTraits._fields, zip(*RULES.values(), strict=True), strict=True))
 
 
-def rule_at(zero_stage: Number, prefetch_bytes: Number, buckets: Number, replicated_buckets: Number) -> Number:
+def rule_at(zero_stage: Number, prefetch_bytes: Number, usual: Number, unsharded: Number) -> Number:
     """The code of the rule by which gradients and weights are grouped into calls at a stage of sharding.
 
     Parameters
     ----------
     zero_stage : 0 to 3; -1: none
     prefetch_bytes : that a plan asks to gather ahead, a choice of the code that shards; -1: none
-    buckets : the framework's rule
-    replicated_buckets : its rule where no state is sharded, if that is another's code; else -1
+    usual : code of the framework's rule
+    unsharded : of its rule where no state is sharded, if that is another's code; else -1
 
     Examples
     --------
     >>> rule_at(0.0, -1.0, CODES["deepspeed"], CODES["ddp"]) == CODES["ddp"]
     True
     """
-    replicated = (zero_stage < 0.5) & (prefetch_bytes < 0.0) & (replicated_buckets >= 0.0)
-    return ops.where(replicated, replicated_buckets, buckets)
+    replicated = (zero_stage < 0.5) & (prefetch_bytes < 0.0) & (unsharded >= 0.0)
+    return ops.where(replicated, unsharded, usual)
 
 
 def bucket_rule(
