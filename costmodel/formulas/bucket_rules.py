@@ -76,7 +76,7 @@ PREFETCHING = tuple(name for name in RULES if name.startswith("deepspeed"))
 _COLUMNS: dict[str, tuple[float, ...]] = dict(zip(BucketTraits._fields, zip(*RULES.values(), strict=True), strict=True))
 
 
-def rule_at(zero_stage: Number, prefetch_bytes: Number, usual: Number, unsharded: Number) -> Number:
+def rule_at(zero_stage: Number, prefetch_bytes: Number, usual: Number, replicated_buckets: Number) -> Number:
     """The code of the rule by which gradients and weights are grouped into calls at a stage of sharding.
 
     Parameters
@@ -84,15 +84,15 @@ def rule_at(zero_stage: Number, prefetch_bytes: Number, usual: Number, unsharded
     zero_stage : 0 to 3; -1: none
     prefetch_bytes : that a plan asks to gather ahead, a choice of the code that shards; -1: none
     usual : code of the framework's rule
-    unsharded : of its rule where no state is sharded, if that is another's code; else -1
+    replicated_buckets : of its rule where no state is sharded, if that is another's code; else -1
 
     Examples
     --------
     >>> rule_at(0.0, -1.0, CODES["deepspeed"], CODES["ddp"]) == CODES["ddp"]
     True
     """
-    replicated = (zero_stage < 0.5) & (prefetch_bytes < 0.0) & (unsharded >= 0.0)
-    return ops.where(replicated, unsharded, usual)
+    replicated = (zero_stage < 0.5) & (prefetch_bytes < 0.0) & (replicated_buckets >= 0.0)
+    return ops.where(replicated, replicated_buckets, usual)
 
 
 def bucket_rule(

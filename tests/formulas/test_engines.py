@@ -259,7 +259,7 @@ SCALARS = {
     "sliding": lambda draw: drawn_window(draw), "dilation": one_of(1, 1, 2),
     "usual_dtype": one_of(*range(len(FORMATS))), "transposed": one_of(0, 1), "rule": one_of(*bucket_rules.CODES.values()),
     "kind": one_of(*range(len(KINDS))), "bucket_bytes": one_of(-1, 4e7), "prefetch_bytes": one_of(-1, 1e6),
-    "zero_stage": one_of(0, 1, 3), "usual": one_of(*bucket_rules.CODES.values()), "unsharded": one_of(-1, 2),
+    "zero_stage": one_of(0, 1, 3), "usual": one_of(*bucket_rules.CODES.values()), "replicated_buckets": one_of(-1, 2),
     "mtbf": logarithmic(1e4, 1e7), "loss": logarithmic(3.0, 9.0), "floor": logarithmic(1.0, 2.0),
     "parameters": logarithmic(1e8, 1e12), "parameter_scale": logarithmic(2.0, 40.0), "token_scale": logarithmic(2.0, 40.0),
     "parameter_exponent": logarithmic(0.25, 0.5), "token_exponent": logarithmic(0.25, 0.5),
