@@ -305,7 +305,7 @@ def test_many_threads_get_the_same_bits(engine):
     def once(_=0):
         found = search(
             model, cluster, global_batch=128, seq_len=8192, engine=engine, top=5, tensor_parallel=4, micro_batch=[1, 2],
-            recompute=["none", 2],
+            recompute=["none", 2], context_parallel=1, pipeline_parallel=[1, 2],
         )  # fmt: skip
         return found.considered, found.rejected, [(one.plan, one.step) for one in found.ranked]
 
