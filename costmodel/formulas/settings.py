@@ -6,7 +6,7 @@ is `OPEN`.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from costmodel.arithmetic import ops
 from costmodel.formulas.bucket_rules import bucket_rule, rule_at
@@ -14,8 +14,8 @@ from costmodel.formulas.network import communication, compression
 from costmodel.formulas.pipeline import schedules
 from costmodel.formulas.quantities import (
     CompressionChoice,
-    DefaultChoices,
     FrameworkDefaults,
+    FrameworkHabits,
     KernelChoices,
     ModelNumbers,
     Number,
@@ -117,6 +117,8 @@ _OPERAND, _ACTIVATION, _GATHERED, _LAYOUTS = zip(*FORMATS.values(), strict=True)
 _HALF = _place("fp16", FORMATS)
 _ADAM, _BARE = OPTIMIZERS["adam"], sum(OPTIMIZERS["adam-bf16"])
 _MASTER, _MOMENTS = zip(*OPTIMIZERS.values(), strict=True)
+_LOGIT_BYTES, _COMPRESSED = tuple(LOSSES.values()), tuple(COMPRESSIONS.values())
+_FUSED = _flags(FUSED_LOSSES, LOSSES)
 _PASSING = tuple(PASSING_BYTES.get(name, 0.0) for name in OPTIMIZERS)
 _QUANTISED_MOMENTS, _MUON = _place("adam-8bit", OPTIMIZERS), _place("muon", OPTIMIZERS)
 
@@ -150,22 +152,42 @@ def resolved(choices: PlanChoices, defaults: FrameworkDefaults, usual_dtype: Num
     piped = choices.pipeline_parallel > 1.0
     whole = ops.where(piped, defaults.schedule, schedules.ONE_F_ONE_B)
     chunked = ops.where(piped, defaults.chunked_schedule, schedules.INTERLEAVED)
-    usual: dict[str, Any] = {name: _chosen(getattr(choices, name), default)
-             for name, default in zip(DefaultChoices._fields, defaults.choices, strict=True)}  # fmt: skip
+    usual = defaults.choices
     stage = _chosen(choices.zero_stage, sharded)
     whole_states = (stage < 0.5) & (choices.synchronisation < 0.5)
     stage = ops.where(whole_states, ops.maximum(stage, defaults.sharded_dtype), stage)
-    gradients = defaults.choices.overlap_gradients * defaults.server.hidden
-    return choices._replace(**usual | {
-        "data_parallel": _chosen(choices.data_parallel, 1.0), "dtype": _chosen(choices.dtype, usual_dtype),
-        "transposed_weights": _chosen(choices.transposed_weights, transposed),
-        "sequence_parallel": _chosen(
-            choices.sequence_parallel, defaults.sequence_parallel * ops.where(choices.tensor_parallel > 1.0, 1.0, 0.0)),
-        "zero_stage": stage,
-        "schedule": _chosen(choices.schedule, ops.where(choices.virtual_stages > 1.0, chunked, whole)),
-        "overlap_gradients": _chosen(choices.overlap_gradients, gradients),
-        "context_communication": _chosen(choices.context_communication, defaults.context_communication),
-    })  # fmt: skip
+    gradients = usual.overlap_gradients * defaults.server.hidden
+    sequences = defaults.sequence_parallel * ops.where(choices.tensor_parallel > 1.0, 1.0, 0.0)
+    return PlanChoices(
+        global_batch=choices.global_batch, seq_len=choices.seq_len, tensor_parallel=choices.tensor_parallel,
+        context_parallel=choices.context_parallel, expert_parallel=choices.expert_parallel,
+        expert_tensor_parallel=choices.expert_tensor_parallel, pipeline_parallel=choices.pipeline_parallel,
+        virtual_stages=choices.virtual_stages, data_parallel=_chosen(choices.data_parallel, 1.0),
+        micro_batch=choices.micro_batch,
+        schedule=_chosen(choices.schedule, ops.where(choices.virtual_stages > 1.0, chunked, whole)),
+        sequence_parallel=_chosen(choices.sequence_parallel, sequences), zero_stage=stage, shard_group=choices.shard_group,
+        recompute=choices.recompute, dtype=_chosen(choices.dtype, usual_dtype), gradient_bytes=choices.gradient_bytes,
+        optimizer=choices.optimizer, adapter=choices.adapter, lora_rank=choices.lora_rank, lora_targets=choices.lora_targets,
+        attention=_chosen(choices.attention, usual.attention), loss=choices.loss, base_dtype=choices.base_dtype,
+        reentrant=_chosen(choices.reentrant, usual.reentrant),
+        transposed_weights=_chosen(choices.transposed_weights, transposed),
+        fused_cross_entropy=_chosen(choices.fused_cross_entropy, usual.fused_cross_entropy),
+        fused_norms=_chosen(choices.fused_norms, usual.fused_norms), cuda_graphs=choices.cuda_graphs,
+        graph_modules=choices.graph_modules, fused_experts=choices.fused_experts,
+        overlap_gradients=_chosen(choices.overlap_gradients, gradients),
+        overlap_parameters=_chosen(choices.overlap_parameters, usual.overlap_parameters),
+        overlap_tensor=_chosen(choices.overlap_tensor, usual.overlap_tensor),
+        overlap_pipeline=_chosen(choices.overlap_pipeline, usual.overlap_pipeline),
+        overlap_experts=_chosen(choices.overlap_experts, usual.overlap_experts),
+        dispatcher=_chosen(choices.dispatcher, usual.dispatcher),
+        context_communication=_chosen(choices.context_communication, defaults.context_communication),
+        rank_order=choices.rank_order, synchronisation=choices.synchronisation, servers=choices.servers,
+        local_steps=choices.local_steps, compression=choices.compression, compression_density=choices.compression_density,
+        compression_rank=choices.compression_rank,
+        expandable_segments=_chosen(choices.expandable_segments, usual.expandable_segments),
+        bucket_bytes=choices.bucket_bytes, prefetch_bytes=choices.prefetch_bytes, parameter_offload=choices.parameter_offload,
+        optimizer_offload=choices.optimizer_offload, activation_offload=choices.activation_offload,
+    )  # fmt: skip
 
 
 def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
@@ -215,7 +237,7 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
         gradient=gradient, reduce=ops.minimum(ops.maximum(defaults.reduce_bytes, least), gradient),
         optimizer=ops.where(served, 0.0, _optimizer_width(choices.optimizer, wide, held, defaults.optimizer_bytes)),
         outer=ops.where(ops.equal(choices.synchronisation, communication.LOCAL_SGD), OUTER_BYTES, 0.0),
-        logit=ops.where(choices.loss < 0.0, logit, ops.pick(choices.loss, tuple(LOSSES.values()))),
+        logit=ops.where(choices.loss < 0.0, logit, ops.pick(choices.loss, _LOGIT_BYTES)),
         wide=held - parameter, residual=ops.where(wide_residual > 0.0, 4.0, activation),
     )  # fmt: skip
 
@@ -239,8 +261,7 @@ def kernel_choices(choices: PlanChoices, defaults: FrameworkDefaults) -> KernelC
     """
     captured = choices.graph_modules
     partly = ops.maximum(captured.attention, ops.maximum(captured.mlp, captured.router))
-    one_kernel = ops.where(
-        choices.loss < 0.0, choices.fused_cross_entropy, ops.pick(choices.loss, _flags(FUSED_LOSSES, LOSSES)))  # fmt: skip
+    one_kernel = ops.where(choices.loss < 0.0, choices.fused_cross_entropy, ops.pick(choices.loss, _FUSED))
     return KernelChoices(
         cuda_graphs=choices.cuda_graphs * (1.0 - partly), captured_attention=captured.attention, captured_mlp=captured.mlp,
         captured_router=captured.router, fused_experts=choices.fused_experts, flash_attention=_is(choices.attention, 0.0),
@@ -261,7 +282,8 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
     """
     of = widths(choices, defaults)
     rule = rule_at(choices.zero_stage, choices.prefetch_bytes, defaults.buckets, defaults.replicated_buckets)
-    beside = 1.0 - defaults.habits.blocking_launches  # of a host that waits for every kernel nothing runs beside anything
+    habits = defaults.habits
+    beside = 1.0 - habits.blocking_launches  # of a host that waits for every kernel nothing runs beside anything
     return Settings(
         seq_len=choices.seq_len, global_batch=choices.global_batch, trainable=1.0,
         adapter=adapters.adapter_choice(
@@ -271,13 +293,23 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
             passing_bytes=ops.where(choices.optimizer < 0.0, 0.0, ops.pick(choices.optimizer, _PASSING)),
         ),
         widths=of, kernels=kernel_choices(choices, defaults),
-        framework=defaults.habits._replace(reentrant=choices.reentrant),
+        framework=FrameworkHabits(
+            gather_logits=habits.gather_logits, balanced_stages=habits.balanced_stages, listed_chunks=habits.listed_chunks,
+            keep_gathered=habits.keep_gathered, separate_rotation=habits.separate_rotation, keep_rotated=habits.keep_rotated,
+            repeat_keys=habits.repeat_keys, keep_expert_outputs=habits.keep_expert_outputs,
+            keep_activated=habits.keep_activated, separate_projections=habits.separate_projections,
+            grouped_experts=habits.grouped_experts, fused_accumulation=habits.fused_accumulation,
+            weight_traffic=habits.weight_traffic, module_hooks=habits.module_hooks, deferred_sums=habits.deferred_sums,
+            lazy_gradients=habits.lazy_gradients, double_registers=habits.double_registers, flat_updates=habits.flat_updates,
+            blocking_launches=habits.blocking_launches, scatter_boundary=habits.scatter_boundary,
+            host_update_rate=habits.host_update_rate, reentrant=choices.reentrant, offload_gradients=habits.offload_gradients,
+        ),
         synchronisation=SynchronisationChoice(
             kind=choices.synchronisation, servers=choices.servers, local_steps=choices.local_steps,
             link_share=defaults.server.link_share, request_time=defaults.server.request_time, stored=defaults.server.stored,
         ),
         compression=CompressionChoice(
-            kind=ops.pick(choices.compression, tuple(COMPRESSIONS.values())),
+            kind=ops.pick(choices.compression, _COMPRESSED),
             density=_chosen(choices.compression_density, DENSITY), rank=_chosen(choices.compression_rank, RANK),
         ),
         buckets=bucket_rule(rule, of.reduce, of.parameter, choices.bucket_bytes, choices.prefetch_bytes),
@@ -306,7 +338,13 @@ def settings_of_model(
     defaults : `FrameworkDefaults`
     """
     found = settings(choices, defaults)
-    return found._replace(trainable=adapters.trained_share(model, found.adapter, nparameters))
+    return Settings(
+        seq_len=found.seq_len, global_batch=found.global_batch,
+        trainable=adapters.trained_share(model, found.adapter, nparameters), adapter=found.adapter, optimizer=found.optimizer,
+        widths=found.widths, kernels=found.kernels, framework=found.framework, synchronisation=found.synchronisation,
+        compression=found.compression, buckets=found.buckets, overlap=found.overlap, offload=found.offload,
+        expandable_segments=found.expandable_segments,
+    )  # fmt: skip
 
 
 def plan_numbers(choices: PlanChoices, layers: Number) -> PlanNumbers:
@@ -320,7 +358,9 @@ def plan_numbers(choices: PlanChoices, layers: Number) -> PlanNumbers:
     degrees = RankPlaces(
         choices.tensor_parallel, choices.context_parallel, choices.data_parallel, choices.pipeline_parallel
     )  # fmt: skip
-    tensor, context, data, pipeline = (_stride(place, choices.rank_order, degrees) for place in choices.rank_order)
+    order = choices.rank_order
+    tensor, context = _stride(order.tensor, order, degrees), _stride(order.context, order, degrees)
+    data, pipeline = _stride(order.data, order, degrees), _stride(order.pipeline, order, degrees)
     # ranks with the same weights differ in both places, of which one may be no place at all
     nearest = ops.where(degrees.data > 1.0, ops.minimum(data, context), context)
     again = choices.recompute
@@ -362,10 +402,8 @@ def recomputed_share(recomputed: RecomputedParts, layers: Number) -> Number:
 
 def _stride(place: Number, order: RankPlaces, degrees: RankPlaces) -> Number:
     """Distance in ranks of neighbours along the degree that has a place in the order of ranks."""
-    stride = 0.0 * degrees.tensor + 1.0
-    for other, degree in zip(order, degrees, strict=True):
-        stride = stride * ops.where(other < place, degree, 1.0)
-    return stride
+    inner = ops.where(order.tensor < place, degrees.tensor, 1.0) * ops.where(order.context < place, degrees.context, 1.0)
+    return inner * ops.where(order.data < place, degrees.data, 1.0) * ops.where(order.pipeline < place, degrees.pipeline, 1.0)
 
 
 __all__ = [

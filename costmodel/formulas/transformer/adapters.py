@@ -94,9 +94,11 @@ def adapter_choice(
     """
     adapted = ops.where(kind > 0.5, 1.0, 0.0)
     _, moved, kernels, kept = packing(kind)
-    chosen = {name: adapted * has for name, has in zip(AdapterTargets._fields, targets, strict=True)}
     return AdapterChoice(
-        frozen=adapted, rank=adapted * ops.where(rank < 0.0, RANK, rank), **chosen, dropout=adapted * dropout,
+        frozen=adapted, rank=adapted * ops.where(rank < 0.0, RANK, rank), query=adapted * targets.query,
+        key=adapted * targets.key, value=adapted * targets.value, fused=adapted * targets.fused,
+        output=adapted * targets.output, gate=adapted * targets.gate, up=adapted * targets.up, down=adapted * targets.down,
+        dropout=adapted * dropout,
         keep_inputs=ops.where(ops.equal(kind, QUANTISED), keep_inputs, 0.0), unpacked_bytes=moved, unpacking_launches=kernels,
         keep_unpacked=kept,
     )  # fmt: skip
