@@ -402,7 +402,8 @@ def recomputed_share(recomputed: RecomputedParts, layers: Number) -> Number:
 
 def _stride(place: Number, order: RankPlaces, degrees: RankPlaces) -> Number:
     """Distance in ranks of neighbours along the degree that has a place in the order of ranks."""
-    inner = ops.where(order.tensor < place, degrees.tensor, 1.0) * ops.where(order.context < place, degrees.context, 1.0)
+    one = 0.0 * degrees.tensor + 1.0  # a column where degrees are columns
+    inner = one * ops.where(order.tensor < place, degrees.tensor, 1.0) * ops.where(order.context < place, degrees.context, 1.0)
     return inner * ops.where(order.data < place, degrees.data, 1.0) * ops.where(order.pipeline < place, degrees.pipeline, 1.0)
 
 
