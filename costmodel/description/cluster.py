@@ -10,9 +10,9 @@ from costmodel.description import fields
 from costmodel.description.device import Device
 from costmodel.description.fields import Name, OneOf, Quantified, Real, Whole, row
 from costmodel.description.framework import Framework
-from costmodel.formulas.hardware import WITHOUT_LIMIT, level_numbers
+from costmodel.formulas.hardware import level_numbers
 from costmodel.formulas.network import nccl, rccl
-from costmodel.formulas.quantities import LevelFigures, LevelNumbers, NetworkNumbers
+from costmodel.formulas.quantities import WITHOUT_LIMIT, LevelFigures, LevelNumbers, NetworkNumbers
 from costmodel.text.checks import filled, kind, listing, text
 from costmodel.text.errors import InvalidValue
 from costmodel.text.results import brief

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from costmodel.arithmetic import ops
-from costmodel.formulas.quantities import BucketRule, Number
+from costmodel.formulas.quantities import WITHOUT_LIMIT, BucketRule, Number
 
 DISTRIBUTED_CAP = 25.0 * 2**20
 """Of a bucket of PyTorch's DistributedDataParallel [bytes]."""
@@ -21,7 +21,6 @@ DEEPSPEED_REUSED = 1_000_000_000
 ``max_reuse_distance``."""
 MEGATRON_BUCKET, MEGATRON_BUCKET_PER_RANK = 40_000_000, 1_000_000
 """Of a bucket of Megatron-Core, at least, and for each rank that shares it [elements]."""
-WITHOUT_LIMIT = 1e30
 
 
 class BucketTraits(NamedTuple):

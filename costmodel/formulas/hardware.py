@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from costmodel.arithmetic import ops
-from costmodel.formulas.quantities import DeviceFigures, DeviceNumbers, LevelFigures, LevelNumbers
-
-WITHOUT_LIMIT = 1e30
-"""A bandwidth that nothing is held back by [bytes/s]."""
+from costmodel.formulas.quantities import (
+    WITHOUT_LIMIT,
+    DeviceFigures,
+    DeviceNumbers,
+    LevelFigures,
+    LevelNumbers,
+)
 
 
 def device_numbers(figures: DeviceFigures) -> DeviceNumbers:

@@ -33,6 +33,8 @@ Number: TypeAlias = float
 
 To the type checker formulas are those of floats; columns and symbols follow the same arithmetic.
 """
+WITHOUT_LIMIT = 1e30
+"""A bandwidth or a size that nothing is held back by."""
 
 
 class AttentionNumbers(NamedTuple):
@@ -190,13 +192,13 @@ class LevelNumbers(NamedTuple):
     size: Number
     latency: Number
     bandwidth: Number
-    peer_bandwidth: Number = 1e30  # between two ranks; below `bandwidth` where each pair has a link of its own
-    root_bandwidth: Number = 1e30  # between the halves of a unit; one link's in a tree, without limit in a switch
+    peer_bandwidth: Number = WITHOUT_LIMIT  # between two ranks; below `bandwidth` where each pair has a link of its own
+    root_bandwidth: Number = WITHOUT_LIMIT  # between the halves of a unit; one link's in a tree, without limit in a switch
     channels: Number = 24.0  # that the communication library lays over the links inside a node
     ll_bandwidth: Number = 0.0  # that a collective in the library's protocol LL reaches at most; 0: it has none
     ll128: Number = 0.0  # 1: the links carry its protocol LL128
-    tree_bandwidth: Number = 1e30  # that its trees between nodes reach at most, for each member on a node
-    ring_bandwidth: Number = 1e30  # that one ring or tree reaches between units at most, however many members it has inside
+    tree_bandwidth: Number = WITHOUT_LIMIT  # that its trees between nodes reach at most, for each member on a node
+    ring_bandwidth: Number = WITHOUT_LIMIT  # that one ring or tree between units reaches, however many members it has inside
 
 
 class NetworkNumbers(NamedTuple):

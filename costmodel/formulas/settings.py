@@ -108,17 +108,12 @@ def _place(name: str, table: dict[str, Number] | dict[str, tuple[float, float]] 
     return float(list(table).index(name))
 
 
-def _flags(named: tuple[str, ...], table: dict[str, float]) -> tuple[float, ...]:
-    """1 for the choices of a table that are named, 0 for the others."""
-    return tuple(float(name in named) for name in table)
-
-
 _OPERAND, _ACTIVATION, _GATHERED, _LAYOUTS = zip(*FORMATS.values(), strict=True)
 _HALF = _place("fp16", FORMATS)
 _ADAM, _BARE = OPTIMIZERS["adam"], sum(OPTIMIZERS["adam-bf16"])
 _MASTER, _MOMENTS = zip(*OPTIMIZERS.values(), strict=True)
 _LOGIT_BYTES, _COMPRESSED = tuple(LOSSES.values()), tuple(COMPRESSIONS.values())
-_FUSED = _flags(FUSED_LOSSES, LOSSES)
+_FUSED = tuple(float(name in FUSED_LOSSES) for name in LOSSES)
 _PASSING = tuple(PASSING_BYTES.get(name, 0.0) for name in OPTIMIZERS)
 _QUANTISED_MOMENTS, _MUON = _place("adam-8bit", OPTIMIZERS), _place("muon", OPTIMIZERS)
 
