@@ -31,6 +31,7 @@ WIDEST = 10_000
 """Characters of a text that is worked out; of a longer one nothing is."""
 REACH = 2_000
 """Characters within which a bracket is closed."""
+ROUND = re.compile(r"[()]")
 BRACKETS = re.compile(r"[(){}\[\]]")
 OPENING = {")": "(", "}": "{", "]": "["}
 HIDDEN = str.maketrans({" ": "\ue000", "\t": "\ue001", '"': "\ue002", "'": "\ue003", "\\": "\ue004", "\n": "\ue005"})
@@ -115,19 +116,29 @@ def _calculated(match: re.Match[str], variables: Mapping[str, str]) -> str:
 def _innermost(text: str, variables: Mapping[str, str]) -> str:
     """The text with every ``$((...))`` that holds no other replaced by its value, if that is known."""
     starts = [found.start() for found in re.finditer(r"\$\(\(", text)]
-    if not starts:
-        return text
-    ends = closings(text)
     parts, done = [], 0
     for start, following in itertools.pairwise([*starts, len(text)]):
-        end = ends.get(start + 1, 0)
-        if start < done or following < end or text[end - 2 : end] != "))":
+        end = _closing(text, start + 1, following)
+        if start < done or text[end - 2 : end] != "))":
             continue
         value = calculate(text[start + 3 : end - 2], variables)
         if value is not None:
             parts += [text[done:start], str(value)]
             done = end
     return "".join([*parts, text[done:]])
+
+
+def _closing(text: str, start: int, most: int) -> int:
+    """One past the round bracket that closes the one at ``start``; 0 where it isn't before ``most`` and within `REACH`."""
+    most = min(most, start + REACH)
+    if text.find(")", start, most) < 0:
+        return 0
+    depth = 0
+    for found in ROUND.finditer(text, start, most):
+        depth += 1 if found[0] == "(" else -1
+        if not depth:
+            return found.end()
+    return 0
 
 
 def closings(text: str) -> dict[int, int]:
