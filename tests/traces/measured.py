@@ -50,15 +50,15 @@ class Judged(NamedTuple):
         return self.traced_peak / self.peak - 1.0
 
 
-def chosen() -> list[str]:
-    """Ids of the runs."""
+def chosen(file: str = "dev") -> list[str]:
+    """Ids of the runs of one file of records."""
     table = tomllib.loads((HERE / "chosen_runs.toml").read_text())
-    return [f"{table['dataset']}/{number}" for number in table["runs"]]
+    return [f"{one['dataset']}/{number}" for one in table["campaigns"] if one["file"] == file for number in one["runs"]]
 
 
 def records() -> dict[str, dict[str, Any]]:
     """Records of these runs by their ids; empty where the data isn't there."""
-    wanted, found = set(chosen()), {}
+    wanted, found = set(chosen("dev") + chosen("released")), {}
     for name in ("dev.jsonl", "released.jsonl"):
         path = DATA / name
         lines = path.read_text().splitlines() if path.exists() else []
@@ -129,12 +129,13 @@ def main() -> None:
     """Trace, price and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", nargs="*", help="ids; all that were chosen unless given")
+    parser.add_argument("--file", default="dev", choices=["dev", "released"], help="which runs, unless they are given")
     parser.add_argument("--keep", default="", help="folder for the traces, which are read from there where they are")
     asked = parser.parse_args()
     known, found = records(), []
     with tempfile.TemporaryDirectory() as passing:
         folder = Path(asked.keep or passing)
-        for one in asked.runs or chosen():
+        for one in asked.runs or chosen(asked.file):
             trace = traced(known[one], folder / f"{one.replace('/', '-')}.npz")
             made = judged(known[one], trace)
             found.append(made)

@@ -11,8 +11,11 @@ WORST = 0.08
 """Most error of the peak; `python -m tests.traces.measured` judges all runs that were chosen."""
 
 
-def test_chosen_runs_are_fifteen_or_more_and_each_once():
-    assert len(set(chosen())) == len(chosen()) >= 15
+@pytest.mark.parametrize("file", ["dev", "released"])
+def test_chosen_runs_are_fifteen_or_more_and_each_once(file):
+    runs = chosen(file)
+    assert len(set(runs)) == len(runs) >= 15
+    assert not records() or set(runs) <= set(records())
 
 
 @pytest.mark.slow
