@@ -8,12 +8,12 @@ from dataclasses import field
 
 from costmodel.description import fields
 from costmodel.description.device import Device
-from costmodel.description.fields import Name, OneOf, Quantified, Real, Whole, row
+from costmodel.description.fields import Name, OneOf, Quantified, Real, Restriction, Whole, expected, row
 from costmodel.description.framework import Framework
 from costmodel.formulas.hardware import level_numbers
 from costmodel.formulas.network import nccl, rccl
 from costmodel.formulas.quantities import WITHOUT_LIMIT, LevelFigures, LevelNumbers, NetworkNumbers
-from costmodel.text.checks import filled, kind, listing, text
+from costmodel.text.checks import kind, listing, text
 from costmodel.text.errors import InvalidValue
 from costmodel.text.results import brief
 
@@ -117,8 +117,14 @@ class Cluster:
                 raise InvalidValue(f"size of level {outer.name}", outer.size, f"a multiple of {inner.name}'s {inner.size}")
         if self.gpus is None:
             object.__setattr__(self, "gpus", self.levels[-1].size)
-        if filled(self.gpus) > self.levels[0].size and len(self.levels) == 1:
-            raise InvalidValue("gpus", self.gpus, f"at most {self.levels[0].size} on the only level {self.levels[0].name}")
+        fields.hold(vars(self), self.restrictions)
+
+    @property
+    def restrictions(self) -> tuple[Restriction, ...]:
+        """What its number of GPUs is held to: where nothing lies beyond a level, no more than that has."""
+        only = self.levels[0]
+        most = expected("gpus", f"at most {only.size} on the only level {only.name}")
+        return (Restriction("gpus", (), most, "gpus", above=only.size),) if len(self.levels) == 1 else ()
 
     @property
     def gpus_per_node(self) -> int:

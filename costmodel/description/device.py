@@ -221,6 +221,26 @@ class Device:
 
     def peak(self, dtype: str) -> float:
         """Dense peak at a GEMM dtype [FLOP/s]; NotModelled where the device has none."""
+        return float(self.dense_peak[self._rate(dtype)])
+
+    def rates(self, dtype: str) -> dict[str, str]:
+        """Which of the specified rates each peak of `figures` is, by the name of that, as a key of `dense_peak`.
+
+        Parameters
+        ----------
+        dtype : of the GEMMs
+
+        Examples
+        --------
+        >>> from costmodel import load_device
+        >>> load_device("h100-sxm").rates("fp8-block")
+        {'peak': 'fp8', 'base_peak': 'bf16', 'vector_peak': 'fp32'}
+        """
+        base = self._rate(self.base_dtype(dtype))
+        return {"peak": self._rate(dtype), "base_peak": base, "vector_peak": "fp32" if "fp32" in self.dense_peak else base}
+
+    def _rate(self, dtype: str) -> str:
+        """The key of `dense_peak` at whose rate a dtype runs."""
         if dtype not in DTYPES:
             raise InvalidValue("dtype", dtype, "one of " + ", ".join(DTYPES))
         key = _PEAK_OF.get(dtype, dtype)
@@ -230,12 +250,17 @@ class Device:
             known = ", ".join(name for name in self.dense_peak if name in DTYPES)
             usual = f"{self.usual_dtype} unless another is asked for"
             raise NotModelled(f"dtype={dtype!r}: {self.name} has no {dtype} rate in the catalogue; it has {known} ({usual})")
-        return float(self.dense_peak[key])
+        return key
 
     @property
     def usual_dtype(self) -> str:
         """The dtype that a run has where nothing is said: bf16, or fp16 on a device without it."""
         return next((dtype for dtype in ("bf16", "fp16", "tf32", "fp32") if dtype in self.dense_peak), "bf16")
+
+    @property
+    def transposes(self) -> bool:
+        """Whether it multiplies fp8 in one layout alone, so that weights in fp8 are held transposed too; if unknown, it does."""
+        return not self.architecture.startswith("blackwell")
 
     def gemm_efficiency(self, dtype: str) -> float:
         """Calibrated share of the peak at a dtype; an unmeasured dtype takes that of the nearest measured one."""
@@ -259,11 +284,11 @@ class Device:
         dtype : one of `DTYPES`
         """
         base = self.base_dtype(dtype)
-        constants, peak, base_peak = self.efficiency, self.peak(dtype), self.peak(base)
+        constants, rates = self.efficiency, {name: float(self.dense_peak[key]) for name, key in self.rates(dtype).items()}
         limited = limited_clock(float(self.power), float(self.rated_power)) if self.power and self.rated_power else 1.0
         same = {name: float(getattr(constants, name)) for name in OF_ALL_DTYPES}
         return DeviceFigures(
-            peak=peak, base_peak=base_peak, vector_peak=self.dense_peak.get("fp32", base_peak),
+            peak=rates["peak"], base_peak=rates["base_peak"], vector_peak=rates["vector_peak"],
             memory=float(filled(self.usable_memory)), memory_bandwidth=float(self.memory_bandwidth),
             host_bandwidth=float(self.host_bandwidth), cache=float(self.cache),
             gemm=constants.at("gemm", dtype), base_gemm=constants.at("gemm", base),

@@ -161,14 +161,15 @@ class Spelled(ValueKind):
     words : that can stand for themselves
     coded : from the value that is kept to the numbers that formulas take
     numbers : least and most of a whole number that can stand in their place
+    counted : of the numbers that formulas take the name of the one that such a number is, beside noughts
     several : whether one value lists words
     """
 
     def __init__(
         self, read: Callable[[Any], Any], words: Iterable[str], coded: Callable[[Any], tuple[float, ...]],
-        numbers: tuple[int, int] | None = None, several: bool = False,
+        numbers: tuple[int, int] | None = None, counted: str = "", several: bool = False,
     ) -> None:  # fmt: skip
-        self.read, self.choices, self.coded, self.several = read, tuple(words), coded, several
+        self.read, self.choices, self.coded, self.counted, self.several = read, tuple(words), coded, counted, several
         self.wish = "one of " + ", ".join(self.choices)
         if numbers is not None:
             self.whole, self.bounds = True, (float(numbers[0]), float(numbers[1]))
@@ -494,20 +495,19 @@ def restrictions_of_owners(described: type[DataclassInstance]) -> tuple[Restrict
     return tuple(found)
 
 
-def hold(record: DataclassInstance, restrictions: Iterable[Restriction]) -> None:
+def hold(values: Mapping[str, Any], restrictions: Iterable[Restriction]) -> None:
     """Refuse values that no record has beside each other.
 
     Parameters
     ----------
-    record : a dataclass
-    restrictions : on its fields
+    values : of its fields, by name
+    restrictions : on them
 
     Raises
     ------
     InvalidValue
         naming the field, its value and what was expected
     """
-    values = vars(record)
     for one in restrictions:
         if one.broken(values):
             raise InvalidValue(one.field, values[one.field], one.words(values).partition(": expected ")[2])

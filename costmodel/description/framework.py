@@ -66,6 +66,8 @@ OF_PLANS = (
     "buckets", "replicated_buckets",
 )  # fmt: skip
 """Numbers of its defaults that are no numbers of its own."""
+OF_DTYPE = ("narrow_weights", "sharded_dtype")
+"""Those of them that are of the plan's dtype."""
 
 
 def _offered(name: str, values: Sequence[object], has: str, reason: str, beside: str = "") -> Restriction:

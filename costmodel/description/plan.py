@@ -196,7 +196,7 @@ class Plan:
         usual=(None,), said="shard group {}", inert="all ranks that could share a copy do"))  # fmt: skip
     recompute: str | int = field(default="none", metadata=row(
         Spelled(recomputation.recomputation, (*recomputation.WHOLE, *recomputation.MODULES), recomputation.numbers,
-                recomputation.EVERY),
+                recomputation.EVERY, "every"),
         link="recompute", brief="none, full, selective, every k-th layer (a number), or modules", column=True,
         tried="none and full, selective where attention is not flash, light modules where the framework has them",
         usual=("none",), said="recompute {}", leaner=("selective", 4, 2, "full"), faster=("none", "selective"), launched=True,
@@ -281,7 +281,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         fields.check(self)
-        fields.hold(self, restrictions())
+        fields.hold(vars(self), restrictions())
 
     @property
     def gpus(self) -> int:
@@ -337,7 +337,7 @@ class Plan:
         if not missing and (self.zero_stage or self.dtype not in framework.sharding_dtypes):
             return self
         usual = "bf16" if device is None else device.usual_dtype
-        transposed = float(device is None or not device.architecture.startswith("blackwell"))
+        transposed = float(device is None or device.transposes)
         defaults = framework.defaults(self.synchronisation, self.dtype or usual)
         found = settings.resolved(self.choices, defaults, float(DTYPES.index(usual)), transposed)
         kinds = fields.table(Plan)
@@ -353,7 +353,7 @@ class Plan:
     def settings(self, framework: Framework) -> Settings:
         """What is the same for every plan of a search, as the numbers that formulas take; all trains, as no model is known."""
         plan = self.resolve(framework)
-        fields.hold(plan, (one for one in framework.restrictions if not one.reason))
+        fields.hold(vars(plan), (one for one in framework.restrictions if not one.reason))
         return settings.settings(plan.choices, framework.defaults(plan.synchronisation, str(plan.dtype)))
 
     def numbers(self, framework: Framework, layers: int) -> PlanNumbers:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from costmodel.arithmetic.named_tuples import Row, made
 from costmodel.description import fields
-from costmodel.description.fields import Name, OneOf, Real, Whole, row
+from costmodel.description.fields import Name, OneOf, Real, Restriction, Whole, expected, row
 from costmodel.description.recurrences import RECURRENCES, StateShape
 from costmodel.formulas.quantities import (
     AttentionNumbers,
@@ -576,6 +576,14 @@ class Transformer:
             split_heads=float(math.gcd(*(one.heads for one in shapes))), split_kv_heads=float(most.kv_heads),
             windowed_layers=windowed * self.layers, qk_norm_channels=mean(norms[self.qk_norm]),
         )  # fmt: skip
+
+    @property
+    def restrictions(self) -> tuple[Restriction, ...]:
+        """What it holds the fields of a plan to, whatever the others: a sequence has a position for each of its tokens."""
+        most = self.learned_positions
+        wish = f"at most {most}: {self.name} has learned positions for no more (replace(model, " \
+               "{'learned_positions': {seq_len}}) gives it as many)"  # fmt: skip
+        return (Restriction("seq_len", (), expected("seq_len", wish), "seq_len", above=most),) if most else ()
 
     def numbers(self) -> ModelNumbers:
         """The shape as the numbers that formulas take."""

@@ -11,6 +11,7 @@ from itertools import zip_longest
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.catalogue.software import ask
 from costmodel.description.cluster import Cluster
+from costmodel.description.fields import hold
 from costmodel.description.framework import Framework
 from costmodel.description.labels import label, part_name
 from costmodel.description.plan import Plan
@@ -34,7 +35,6 @@ from costmodel.evaluation.memory_breakdown import MemoryInputs, PeakMemory
 from costmodel.formulas.quantities import DeviceNumbers, Inputs, Memory, Number, PlanNumbers, Software, Step
 from costmodel.formulas.transformer import adapters
 from costmodel.text.checks import kind, real
-from costmodel.text.errors import InvalidValue
 from costmodel.text.results import figure
 from costmodel.text.tables import headed, table
 from costmodel.text.units import GiB, between, counted, format_bytes, format_seconds
@@ -382,11 +382,7 @@ def check_length(model: Transformer, seq_len: int) -> None:
     InvalidValue
         naming both
     """
-    if 0 < model.learned_positions < seq_len:
-        raise InvalidValue(
-            "seq_len", seq_len, f"at most {model.learned_positions}: {model.name} has learned positions for no more "
-            f"(replace(model, {{'learned_positions': {seq_len}}}) gives it as many)",
-        )  # fmt: skip
+    hold({"seq_len": seq_len}, model.restrictions)
 
 
 def probability(field: str, value: float) -> float:

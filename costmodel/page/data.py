@@ -6,29 +6,30 @@ import dataclasses
 import inspect
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from importlib import resources
 
-from costmodel.arithmetic.named_tuples import flat
 from costmodel.compilation.javascript import javascript
-from costmodel.description.plan import FOLLOWING, LEADING, UNDIVIDED
+from costmodel.description.plan import FOLLOWING, LEADING, UNDIVIDED, Plan
 from costmodel.description.question import Question
 from costmodel.description.refusals import texts
 from costmodel.description.schedule import KINDS
 from costmodel.evaluation.engine import TIMES
 from costmodel.evaluation.estimation import TIME_PARTS
-from costmodel.formulas import discrepancy
+from costmodel.formulas import discrepancy, hardware, settings, training_step
 from costmodel.formulas.legality import violations
 from costmodel.formulas.network import communication
 from costmodel.formulas.pipeline import layout
 from costmodel.formulas.stage import outside_passes, stage_pass
 from costmodel.page import kernels
-from costmodel.page.conversion import Conversion, Term
-from costmodel.page.learning import learn, refused_by_framework
-from costmodel.page.question import FORMULA, STEPS, Asked, Domain
+from costmodel.page.arguments import arguments, nested
+from costmodel.page.question import Asked, Domain, domains
 
-PRINTED: tuple[Callable[..., object], ...] = (*STEPS, violations, discrepancy.correlation)
-"""Formulas of the model."""
+PRINTED: tuple[Callable[..., object], ...] = (
+    settings.resolved, settings.settings_of_model, settings.plan_numbers, hardware.device_numbers, hardware.level_numbers,
+    violations, training_step.step, training_step.uncompressed_step, discrepancy.correlation,
+)  # fmt: skip
+"""Formulas of the model: from choices to what a step takes, from that to time and memory."""
 PLAYED: tuple[Callable[..., object], ...] = (
     stage_pass, outside_passes, layout.rank_shares, layout.chunks, layout.micro_batches, communication.boundary_parts,
 )  # fmt: skip
@@ -37,42 +38,30 @@ PRICES = Domain(bounds=(0.0, 1e6), wish="a number from 0 to 1e+06")
 """Of a GPU-hour, in any currency."""
 
 
-def tables(question: Asked, price: float = 0.0, conversion: Conversion | None = None) -> dict[str, object]:
+def tables(question: Asked, price: float = 0.0, plans: Collection[Plan] = ()) -> dict[str, object]:
     """What `static/model.js` reads, as JSON can hold it.
 
     Parameters
     ----------
     question : what was asked
     price : of a GPU-hour
-    conversion : learnt from it; learnt here if not given
+    plans : whose values a field may have, too
     """
-    learnt = conversion or learn(question)
-    constants = {path: term for path, rule in learnt.rules.items() if (term := rule.constant) is not None}
-    asked = question.fields() | {"price": price}
+    known = domains(question, plans)
     return {
-        "asked": {name: list(value) if isinstance(value, tuple) else value for name, value in asked.items()},
-        "domains": {name: dataclasses.asdict(domain) for name, domain in (learnt.domains | {"price": PRICES}).items()},
-        "constants": constants,
-        "rules": [
-            {"path": path, "by": rule.by, "terms": {"|".join(key): _flat(term) for key, term in rule.terms.items()}}
-            for path, rule in learnt.rules.items() if path not in constants
-        ],
-        "refusals": [refusal._asdict() for refusal in (*learnt.refusals, *refused_by_framework(question, learnt))],
+        "asked": question.fields() | {"price": price},
+        "domains": {name: dataclasses.asdict(domain) for name, domain in (known | {"price": PRICES}).items()},
+        "given": arguments(question, known),
         "texts": texts(question.model), "follows": {"field": FOLLOWING, "by": LEADING, "text": UNDIVIDED},
         "parameters": {formula.__name__: list(inspect.signature(formula).parameters) for formula in PRINTED},
-        "steps": {"by": FORMULA, "names": [formula.__name__ for formula in STEPS]}, "legality": violations.__name__,
         "parts": TIME_PARTS, "times": TIMES, "gpus": "gpus",
         "own_factor": math.log(question.framework.own_factor),
         "own_runs": [
-            {"discrepancy": run.discrepancy, "of": flat({"other_settings": run.settings, "other_plan": run.plan}, ".")}
+            {"discrepancy": run.discrepancy, "other_settings": nested(run.settings), "other_plan": nested(run.plan)}
             for run in Question(question.model, question.cluster, question.framework).own_runs
         ],
         "peak": question.cluster.device.peak(question.dtype),
     }  # fmt: skip
-
-
-def _flat(term: Term) -> list[object]:
-    return [term.factor, *(part for pair in term.powers.items() for part in pair)]
 
 
 def embedded(value: object) -> str:
@@ -110,16 +99,16 @@ def maker() -> str:
     return f"(() => {{\n{_printed(PRINTED)}{static('model.js')}\nreturn (data) => makeModel(data, {{{names}}});\n}})()"
 
 
-def script(question: Asked, price: float = 0.0, conversion: Conversion | None = None) -> str:
+def script(question: Asked, price: float = 0.0, plans: Collection[Plan] = ()) -> str:
     """JavaScript that makes the model of a question: an expression whose value has `evaluate`.
 
     Parameters
     ----------
     question : what was asked
     price : of a GPU-hour
-    conversion : learnt from it; learnt here if not given
+    plans : whose values a field may have, too
     """
-    return f"{maker()}({embedded(tables(question, price, conversion))})"
+    return f"{maker()}({embedded(tables(question, price, plans))})"
 
 
 def timeline_script() -> str:

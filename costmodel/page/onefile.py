@@ -23,7 +23,6 @@ from costmodel.evaluation.memory_breakdown import PARTS as MEMORY_PARTS
 from costmodel.evaluation.offers import offers
 from costmodel.evaluation.twins import TWIN
 from costmodel.page.data import embedded, script, static, timeline_script
-from costmodel.page.learning import learn
 from costmodel.page.plans import Candidates, candidates, columns
 from costmodel.page.question import Asked, Fields, unasked
 from costmodel.page.schedules import orders
@@ -128,7 +127,7 @@ class WhatIf:
         """The page: one file without a request, of some five megabytes."""
         from costmodel.plots.embedded import plotly_script
 
-        model = script(self.question, self.price, learn(self.question, self.candidates.plans))
+        model = script(self.question, self.price, self.candidates.plans)
         return self.filled({
             "brand": "costmodel", "said": "", "style": f"<style>{static('page.css')}</style>",
             "plotly": f'<script id="plotly">{plotly_script()}</script>',

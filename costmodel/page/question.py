@@ -1,23 +1,18 @@
-"""What a page can be asked: the fields, what each may be, and what they make of the arguments of the formulas."""
+"""What a page can be asked: the fields, and what each may be."""
 
 from __future__ import annotations
 
 import dataclasses
-import operator
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from costmodel.arithmetic.named_tuples import changed, paths
+from costmodel.arithmetic.named_tuples import changed
 from costmodel.description.cluster import Cluster, Level
 from costmodel.description.device import DTYPES, PEAK, Device, Efficiency
-from costmodel.description.fields import FieldRow, Order, Spelled, table
+from costmodel.description.fields import FieldRow, Order, Spelled, ValueKind, table
 from costmodel.description.framework import Framework
 from costmodel.description.plan import FOLLOWING, MOST, Plan
-from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
-from costmodel.evaluation.engine import step_formula
-from costmodel.formulas import training_step
-from costmodel.formulas.quantities import Inputs
 from costmodel.text.checks import positive_int
 from costmodel.text.errors import InvalidValue
 
@@ -25,14 +20,7 @@ Fields = dict[str, Any]
 """Values by the name of a field: ``tensor_parallel``, ``rail.bandwidth``, ``device.memory``."""
 FEW = 8
 """Whole numbers up to which a range counts as a list of choices."""
-FORMULA = "formula"
-STEPS = (training_step.uncompressed_step, training_step.step)
-"""The formulas among which `costmodel.evaluation.engine.step_formula` chooses; which one, is an argument called `FORMULA`."""
-PATHS = paths(Inputs, ".")
-_READ = operator.attrgetter(*PATHS)
 LEVEL_FIELDS = ("bandwidth", "latency")
-HELD = tuple(name for name, row in table(Plan).items() if isinstance(row.kind, Spelled) and row.kind.bounds is None)
-"""Fields of a plan whose values combine words, which a page doesn't change: they are left as they are by default."""
 DEVICE_FIELDS = ("memory", "memory_bandwidth", "host_bandwidth")
 OF_DTYPE = ("flop_rate", "gemm_efficiency")
 """Of a device at the plan's dtype; where they aren't given, what the device has for it."""
@@ -66,7 +54,6 @@ class Asked(NamedTuple):
         plan, device = self.plan, self.cluster.device
         asked: Fields = {name: getattr(plan, name) for name in Plan.__dataclass_fields__} | {"dtype": self.dtype}
         asked |= dict.fromkeys(self.open)
-        asked = {name: value for name, value in asked.items() if name not in HELD}
         asked["gpus"] = self.cluster.gpus
         for level in self.cluster.levels:
             if level.name in ("device", "model") or f"{level.name}.{LEVEL_FIELDS[0]}" in asked:
@@ -129,24 +116,6 @@ class Asked(NamedTuple):
             owners["model"] = ("expert_imbalance",)
         return owners
 
-    def neutral(self) -> Asked:
-        """The question with nothing asked of the plan but its sizes and its dtype: beside that, any one choice can be tried."""
-        plan = Plan(global_batch=self.plan.global_batch, seq_len=self.plan.seq_len, dtype=self.dtype, data_parallel=1)
-        return self._replace(plan=plan, open=unasked())
-
-    def numbers(self, known: Question | None = None) -> dict[str, float]:
-        """What the formulas of a step and of its legality take, by paths as ``plan.data``; and which formula it is.
-
-        Parameters
-        ----------
-        known : of a question whose own numbers serve again where this one has the same model and cluster
-        """
-        same = known is not None and known.model is self.model and known.cluster is self.cluster
-        inputs = (known if known is not None and same else Question(self.model, self.cluster, self.framework)).inputs(self.plan)
-        which = float(STEPS.index(step_formula(inputs.settings)))
-        read = zip(PATHS, map(float, _READ(inputs)), strict=True)
-        return {FORMULA: which, "gpus": float(self.cluster.gpus or 1), **dict(read)}
-
 
 def unasked(asked: Collection[str] = ()) -> tuple[str, ...]:
     """Fields of a plan that a framework chooses where nobody names them; a page's dtype, which its device chose, is named.
@@ -161,7 +130,7 @@ def unasked(asked: Collection[str] = ()) -> tuple[str, ...]:
 
 def _device(device: Device, changes: Mapping[str, object], dtype: str) -> Device:
     """A device with other rates and constants."""
-    given = {field: value for field, value in changes.items() if field in DEVICE_FIELDS}
+    given: Fields = {field: value for field, value in changes.items() if field in DEVICE_FIELDS}
     if "memory" in given:
         given["usable_memory"] = given["memory"]
     constants = {field: value for field, value in changes.items() if field in CONSTANTS}
@@ -169,13 +138,9 @@ def _device(device: Device, changes: Mapping[str, object], dtype: str) -> Device
         constants["gemm"] = {**device.efficiency.gemm, dtype: changes["gemm_efficiency"]}
     if constants:
         given["efficiency"] = changed(device.efficiency, constants)
-    if "flop_rate" not in changes:
-        return changed(device, given)
-    for name in device.dense_peak:  # that which a dtype runs at need not have its name
-        other = changed(device, {**given, "dense_peak": {**device.dense_peak, name: changes["flop_rate"]}})
-        if other.peak(dtype) == changes["flop_rate"]:
-            return other
-    raise InvalidValue("device.flop_rate", changes["flop_rate"], f"no rate for {dtype}, which {device.name} hasn't")
+    if "flop_rate" in changes:
+        given["dense_peak"] = {**device.dense_peak, device.rates(dtype)["peak"]: changes["flop_rate"]}
+    return changed(device, given)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,29 +153,14 @@ class Domain:
     bounds : least and most of a number that can't
     whole : whether that number is whole
     empty : whether it may be left to the framework
-    order : whether a value is an order of names
     wish : what a refusal says was expected
-    most : of a whole number that may stand for a word: it counts layers, and from their number on all are alike
     """
 
     choices: tuple[object, ...] = ()
     bounds: tuple[float, float] | None = None
     whole: bool = False
     empty: bool = False
-    order: bool = False
     wish: str = ""
-    most: int | None = None
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """Least and most of a number."""
-        assert self.bounds is not None
-        return self.bounds
-
-    @property
-    def numeric(self) -> bool:
-        """Whether a value is any number within bounds."""
-        return self.bounds is not None and not self.choices
 
 
 def domains(question: Asked, plans: Collection[Plan] = ()) -> dict[str, Domain]:
@@ -223,9 +173,10 @@ def domains(question: Asked, plans: Collection[Plan] = ()) -> dict[str, Domain]:
     """
     rows, found = _rows(question), {}
     for name in question.fields():
-        domain = _domain(rows[name], question.model.layers)
-        if domain.choices and not domain.order:
-            values = dict.fromkeys(value for plan in plans if isinstance(value := getattr(plan, name, None), str))
+        domain = _domain(rows[name])
+        if isinstance(rows[name].kind, Spelled):
+            given = (getattr(plan, name) for plan in (question.plan, *plans))
+            values = dict.fromkeys(value for value in given if isinstance(value, str | tuple))
             domain = dataclasses.replace(domain, choices=(*dict.fromkeys((*domain.choices, *values)),))
         found[name] = domain
     never = {"dtype", *({FOLLOWING} - set(question.open))}  # of a page they are always told
@@ -243,16 +194,22 @@ def _rows(question: Asked) -> dict[str, FieldRow]:
     return found | {f"model.{field}": row for field, row in table(Transformer).items()}
 
 
-def _domain(row: FieldRow, layers: int) -> Domain:
+def _domain(row: FieldRow) -> Domain:
     """A row as a page takes it; few whole numbers are choices."""
-    kind = row.kind
-    if isinstance(kind, Order):
-        return Domain(choices=kind.orders, order=True, wish=kind.wish)
-    choices, bounds = kind.choices, kind.bounds
+    kind, bounds = row.kind, row.kind.bounds
+    choices = _choices(kind)
     if bounds and not choices and kind.whole and bounds[1] - bounds[0] < FEW:
         choices, bounds = tuple(range(int(bounds[0]), int(bounds[1]) + 1)), None
-    most = layers if choices and bounds else None
-    return Domain(choices, bounds, kind.whole, row.optional, wish=kind.wish, most=most)
+    return Domain(choices, bounds, kind.whole, row.optional, wish=kind.wish)
 
 
-__all__ = ["FORMULA", "STEPS", "Asked", "Domain", "Fields", "domains", "unasked"]
+def _choices(kind: ValueKind) -> tuple[object, ...]:
+    """Values that can be listed: every order of names, and what each word by itself stands for."""
+    if isinstance(kind, Order):
+        return kind.orders
+    if isinstance(kind, Spelled):
+        return tuple(value for value in dict.fromkeys(map(kind.read, kind.choices)) if value is not None)
+    return kind.choices
+
+
+__all__ = ["CONSTANTS", "DEVICE_FIELDS", "LEVEL_FIELDS", "Asked", "Domain", "Fields", "domains", "unasked"]

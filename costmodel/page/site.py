@@ -16,7 +16,6 @@ from costmodel.description.cluster import Cluster
 from costmodel.description.transformer import Transformer
 from costmodel.evaluation.estimation import sentence
 from costmodel.page.data import embedded, maker, static, tables, timeline_script
-from costmodel.page.learning import learn
 from costmodel.page.onefile import SEQ_LEN, WhatIf, whatif
 from costmodel.text.errors import CostModelError
 
@@ -104,7 +103,7 @@ def _large_enough(model: Transformer, cluster: Cluster) -> Cluster:
 
 
 def _page(what: WhatIf) -> str:
-    data = embedded(tables(what.question, what.price, learn(what.question, what.candidates.plans)))
+    data = embedded(tables(what.question, what.price, what.candidates.plans))
     found = what.candidates.found
     said = html.escape(sentence(found.best, found.standings.plans[0].probability_fastest) if found.ranked else found.why_none())
     return what.filled({

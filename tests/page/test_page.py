@@ -12,7 +12,6 @@ import pytest
 import costmodel
 from costmodel.description.labels import label
 from costmodel.description.plan import SCHEDULES
-from costmodel.page.question import HELD as UNCHANGED
 from tests.browser import Browser, opened
 from tests.page.questions import asked_of_library, difference, drawn
 
@@ -320,7 +319,7 @@ def test_keys_alone_move_tabs_and_sliders(browser, pages):
 
 def as_asked(plan):
     """A plan as the page is asked for it."""
-    fields = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan) if field.name not in UNCHANGED}
+    fields = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
 
 

@@ -1,21 +1,12 @@
-// The model in a browser: fields become the formulas' arguments by the tables of DATA, and the printed formulas do the rest.
+// The model in a browser: fields become choices by the codes of DATA, and the library's printed formulas do the rest.
 // The same text runs in the page and in its worker; `formulas` holds the printed functions, by name.
 function makeModel(DATA, formulas) {
   "use strict";
-  const {asked, domains, rules, refusals, texts, constants, parameters, parts} = DATA;
-  const EMPTY = "-", LEAST = "=", ANY = "*";
+  const {asked, domains, texts, parameters, parts, given} = DATA, {restrictions, counted, open} = given;
 
-  // The class of a value that the tables tell apart.
-  function token(name, value) {
-    const domain = domains[name];
-    if (value === null) return EMPTY;
-    if (domain.order) return value.join("-");
-    if (domain.bounds && !domain.choices.length) return value === domain.bounds[0] ? LEAST : ANY;
-    if (typeof value === "number" && domain.most) return String(Math.min(value, domain.most));
-    return String(value);
-  }
+  const key = (value) => Array.isArray(value) ? value.join("-") : value;
   const shown = (value) => value === null ? "None" : typeof value === "string" ? `'${value}'`
-    : typeof value === "boolean" ? (value ? "True" : "False") : Array.isArray(value) ? `(${value.map(shown).join(", ")})` : String(value);
+    : typeof value === "boolean" ? (value ? "True" : "False") : Array.isArray(value) ? `(${value.map(shown).join(", ")}${value.length === 1 ? "," : ""})` : String(value);
   function filled(template, fields) {
     return template.replace(/\{([^{}]+)\}/g, (_, made) => {
       if (made in fields) return shown(fields[made]);
@@ -28,63 +19,72 @@ function makeModel(DATA, formulas) {
   function allowed(name, value) {
     const domain = domains[name];
     if (value === null) return domain.empty;
-    if (domain.order) return Array.isArray(value) && domain.choices.some((one) => one.join("-") === value.join("-"));
-    if (domain.choices.includes(value)) return true;
+    if (domain.choices.some((one) => key(one) === key(value))) return true;
     if (!domain.bounds || typeof value !== "number" || !Number.isFinite(value)) return false;
     return value >= domain.bounds[0] && value <= domain.bounds[1] && (!domain.whole || Number.isInteger(value));
   }
-  function refusal(fields) {
-    for (const {tokens, message} of refusals)
-      if (Object.entries(tokens).every(([name, one]) => token(name, fields[name]) === one)) return filled(message, fields);
-    return null;
+  // Whether values break a restriction, as `costmodel.description.fields.Restriction` has it.
+  function breaks({field, allowed, beside, values, above, numbers}, fields) {
+    const value = fields[field];
+    if (allowed.includes(value) || (numbers && typeof value === "number")) return false;
+    if (!beside) return true;
+    return above === null ? values.includes(fields[beside]) : (fields[beside] ?? 0) > above;
   }
-  function nest(into, path, value) {
-    const steps = path.split("."), last = steps.pop();
-    let here = into;
-    for (const step of steps) here = here[step] ??= {};
-    here[last] = value;
+  function refused(rows, fields) {
+    const row = rows.find((one) => breaks(one, fields));
+    return row ? {error: filled(row.text, fields), reason: row.reason || "refused"} : null;
   }
-  function copied(value) {
-    if (typeof value !== "object") return value;
-    const made = {};
-    for (const name in value) made[name] = copied(value[name]);
-    return made;
-  }
-  const template = {};
-  for (const [path, value] of Object.entries(constants)) nest(template, path, value);
-  for (const {path} of rules) nest(template, path, 0);
-  const compiled = rules.map(({path, by, terms}) => {
-    const steps = path.split("."), last = steps.pop();
-    const fields = new Set(by);
-    for (const term of Object.values(terms)) for (let i = 1; i < term.length; i += 2) fields.add(term[i]);
-    return {path, steps, last, by, terms, fields};
-  });
 
-  function valueOf(rule, fields) {
-    const term = rule.terms[rule.by.map((name) => token(name, fields[name])).join("|")];
-    if (term === undefined) throw new Error(`no ${rule.path} for ${rule.by.map((name) => `${name}=${shown(fields[name])}`).join(", ")}`);
-    let value = term[0];
-    for (let i = 1; i < term.length; i += 2) value *= fields[term[i]] ** term[i + 1];
-    return value;
+  // Choices as the formulas take them, and values as people do.
+  const codes = Object.fromEntries(Object.entries(given.codes).map(([name, pairs]) => [name, new Map(pairs.map(([value, code]) => [key(value), code]))]));
+  const values = Object.fromEntries(Object.entries(given.codes).map(([name, pairs]) => [name, new Map(pairs.map(([value, code]) => [code, value]))]));
+  function coded(name, value) {
+    if (!(name in codes)) return value ?? open;
+    if (name in counted && typeof value === "number")  // of the numbers of its words it is one
+      return Object.fromEntries(Object.keys(given.codes[name][0][1]).map((part) => [part, part === counted[name] ? value : 0]));
+    return codes[name].get(key(value));
   }
-  // The formulas' arguments, nested as they take them.
-  function convert(fields) {
-    const made = copied(template);
-    for (const rule of compiled) rule.steps.reduce((here, step) => here[step], made)[rule.last] = valueOf(rule, fields);
+  function encoded(fields) {
+    const made = {};
+    for (const name of given.choices) made[name] = coded(name, fields[name]);
     return made;
   }
+  const defaultsOf = ({synchronisation, dtype}) => ({...given.defaults, ...given.of_dtype[dtype], server: given.servers[synchronisation]});
+  // Fields where those that were left open are the framework's and the device's.
+  function settled(fields, choices) {
+    const made = {...fields, zero_stage: choices.zero_stage};
+    for (const name of given.choices)
+      if (fields[name] === null && choices[name] !== open && typeof choices[name] === "number") made[name] = name in values ? values[name].get(choices[name]) : choices[name];
+    return made;
+  }
+  // What of the formulas' arguments is a plan's own, beside the choices that they come from.
+  function planned(fields, model) {
+    const defaults = defaultsOf(fields), choices = formulas.resolved(encoded(fields), defaults, given.usual_dtype, given.transposed);
+    return {choices, settings: formulas.settings_of_model(model, given.parameters, choices, defaults), plan: formulas.plan_numbers(choices, model.layers)};
+  }
+  function modelOf(fields) {
+    const load = fields["model.expert_imbalance"];
+    return load === undefined ? given.model : {...given.model, experts: {...given.model.experts, load}};
+  }
+  function deviceOf(fields) {
+    const of = given.figures[fields.dtype], figures = {...of.figures};
+    for (const name of given.device) figures[name] = fields[`device.${name}`];
+    for (const field of ["flop_rate", "gemm_efficiency"])
+      if (fields[`device.${field}`] !== null) for (const name of of[field]) figures[name] = fields[`device.${field}`];
+    return formulas.device_numbers(figures);
+  }
+  function networkOf(fields) {
+    const levels = given.levels.map(({figures, fields: {bandwidth, latency}}) => formulas.level_numbers({...figures, bandwidth: fields[bandwidth], latency: fields[latency]}));
+    return Object.fromEntries(given.network.map((name, place) => [name, levels[Math.min(place, levels.length - 1)]]));
+  }
+
   const call = (name, made) => formulas[name](...parameters[name].map((parameter) => made[parameter]));
-  const known = (made) => call(DATA.steps.names[made[DATA.steps.by]], made);
-  const ownRuns = DATA.own_runs.map(({discrepancy, of}) => {
-    const other = {};
-    for (const [path, value] of Object.entries(of)) nest(other, path, value);
-    return {discrepancy, other};
-  });
+  const known = (made) => call(made.settings.compression.kind ? "step" : "uncompressed_step", made);
   // Factor on every time by which own runs, and those of plans alike, took longer than the constants say.
-  const stretch = (made) => Math.exp(ownRuns.reduce((sum, {discrepancy, other}) => sum + discrepancy * call("correlation", {...made, ...other}), DATA.own_factor));
+  const stretch = (made) => Math.exp(DATA.own_runs.reduce((sum, {discrepancy, ...other}) => sum + discrepancy * call("correlation", {...made, ...other}), DATA.own_factor));
   function step(made) {
     const found = known(made);
-    if (!ownRuns.length && !DATA.own_factor) return found;
+    if (!DATA.own_runs.length && !DATA.own_factor) return found;
     const factor = stretch(made);
     for (const time of DATA.times) found[time] *= factor;
     return found;
@@ -96,18 +96,22 @@ function makeModel(DATA, formulas) {
       if (!(name in asked)) return {error: `field=${shown(name)}: expected one of ${Object.keys(asked).join(", ")}`, reason: "field"};
       if (!allowed(name, value)) return {error: `${name}=${shown(value)}: expected ${domains[name].wish}`, reason: name};
     }
-    const fields = {...asked, ...changes}, {field, by, text} = DATA.follows;
+    const fields = {...asked, ...changes}, {field, by, text} = DATA.follows, broken = refused(restrictions.plan, fields);
+    if (broken) return broken;
     if (fields[field] === null) {
       fields[field] = by.reduce((left, name) => left / fields[name], fields[DATA.gpus]);
       if (!Number.isInteger(fields[field])) return {error: filled(text, fields), reason: "world_size"};
     }
-    const refused = refusal(fields);
-    return refused ? {error: refused, reason: "refused"} : {fields};
+    return refused(restrictions.model, fields) ?? {fields};
   }
+  // The first rule that a settled plan breaks: its own, the framework's, those of legality, of the device.
   function broken(made, fields) {
-    const violations = call(DATA.legality, made);
+    const found = refused(restrictions.plan, fields) ?? refused(restrictions.framework, fields);
+    if (found) return found;
+    const violations = call("violations", made);
     for (const reason in violations) if (violations[reason]) return {error: filled(texts[reason], fields), reason};
-    return null;
+    const error = given.figures[fields.dtype].refused;
+    return error ? {error, reason: "dtype"} : null;
   }
   function answer(made, {price}) {
     const found = step(made), times = {}, hours = made[DATA.gpus] * found.total / 3600;
@@ -119,14 +123,15 @@ function makeModel(DATA, formulas) {
   }
   // The formulas' arguments of what is asked, or {error} in one line.
   function checked(changes) {
-    const {fields, ...refused} = asking(changes);
-    if (!fields) return refused;
-    const made = convert(fields);
-    return broken(made, fields) ?? {made, fields};
+    const {fields: open, ...wrong} = asking(changes);
+    if (!open) return wrong;
+    const model = modelOf(open), {choices, settings, plan} = planned(open, model), fields = settled(open, choices);
+    const made = {model, settings, plan, gpus: fields[DATA.gpus]};
+    return broken(made, fields) ?? {made: {...made, network: networkOf(fields), software: given.software, device: deviceOf(fields)}, fields};
   }
   function evaluate(changes = {}) {
     const {made, fields, ...refused} = checked(changes);
     return made ? answer(made, fields) : refused;
   }
-  return {asked, domains, evaluate, checked, convert, valueOf, compiled, step, known, stretch, peak: DATA.peak};
+  return {asked, domains, evaluate, checked, planned, modelOf, deviceOf, networkOf, software: given.software, step, known, stretch, peak: DATA.peak};
 }

@@ -26,29 +26,27 @@ function apart(inside, times, bytes, top) {
   return found;
 }
 
-// What differs from plan to plan is worked out once, a row of numbers for each; all else once a search.
-const differing = () => model.compiled.filter((rule) => Object.keys(view.columns).some((name) => rule.fields.has(name)));
+// The settings and the split of every plan are worked out once for what is asked of plans and of the model; all else once a search.
+const ofPlans = (name) => !name.includes(".") || name.startsWith("model.");
 function prepare(changes) {
-  const rules = differing(), touched = Object.keys(changes).filter((name) => rules.some((rule) => rule.fields.has(name)));
-  const key = JSON.stringify(touched.map((name) => [name, changes[name]]));
+  const key = JSON.stringify(Object.entries(changes).filter(([name]) => ofPlans(name)));
   if (rows?.key === key) return rows;
-  const values = new Float64Array(view.plans * rules.length);
-  for (let row = 0, at = 0; row < view.plans; row++) {
-    const fields = {...model.asked, ...fieldsOf(row), ...changes};
-    for (const rule of rules) values[at++] = model.valueOf(rule, fields);
+  const own = model.modelOf({...model.asked, ...changes}), plans = [];
+  for (let row = 0; row < view.plans; row++) {
+    const fields = {...model.asked, ...fieldsOf(row), ...changes}, {settings, plan} = model.planned(fields, own);
+    plans.push({settings, plan, dtype: fields.dtype});
   }
-  return rows = {key, rules, values};
+  return rows = {key, own, plans};
 }
 
 function search(changes, top, keep) {
-  const {rules, values} = prepare(changes), made = model.convert({...model.asked, ...fieldsOf(0), ...changes});
-  const places = rules.map((rule) => rule.steps.reduce((here, step) => here[step], made)), names = rules.map((rule) => rule.last);
-  const count = view.plans, width = rules.length, times = new Float64Array(count), bytes = new Float64Array(count);
+  const {own, plans} = prepare(changes), fields = {...model.asked, ...changes}, network = model.networkOf(fields), devices = {};
+  const count = view.plans, times = new Float64Array(count), bytes = new Float64Array(count);
   const limit = view.margin * (changes["device.memory"] ?? model.asked["device.memory"]);
   const inside = [];
   for (let row = 0; row < count; row++) {
-    for (let k = 0; k < width; k++) places[k][names[k]] = values[row * width + k];
-    const found = model.step(made);
+    const {settings, plan, dtype} = plans[row], device = devices[dtype] ??= model.deviceOf({...fields, dtype});
+    const found = model.step({model: own, settings, plan, network, software: model.software, device});
     times[row] = found.total;
     bytes[row] = found.memory.total;
     if (found.memory.total <= limit) inside.push(row);
