@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
+from collections.abc import Callable
 from typing import Any
 
 from docutils import nodes
@@ -67,8 +69,33 @@ def displayed(self: Any, node: nodes.Element) -> None:
     raise nodes.SkipNode
 
 
+def share_column(columns: dict[tuple[str, ...], str]) -> Callable[..., None]:
+    """Draw the column at the left once for all pages of a folder that no contents list, which are most of the site.
+
+    Parameters
+    ----------
+    columns : where those that were drawn are kept
+    """
+
+    def share(app: Any, name: str, template: str, context: dict[str, Any], tree: Any) -> None:
+        draw = context.get("toctree")
+        if "orphan" not in app.env.metadata.get(name, {}) or draw is None:
+            return
+
+        def drawn(**options: Any) -> str:
+            key = (posixpath.dirname(name), *map(str, sorted(options.items())))
+            if key not in columns:
+                columns[key] = draw(**options)
+            return columns[key]
+
+        context["toctree"] = drawn
+
+    return share
+
+
 def setup(app: Any) -> None:
     """Connect what is ours."""
     app.add_html_math_renderer("mathml", (inline, None), (displayed, None))
     app.add_css_file("site.css")
     app.connect("autodoc-process-docstring", spread, priority=400)  # before Napoleon
+    app.connect("html-page-context", share_column({}), priority=400)  # before the theme, which draws it
