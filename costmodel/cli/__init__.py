@@ -17,6 +17,7 @@ from typing import NoReturn
 from costmodel.cli import codes, layout
 from costmodel.cli.advice import as_options
 from costmodel.cli.arguments import Misused, Parser
+from costmodel.cli.calibrated import OPTION, not_applicable
 from costmodel.text import progress
 from costmodel.text.errors import CostModelError, Interrupted
 from costmodel.text.suggestions import did_you_mean
@@ -102,6 +103,8 @@ def _refuse_unknown(reading: Parser, argv: Sequence[str]) -> None:
     every = {*reading._option_string_actions, *reading.variants}
     every |= {name for one in reading.variants.values() for name in one._option_string_actions}
     for option in (one.partition("=")[0] for one in given if one.startswith("--")):
+        if option == OPTION and option not in every:
+            raise Misused(not_applicable(argv[0]))
         if option not in every:
             raise Misused(f"unknown argument {option[:80]!r}{_meant(reading, argv, option)}")
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
-from costmodel.cli.arguments import Commands, Misused, add_output, whole
+from costmodel.cli.arguments import Commands, Misused, add_output, spelled, whole
 from costmodel.cli.files import add_file, check_files
 from costmodel.cli.output import TerminalTable, named, print_json, print_page, table, written
-from costmodel.cli.question import add_hardware, read_hardware
+from costmodel.cli.question import add_hardware, add_plan, read_asked_model, read_hardware, read_plan
 from costmodel.text.units import counted, format_seconds
 
 if TYPE_CHECKING:
@@ -31,21 +31,30 @@ MODELS, PLANS = 3, 6
 
 def add(commands: Commands) -> None:
     """Add the command."""
-    usage = "costmodel calibrate (RUNS | LAUNCH=LOG) ... (--cluster C | --device D) [--framework F] [-o FILE] [options]"
+    usage = (
+        "costmodel calibrate (RUNS | LAUNCH=LOG | MODEL=LOG) ... (--cluster C | --device D) [--framework F] [-o FILE] [options]"
+    )
     calibrating = commands.add_parser(
         "calibrate", usage=usage, help="own runs into a file that other commands take with --calibration",
         examples=(
             "costmodel calibrate ours.jsonl --cluster dgx-h100 -o mine.toml",
             "costmodel calibrate train.sh=run1.log other.sh=run2.log --cluster dgx-h100 -o mine.toml",
+            "costmodel calibrate llama3-8b=run.log --cluster dgx-h100 --global-batch 64 --seq-len 8192 --tp 2 -o mine.toml",
         ),
     )  # fmt: skip
     calibrating.add_argument(
-        "runs", nargs="+", metavar="RUNS|LAUNCH=LOG",
+        "runs", nargs="+", metavar="RUNS|LAUNCH=LOG|MODEL=LOG",
         help="records (.jsonl or .csv, `costmodel new run FILE` writes a template), or a launch file, or several with commas, "
-        "and the log of its run: Megatron's, torchtitan's, nanotron's, DeepSpeed's, NeMo's, LLM Foundry's, the Trainer's state",
+        "and the log of its run: Megatron's, torchtitan's, nanotron's, DeepSpeed's, NeMo's, LLM Foundry's, the Trainer's "
+        "state. In a launch file's place may stand a model, whose plan is told by the options",
     )  # fmt: skip
     add_hardware(calibrating)
-    calibrating.add_argument("--framework", metavar="F", help="software that ran (default: what runs and launch files say)")
+    software = calibrating.add_argument_group("framework")
+    software.add_argument("--framework", metavar="F", help="software that ran (default: what runs and launch files say)")
+    work = calibrating.add_argument_group("what ran", "of a model that has a log and no launch file")
+    work.add_argument(*spelled("global_batch"), type=whole, metavar="N", help="sequences per step")
+    work.add_argument("--seq-len", type=whole, metavar="N", help="tokens of a sequence")
+    add_plan(calibrating, several=False, software=software)
     calibrating.add_argument(
         "--next", type=whole, default=3, metavar="N", help="runs to name that would tell most for a GPU-minute (default: 3)"
     )
@@ -59,7 +68,7 @@ def _calibrate(arguments: argparse.Namespace) -> int:
     from costmodel.evaluation.own_runs import calibrate, influences
 
     check_files(arguments)
-    measured, software = _measured(arguments.runs)
+    measured, software = _measured(arguments)
     cluster = read_hardware(arguments)
     framework = arguments.framework or _only(software)
     mine = calibrate(cluster, measured, framework)
@@ -76,34 +85,50 @@ def _calibrate(arguments: argparse.Namespace) -> int:
     return codes.ANSWERED
 
 
-def _measured(texts: Sequence[str]) -> tuple[list[Measured], set[str]]:
+def _measured(arguments: argparse.Namespace) -> tuple[list[Measured], set[str]]:
     """The runs of all files, and the frameworks that they name."""
     from costmodel.evaluation.own_run_files import measured_runs
+    from costmodel.interop.launchers.reading import is_launch_file
 
     runs: list[Measured] = []
-    for text in texts:
-        files, equals, log = text.rpartition("=")
+    for text in arguments.runs:
+        named, equals, log = text.rpartition("=")
         if equals and not text.lower().endswith(RECORDS):
-            runs.append(_logged(files, log))
+            files = [Path(name) for name in named.split(",")]
+            launched = len(files) > 1 or is_launch_file(files[0])
+            runs.append(_logged(files, log) if launched else _told(arguments, named, log))
         elif text.lower().endswith(RECORDS):
             found = measured_runs(text)
             runs += [run._replace(id=run.id or f"{Path(text).name} {place}") for place, run in enumerate(found, 1)]
         else:
-            raise Misused(f"{text[:200]!r}: expected records in a file that ends in .jsonl or .csv, or LAUNCH=LOG")
+            raise Misused(f"{text[:200]!r}: expected records in a file that ends in .jsonl or .csv, LAUNCH=LOG, or MODEL=LOG")
     if not runs:
         raise Misused("no run in these files has a step time or a peak of memory")
     return runs, {run.framework.name for run in runs if run.framework is not None}
 
 
-def _logged(files: str, log: str) -> Measured:
+def _logged(files: Sequence[Path], log: str) -> Measured:
     """The run of launch files, its step time as its log has it."""
     from costmodel.catalogue.software import load_framework
     from costmodel.evaluation.own_run_update import Measured
     from costmodel.interop.launchers import read_launch, read_step_times, resolve
 
-    priced = resolve(read_launch([Path(name) for name in files.split(",")]))
+    priced = resolve(read_launch(files))
     seconds = read_step_times(Path(log), priced.plan).typical()
     return Measured(priced.model, priced.plan, seconds, framework=load_framework(priced.software), id=Path(log).name)
+
+
+def _told(arguments: argparse.Namespace, name: str, log: str) -> Measured:
+    """The run of a model that has no launch file: its plan as the options tell it, its step time as its log has it."""
+    from costmodel.catalogue.software import load_framework
+    from costmodel.evaluation.own_run_update import Measured
+    from costmodel.interop.launchers import read_step_times
+
+    asked = argparse.Namespace(**{**vars(arguments), "model": name, "calibration": None, "notes": [], "verbose": False})
+    model = read_asked_model(asked)
+    _, plan = read_plan(asked)
+    software = None if arguments.framework is None else load_framework(arguments.framework)
+    return Measured(model, plan, read_step_times(Path(log), plan).typical(), framework=software, id=Path(log).name)
 
 
 def _only(software: set[str]) -> str:

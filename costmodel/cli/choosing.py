@@ -17,6 +17,7 @@ from costmodel.cli.arguments import (
     spelled,
     whole,
 )
+from costmodel.cli.calibrated import add_calibration, calibrated_software, each_calibrated
 from costmodel.cli.defaults import fill_work, priced
 from costmodel.cli.files import add_files, check_files
 from costmodel.cli.output import TerminalTable, named, print_json, print_page, table, write_csv, written
@@ -90,6 +91,7 @@ def _model(parser: argparse.ArgumentParser, batch: str, length: str) -> None:
     parser.add_argument("model", metavar="MODEL", help="name in the catalogue, a TOML file, or a Hugging Face config.json")
     parser.add_argument(*spelled("global_batch"), type=whole, metavar="N", help=f"sequences per step (default: {batch})")
     parser.add_argument("--seq-len", type=whole, metavar="N", help=f"tokens of a sequence (default: {length})")
+    add_calibration(parser)
 
 
 def _run(parser: argparse.ArgumentParser, price: str, needed: bool = False) -> None:
@@ -114,9 +116,13 @@ def _cards(arguments: argparse.Namespace) -> int:
     model = read_with_notes(arguments.model, arguments)
     taken = fill_work(arguments, model, global_batch=16, seq_len=2048)
     price = None if arguments.price is None else arguments.price.get("", arguments.price)
+    software = arguments.framework
+    if arguments.calibration is not None:
+        software = calibrated_software(arguments, software) or software
     made = cards(
         model, arguments.device, adapter=arguments.adapter or ADAPTERS, gpus=arguments.gpus, tokens=arguments.tokens, price=price,
-        global_batch=arguments.global_batch, seq_len=arguments.seq_len, framework=arguments.framework,
+        global_batch=arguments.global_batch, seq_len=arguments.seq_len, framework=software,
+        calibration=arguments.calibration,
     )  # fmt: skip
     files = _csv(arguments, made, "card")
     if arguments.json:
@@ -176,6 +182,11 @@ def _gpus(arguments: argparse.Namespace) -> int:
     model = read_with_notes(arguments.model, arguments)
     taken = fill_work(arguments, model, global_batch=1024, seq_len=4096)
     clusters = _clusters(arguments)
+    if arguments.calibration is not None:
+        from costmodel.training.cluster_sizes import usual_clusters
+
+        arguments.framework = calibrated_software(arguments, arguments.framework) or arguments.framework
+        clusters = each_calibrated(arguments, usual_clusters() if clusters is None else clusters)
     made = gpus_in_time(
         model, clusters, tokens=arguments.tokens, days=arguments.days, global_batch=arguments.global_batch,
         seq_len=arguments.seq_len, framework=arguments.framework, price=_prices(arguments, clusters), sure=arguments.sure,

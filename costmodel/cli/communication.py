@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, add_output, add_size, gpus_of, nbytes, read_cluster, whole, yes
+from costmodel.cli.calibrated import add_calibration, calibrated_software, with_calibration
 from costmodel.cli.files import add_files, check_files
 from costmodel.cli.output import (
     TerminalTable,
@@ -70,8 +71,9 @@ def add(commands: Commands) -> None:
     timing.add_argument("--processor", default="intel", metavar="P", help="of the hosts: intel or amd")
     timing.add_argument("--framework", metavar="F", help="inside a step of this software (default: alone, as in a benchmark)")
     timing.add_argument("--sharded", action="store_true", help="with --framework: gathers or scatters what ZeRO shards")
+    add_calibration(timing)
     add_output(timing)
-    timing.set_defaults(run=_collective)
+    timing.set_defaults(run=_collective, notes=[])
 
 
 def _ledger(arguments: argparse.Namespace) -> int:
@@ -163,7 +165,9 @@ def _collective(arguments: argparse.Namespace) -> int:
     from costmodel.description.topology import Group
     from costmodel.evaluation.collectives import LATEST, collective_time
 
-    cluster = read_cluster(arguments.cluster)
+    cluster = with_calibration(arguments, read_cluster(arguments.cluster))
+    if arguments.calibration is not None:  # own runs are steps of a framework, and say nothing of a benchmark
+        arguments.framework = calibrated_software(arguments, arguments.framework) or arguments.framework
     ranks = gpus_of(arguments, cluster)
     group = Group(ranks=cluster.gpus or 1 if ranks is None else ranks, stride=arguments.stride, alone=arguments.alone)
     node = cluster.gpus_per_node

@@ -131,7 +131,7 @@ def _choices(arguments: argparse.Namespace) -> dict[str, argparse.Namespace]:
         for _, changes in combination:
             fields |= changes
         name = ", ".join(word for (word, _), those in zip(combination, varied, strict=True) if len(those) > 1)
-        found[name] = argparse.Namespace(**{**vars(arguments), "notes": [], **fields})
+        found[name] = argparse.Namespace(**{**vars(arguments), "notes": [], "one_of_several": True, **fields})
         if len(found) > MOST:
             raise Misused(f"more than {MOST} choices to compare: give fewer values (`costmodel sweep` takes more)")
     if len(found) < 2:

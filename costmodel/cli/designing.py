@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, Misused, add_output, many, number, read_model, spelled, whole
+from costmodel.cli.calibrated import add_calibration, calibrated_software, each_calibrated
 from costmodel.cli.files import add_files, check_files
 from costmodel.cli.output import TerminalTable, named, print_json, print_page, table, write_csv, written
 from costmodel.cli.training import tokens
@@ -48,6 +49,7 @@ def add(commands: Commands) -> None:
     run.add_argument("--days", type=number, metavar="X", help="that it may take (default: as many as it takes)")
     run.add_argument("--budget", type=number, metavar="X", help="that it may cost, in the currency of the prices (default: any)")
     run.add_argument("--framework", default="megatron-core", metavar="F", help="the software")
+    add_calibration(run)
     tried = designing.add_argument_group("clusters to try, one value of each or several (1,2,4)")
     tried.add_argument("--devices", type=many(str.strip), required=True, metavar="D", help="kinds of GPU")
     tried.add_argument("--gpus", type=many(whole), required=True, metavar="N", help="of the whole cluster")
@@ -61,7 +63,7 @@ def add(commands: Commands) -> None:
     output = add_output(designing)
     output.add_argument("--top", type=whole, default=10, metavar="K", help="clusters to show (default: 10)")
     add_files(designing, output, csv="every cluster that was tried")
-    designing.set_defaults(run=_design)
+    designing.set_defaults(run=_design, notes=[])
 
 
 def _design(arguments: argparse.Namespace) -> int:
@@ -77,6 +79,9 @@ def _design(arguments: argparse.Namespace) -> int:
         arguments.devices, arguments.gpus, gpus_per_node=arguments.gpus_per_node, networks=arguments.networks,
         oversubscriptions=arguments.oversubscriptions,
     )  # fmt: skip
+    if arguments.calibration is not None:
+        arguments.framework = calibrated_software(arguments, arguments.framework) or arguments.framework
+        clusters = each_calibrated(arguments, clusters)
     made = design_cluster(
         model, clusters, global_batch=arguments.global_batch, seq_len=arguments.seq_len, tokens=arguments.tokens,
         within=None if arguments.days is None else arguments.days * DAY, budget=arguments.budget, prices=prices or None,

@@ -7,6 +7,7 @@ import argparse
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, chosen, number
+from costmodel.cli.calibrated import add_calibration
 from costmodel.cli.files import add_file, check_files
 from costmodel.cli.output import heading, print_page, written
 from costmodel.cli.question import USAGE, add_question, read_asked_model, read_hardware
@@ -35,6 +36,7 @@ def add(commands: Commands) -> None:
     hosting.add_argument("-o", "--output", required=True, metavar="FOLDER", help="where it is written")
     hosting.add_argument("--model", metavar="M,...", help="models of the catalogue (default: all)")
     hosting.add_argument("--cluster", metavar="C,...", help="clusters of the catalogue (default: all)")
+    add_calibration(hosting, several=True)
     hosting.set_defaults(run=_site)
 
 
@@ -69,6 +71,7 @@ def _whatif(arguments: argparse.Namespace) -> int:
 def _site(arguments: argparse.Namespace) -> int:
     from pathlib import Path
 
+    from costmodel.catalogue.calibrations import device_of_calibration
     from costmodel.catalogue.clusters import load_cluster
     from costmodel.catalogue.loader import load_model, names
     from costmodel.page.site import build, left_out
@@ -80,7 +83,9 @@ def _site(arguments: argparse.Namespace) -> int:
         load_model(name)  # an unknown one is refused before anything is written
     for name in clusters:
         load_cluster(name)
-    built = build(Path(arguments.output), models, clusters)
+    for path in arguments.calibration:
+        device_of_calibration(path)
+    built = build(Path(arguments.output), models, clusters, calibrations=arguments.calibration)
     refused = list(left_out(built))
     print_page(*(["\n".join(["No page:", *refused])] if refused else []),
                written(f"{Path(arguments.output) / 'index.html'} ({counted(len(built) - len(refused), 'page')})"))  # fmt: skip

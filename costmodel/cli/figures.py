@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, Misused, Parser, chosen, whole
+from costmodel.cli.calibrated import add_calibration
 from costmodel.cli.files import add_file, check_files
 from costmodel.cli.question import USAGE, add_question, read_asked_model, read_hardware
 
@@ -82,9 +83,7 @@ def add(commands: Commands) -> None:
     looking.add_argument(
         "--allow-host", action="append", default=[], metavar="NAME", help="a further name by which browsers may ask for the page"
     )
-    looking.add_argument(
-        "--calibration", action="append", default=[], metavar="FILE", help="what own runs say of a device; once for each file"
-    )
+    add_calibration(looking, several=True)
     looking.set_defaults(run=_app)
 
 

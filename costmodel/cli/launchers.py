@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
-from costmodel.cli.arguments import Commands, Misused, add_output, read_model, whole
+from costmodel.cli.arguments import Commands, Misused, add_output, read_model, spelled, whole
+from costmodel.cli.calibrated import add_calibration
 from costmodel.cli.files import add_file, check_files
 from costmodel.cli.layout import command
 from costmodel.cli.output import (
@@ -22,7 +23,7 @@ from costmodel.cli.output import (
     table,
     written,
 )
-from costmodel.cli.question import add_calibration, add_question, read_hardware, read_plan
+from costmodel.cli.question import add_plan, add_question, read_hardware, read_plan
 from costmodel.evaluation.estimation import memory_limit
 from costmodel.text.units import counted
 
@@ -40,10 +41,13 @@ def add(commands: Commands) -> None:
     """Add the commands."""
     explaining = commands.add_parser(
         "explain",
+        usage="costmodel explain (FILE ... | MODEL --global-batch N --seq-len N --log LOG) [--cluster C | --device D] "
+        "[--gpus N | --nodes N] [--log LOG] [options]",
         help="what a launch file will cost, what is assumed, and what would be better",
         examples=(
             "costmodel explain train.sh --cluster dgx-h100", "costmodel explain sft.yaml ds_z3.json --device h100 --gpus 16",
             "costmodel explain llama3_8b.toml --cluster aws-p5 --log run.log",
+            "costmodel explain llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 8192 --tp 2 --log run.log",
         ),
     )
     _add_files(explaining)
@@ -66,8 +70,16 @@ def add(commands: Commands) -> None:
     explaining.add_argument(
         "--log", metavar="LOG", help="the run's log: compare its step time with the estimate"
     )
+    software = explaining.add_argument_group("framework")
+    software.add_argument(
+        "--framework", metavar="F", help="software of a model that has a log and no launch file (default: megatron-core)"
+    )
+    work = explaining.add_argument_group("what ran", "of a model with a log alone, or in place of what the files say")
+    work.add_argument(*spelled("global_batch"), type=whole, metavar="N", help="sequences per step")
+    work.add_argument("--seq-len", type=whole, metavar="N", help="tokens of a sequence")
+    add_plan(explaining, several=False, software=software)
     add_output(explaining)
-    explaining.set_defaults(run=_explain, notes=[], changes=[])
+    explaining.set_defaults(run=_explain, notes=[], changes=[], verbose=False, fit_probability=0.9)
 
     reading = commands.add_parser(
         "read", help="what a launch file says, field by field", examples=("costmodel read ds_config.json train.sh --json",)
@@ -111,8 +123,10 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
 
 def _launch(arguments: argparse.Namespace) -> Launch:
     from costmodel.interop.launchers import read_launch
+    from costmodel.interop.launchers.launch import PLAN_FIELDS
 
-    settings = {}
+    given = vars(arguments)
+    settings = {name: str(given[name]).lower() for name in PLAN_FIELDS if given.get(name) is not None}
     for text in arguments.set:
         key, equals, value = text.partition("=")
         if not equals or not key:
@@ -175,6 +189,8 @@ def _explain(arguments: argparse.Namespace) -> int:
 
     if arguments.gpus is not None and arguments.nodes is not None:
         raise Misused("argument --gpus: not allowed with argument --nodes, which says how many of a cluster's nodes")
+    if _model_alone(arguments.files):
+        return _explain_model(arguments)
     launch = _launch(arguments)
     config = None
     if arguments.allow_config:
@@ -198,6 +214,49 @@ def _explain(arguments: argparse.Namespace) -> int:
         print_json(_answer_figures(launch, priced, answer, measured))
     else:
         print_page(*_answer_page(launch, priced, answer, measured), markdown=arguments.markdown)
+    return codes.ANSWERED if answer.fits else codes.NOTHING_FITS
+
+
+def _model_alone(files: Sequence[str]) -> bool:
+    """Whether a model stands where launch files do."""
+    from costmodel.catalogue import loader
+    from costmodel.interop.launchers.reading import is_launch_file
+
+    path = Path(files[0])
+    if len(files) > 1 or is_launch_file(path):
+        return False
+    return (not path.suffix and not path.exists()) or (path.is_file() and loader.model_file(files[0]) is not None)
+
+
+def _explain_model(arguments: argparse.Namespace) -> int:
+    """A model's run of which there is a log and no launch file: its plan is told by the options."""
+    from costmodel.cli.training import asked_plan
+    from costmodel.evaluation.diagnosis import diagnose
+    from costmodel.interop.launchers import read_step_times
+    from costmodel.text.units import format_seconds
+
+    name = arguments.files[0]
+    read_model(name)
+    if arguments.log is None:
+        raise Misused(f"{name[:80]} is a model, no launch file: `costmodel estimate` prices its plans, and with --log its run "
+                      "is held against them here")  # fmt: skip
+    if arguments.cluster is None and arguments.device is None:
+        raise Misused("one of the arguments --cluster --device is required where a model stands in a launch file's place")
+    missing = [f"--{field.replace('_', '-')}" for field in ("global_batch", "seq_len") if getattr(arguments, field) is None]
+    if missing:
+        raise Misused(f"the following arguments are required where a model stands in a launch file's place: {', '.join(missing)}")
+    answer = asked_plan(argparse.Namespace(**{
+        **vars(arguments), "model": name, "changes": arguments.set, "framework": arguments.framework or "megatron-core",
+    }))  # fmt: skip
+    found = diagnose(answer, read_step_times(arguments.log, answer.plan).typical())
+    if arguments.json:
+        print_json({**found.to_dict(), "answer": found.said()})
+        return codes.ANSWERED if answer.fits else codes.NOTHING_FITS
+    page: list[TerminalTable | str] = ["\n".join(_lines(answer, found.measured))]
+    if found.advice:
+        rows = [[one.change, format_seconds(one.saves), f"{100 * one.gain:.1f} %"] for one in found.advice]
+        page.append(table(["would be faster with", "saves of the measured", "of the step"], rows))
+    print_page(*page, markdown=arguments.markdown)
     return codes.ANSWERED if answer.fits else codes.NOTHING_FITS
 
 
@@ -245,9 +304,32 @@ def _answer_figures(
 
 
 def _answer_page(launch: Launch, priced: Priced, answer: Estimate, measured: float | None) -> list[TerminalTable | str]:
-    from costmodel.cli.output import because, heading_of, judged, memory_parts, parts, whole_plan
     from costmodel.evaluation.verdicts import verdict
     from costmodel.interop.launchers.advice import improvements
+    from costmodel.text.units import format_seconds
+
+    lines = [*_lines(answer, measured), *(f"Note: {note}" for note in priced.notes)]
+    page = [*_said(launch), "\n".join(lines)]
+    advice = improvements(launch, answer)
+    if advice:
+        rows = [
+            [_words(one.change), format_seconds(one.estimate.step_time), f"{100 * one.gain:.1f} %",
+             f"{gib(one.estimate.memory.total)} GiB", "; ".join(one.flags) or "(the framework has no flag for it)"]
+            for one in advice
+        ]  # fmt: skip
+        page.append(table(["would be faster with", "step", "saves", "memory", "flags"], rows, words={0, 4}))
+    elif answer.fits:
+        page.append("No single change makes it faster; `costmodel search` looks at every plan")
+    if not answer.fits:
+        fixes = verdict(answer).fixes[:5]
+        rows = [[fix.change, f"{100 * fix.cost / answer.step_time:+.1f} %"] for fix in fixes]
+        page.append(table(["would fit with", "cost"], rows) if rows else "No single change makes it fit")
+    return page
+
+
+def _lines(answer: Estimate, measured: float | None) -> list[str]:
+    """What an estimate says in lines, and where a measured step stands to it."""
+    from costmodel.cli.output import because, heading_of, judged, memory_parts, parts, whole_plan
     from costmodel.text.units import format_seconds
 
     low, high = answer.time_interval
@@ -266,23 +348,7 @@ def _answer_page(launch: Launch, priced: Priced, answer: Estimate, measured: flo
         from costmodel.evaluation.diagnosis import verdict_on
 
         lines.append(f"Measured: {verdict_on(answer, measured)} (`costmodel diagnose` says why)")
-    lines += [f"Note: {note}" for note in priced.notes]
-    page = [*_said(launch), "\n".join(lines)]
-    advice = improvements(launch, answer)
-    if advice:
-        rows = [
-            [_words(one.change), format_seconds(one.estimate.step_time), f"{100 * one.gain:.1f} %",
-             f"{gib(one.estimate.memory.total)} GiB", "; ".join(one.flags) or "(the framework has no flag for it)"]
-            for one in advice
-        ]  # fmt: skip
-        page.append(table(["would be faster with", "step", "saves", "memory", "flags"], rows, words={0, 4}))
-    elif answer.fits:
-        page.append("No single change makes it faster; `costmodel search` looks at every plan")
-    if not answer.fits:
-        fixes = verdict(answer).fixes[:5]
-        rows = [[fix.change, f"{100 * fix.cost / answer.step_time:+.1f} %"] for fix in fixes]
-        page.append(table(["would fit with", "cost"], rows) if rows else "No single change makes it fit")
-    return page
+    return lines
 
 
 def _words(change: dict[str, object]) -> str:

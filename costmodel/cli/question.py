@@ -20,6 +20,7 @@ from costmodel.cli.arguments import (
     unasked,
     whole,
 )
+from costmodel.cli.calibrated import add_calibration, with_calibration
 from costmodel.text.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -63,12 +64,24 @@ def add_question(parser: Parser, several: bool, fixed: bool = True, launches: bo
     model.add_argument(*spelled("global_batch"), type=whole, required=needed, metavar="N", help="sequences per step")
     model.add_argument("--seq-len", type=whole, required=needed, metavar="N", help="tokens of a sequence")
     add_hardware(parser)
-    plan = parser.add_argument_group(
-        "plan", "what to try of each dimension, one value or several (1,2,4)" if several else "one value of each dimension"
-    )
     software = parser.add_argument_group("framework")
     software.add_argument("--framework", default="megatron-core", metavar="F",
                           help="software: name in the catalogue, or a TOML file (default: megatron-core)")  # fmt: skip
+    add_plan(parser, several, software)
+
+
+def add_plan(parser: Parser, several: bool, software: argparse._ArgumentGroup) -> None:
+    """Arguments of a plan's choices.
+
+    Parameters
+    ----------
+    parser : of a command
+    several : values of a dimension, or one
+    software : group of the choices that are of a framework's
+    """
+    plan = parser.add_argument_group(
+        "plan", "what to try of each dimension, one value or several (1,2,4)" if several else "one value of each dimension"
+    )
     for name, row in plan_fields().items():
         read, shown = reader(row)
         tail = f"tries: {row.tried}" if several and row.tried else f"default: {unasked(row)}"
@@ -113,27 +126,6 @@ def add_hardware(parser: Parser) -> None:
     parser.set_defaults(notes=[])
 
 
-def add_calibration(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """The argument that names what own runs said of the cluster."""
-    parser.add_argument("--calibration", metavar="FILE", help="what own runs say (`costmodel calibrate` writes it)")
-
-
-def with_calibration(arguments: argparse.Namespace, cluster: Cluster) -> Cluster:
-    """The cluster with what own runs said of it, and their framework where none was given."""
-    path = getattr(arguments, "calibration", None)
-    if path is None:
-        return cluster
-    from costmodel.catalogue.calibrations import calibrated_framework, load_calibration
-
-    name, asked = calibrated_framework(path), getattr(arguments, "framework", None)
-    chosen_already = "framework" in getattr(arguments, "given", ()) or getattr(arguments, "priced", None) is not None
-    if asked is not None and not chosen_already:
-        arguments.framework = asked = name
-    if asked is not None and asked != name:
-        arguments.notes.append(f"{path} is about {name}: it says nothing of {str(asked)[:80]}, which was asked about")
-    return load_calibration(path, cluster)
-
-
 def cluster_names(arguments: argparse.Namespace) -> list[str]:
     """The clusters that were named, in their order; none where a device was."""
     if arguments.cluster is None:
@@ -146,7 +138,7 @@ def cluster_names(arguments: argparse.Namespace) -> list[str]:
 
 def of_one_cluster(arguments: argparse.Namespace, name: str) -> argparse.Namespace:
     """The same question about one of the clusters that were named."""
-    return argparse.Namespace(**{**vars(arguments), "cluster": name})
+    return argparse.Namespace(**{**vars(arguments), "cluster": name, "one_of_several": True})
 
 
 def read_hardware(arguments: argparse.Namespace, grow: bool = False) -> Cluster:

@@ -16,6 +16,7 @@ from costmodel.cli.arguments import (
     read_model,
     whole,
 )
+from costmodel.cli.calibrated import add_calibration, calibrated_software, with_calibration
 from costmodel.cli.files import perfetto_file
 from costmodel.cli.output import gib, print_json, print_page, share, table, whole_plan, written
 from costmodel.text.errors import IllegalPlan, InvalidValue, NotModelled
@@ -91,10 +92,11 @@ def add(commands: Commands) -> None:
     tracing.add_argument(
         "--links", action="store_true", help="play the step on every rank: the load of each kind of link"
     )
+    add_calibration(tracing)
     output = add_output(tracing)
     output.add_argument("--save", metavar="FILE", help="the trace, as .npz")
     output.add_argument("--perfetto", metavar="FILE", help="a trace that ui.perfetto.dev opens")
-    tracing.set_defaults(run=_trace)
+    tracing.set_defaults(run=_trace, notes=[])
 
 
 def _trace(arguments: argparse.Namespace) -> int:
@@ -104,13 +106,16 @@ def _trace(arguments: argparse.Namespace) -> int:
     from costmodel.traces.pricing import price_trace
 
     fatal = _fatal(arguments.fail_on)
-    cluster = read_cluster(arguments.cluster)
+    cluster = with_calibration(arguments, read_cluster(arguments.cluster))
     trace, cluster = _traced(arguments, cluster)
     files = []
     if arguments.save:
         trace.save(arguments.save)
         files.append(f"{arguments.save} (the trace)")
     priced = price_trace(trace, cluster, arguments.framework)
+    if arguments.calibration is not None:
+        arguments.framework = priced.framework.name
+        calibrated_software(argparse.Namespace(**{**vars(arguments), "given": {"framework"}}), arguments.framework)
     memory = [memory_of_trace(trace, cluster, priced.framework, rank=role.rank) for role in trace.roles]
     faults = faults_of(trace, cluster, priced.framework, estimate=priced)
     files += perfetto_file(arguments.perfetto, priced)

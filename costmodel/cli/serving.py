@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, Misused, plan_fields
+from costmodel.cli.calibrated import add_calibration
 
 INSTRUCTIONS = """Time, memory and the best parallel plan of a training run of a transformer on a cluster of GPUs.
 Models, clusters, devices and frameworks are names of the catalogue (llama3-8b, dgx-h100, h100-sxm, fsdp2) or paths of files.
@@ -26,6 +27,8 @@ INTERVALS = {
 }  # fmt: skip
 """Of an answer: the ends of the interval in which 90 % of such estimates lie."""
 Options: TypeAlias = dict[str, str | float | bool | list[str | float]]
+CALIBRATIONS: list[str] = []
+"""Files of own runs that the server was started with: one counts where a tool is asked about its device and names none."""
 _one_at_a_time = threading.Lock()
 """Commands answer on a stream that all threads of the process share."""
 
@@ -36,8 +39,9 @@ def add(commands: Commands) -> None:
         "mcp", help="tools for an agent, by the Model Context Protocol on stdin and stdout (extra mcp)",
         description="Serves search, estimate, explain, compare and calibrate to a client of the Model Context Protocol that "
         "starts this command. Nothing is sent anywhere but to that client.",
-        examples=("costmodel mcp",),
+        examples=("costmodel mcp", "costmodel mcp --calibration mine.toml"),
     )  # fmt: skip
+    add_calibration(serving, several=True)
     serving.set_defaults(run=_serve)
 
 
@@ -48,8 +52,12 @@ def _serve(arguments: argparse.Namespace) -> int:
         raise Misused("the server needs the package mcp, which is not installed: pip install 'costmodel[mcp]'")
     from mcp.server import MCPServer
 
+    from costmodel.catalogue.calibrations import device_of_calibration
     from costmodel.text.version import __version__
 
+    for path in arguments.calibration:
+        device_of_calibration(path)  # refused now, rather than at the first answer
+    CALIBRATIONS[:] = arguments.calibration
     server = MCPServer("costmodel", instructions=INSTRUCTIONS, version=__version__)
     for tool in TOOLS:
         server.tool()(tool)
@@ -58,11 +66,12 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 
 def search(
-    model: str, cluster: str, global_batch: int, seq_len: int, framework: str = "megatron-core", top: int = 5,
+    model: str, cluster: str, global_batch: int, seq_len: int, framework: str | None = None, top: int = 5,
     options: Options | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Rank every legal plan of a training run by its step time, and say which plans are tied within the error.
 
+    `framework`: megatron-core unless it is said, or what own runs (calibration) are of.
     `options`: gpus or nodes (else one node), network, calibration, tokens and price (days and money), fit_probability, and
     any field of a plan fixed to a value or tried over a list, such as {"tensor_parallel": [1, 2], "adapter": "lora"}.
     """
@@ -72,10 +81,11 @@ def search(
 
 
 def estimate(
-    model: str, cluster: str, global_batch: int, seq_len: int, framework: str = "megatron-core", options: Options | None = None,
+    model: str, cluster: str, global_batch: int, seq_len: int, framework: str | None = None, options: Options | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Time and memory of one plan part by part, whether it fits, and what would make it fit.
 
+    `framework`: megatron-core unless it is said, or what own runs (calibration) are of.
     `options`: gpus or nodes, network, calibration, tokens and price, and any field of a plan, such as
     {"tensor_parallel": 2, "zero_stage": 3, "recompute": "full", "micro_batch": 2}.
     """
@@ -161,7 +171,10 @@ def _answer(command: str, words: Sequence[str], options: Mapping[str, Any]) -> d
 
     if any(word.startswith("-") for word in words):
         raise _refusal(f"{words}: expected names and paths, none with a dash before it")
-    argv = [command, *words, "--json", *(_spelled(name, value) for name, value in options.items() if value is not None)]
+    given = {name: value for name, value in options.items() if value is not None}
+    if command != "calibrate" and "calibration" not in given and (own := _own_runs(given)) is not None:
+        given["calibration"] = own
+    argv = [command, *words, "--json", *(_spelled(name, value) for name, value in given.items())]
     out, err = io.StringIO(), io.StringIO()
     with _one_at_a_time, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main(argv)
@@ -170,6 +183,27 @@ def _answer(command: str, words: Sequence[str], options: Mapping[str, Any]) -> d
         raise _refusal(said[-1] if said else "no answer")
     found: dict[str, Any] = json.loads(out.getvalue())
     return {**found, "notes": [*found.get("notes", ()), *said]}
+
+
+def _own_runs(options: Mapping[str, Any]) -> str | None:
+    """The file that the server was started with of a device that is asked about; None where there is none."""
+    if not CALIBRATIONS:
+        return None
+    from costmodel.catalogue.calibrations import device_of_calibration
+    from costmodel.catalogue.clusters import load_cluster
+    from costmodel.catalogue.loader import load_device
+    from costmodel.text.errors import CostModelError
+
+    devices = set()
+    for field, load in (("cluster", lambda name: load_cluster(name).device), ("device", load_device)):
+        given = options.get(field)
+        for names in given if isinstance(given, list) else [given] if given else []:
+            for name in str(names).split(","):
+                try:
+                    devices.add(load(name.strip()).name)
+                except CostModelError:  # an unknown name is the command's to refuse
+                    continue
+    return next((path for path in CALIBRATIONS if device_of_calibration(path) in devices), None)
 
 
 def _spelled(name: str, value: object) -> str:

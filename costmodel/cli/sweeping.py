@@ -19,12 +19,16 @@ from costmodel.cli.arguments import (
     spelled,
     whole,
 )
+from costmodel.cli.calibrated import add_calibration, calibrated_software, each_calibrated
 from costmodel.cli.files import add_file
 from costmodel.cli.output import print_json, print_page, written
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.progress import Progress
 
+    from costmodel.description.cluster import Cluster
     from costmodel.evaluation.sweeps import Sweep
 
 USAGE = (
@@ -51,6 +55,7 @@ def add(commands: Commands) -> None:
     sweeping.add_argument(*spelled("global_batch"), metavar="N", type=many(whole), required=True, help="sequences per step")
     sweeping.add_argument("--seq-len", metavar="N", type=many(whole), required=True, help="tokens of a sequence")
     sweeping.add_argument("--framework", metavar="F", type=_WORDS, default=["megatron-core"], help="software (megatron-core)")
+    add_calibration(sweeping)
     sweeping.add_argument("--price", metavar="X", type=many(number), help="of a GPU for an hour, a row each")
     sweeping.add_argument("--top", type=whole, default=1, metavar="K", help="plans of each search (default: 1)")
     sweeping.add_argument("--fit-probability", type=float, default=0.9, metavar="P",
@@ -66,7 +71,7 @@ def add(commands: Commands) -> None:
         sweeping.briefly(added, row.brief or meaning(row))
         if row.rare:
             sweeping.rarely(added)
-    sweeping.set_defaults(run=_sweep)
+    sweeping.set_defaults(run=_sweep, notes=[])
 
 
 def _sweep(arguments: argparse.Namespace) -> int:
@@ -99,9 +104,11 @@ def _run(arguments: argparse.Namespace, bar: _Bar) -> Sweep:
 
     asked: dict[str, object] = {name: list(dict.fromkeys(values)) for name, values in chosen(arguments).items()}
 
+    clusters = _clusters(arguments)
+
     def run(executor: object) -> Sweep:
         return sweep(
-            arguments.model, arguments.cluster, arguments.output, global_batches=arguments.global_batch,
+            arguments.model, clusters, arguments.output, global_batches=arguments.global_batch,
             seq_lens=arguments.seq_len, gpus=arguments.gpus, frameworks=arguments.framework, prices=arguments.price,
             top=arguments.top, executor=executor, progress=bar, fit_probability=arguments.fit_probability,
             engine=arguments.engine, **asked,
@@ -118,6 +125,19 @@ def _run(arguments: argparse.Namespace, bar: _Bar) -> Sweep:
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _clusters(arguments: argparse.Namespace) -> Sequence[Cluster | str]:
+    """The clusters, and what own runs said of them; their framework counts where none was given."""
+    named: Sequence[str] = arguments.cluster
+    if arguments.calibration is None:
+        return named
+    from costmodel.catalogue.clusters import load_cluster
+
+    software = calibrated_software(arguments, arguments.framework)
+    if software is not None:
+        arguments.framework = [software]
+    return each_calibrated(arguments, map(load_cluster, named))
 
 
 def _end_with_parent() -> None:

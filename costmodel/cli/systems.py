@@ -18,8 +18,8 @@ from costmodel.cli.arguments import (
     spelled,
     whole,
 )
+from costmodel.cli.calibrated import add_calibration, with_calibration
 from costmodel.cli.output import TerminalTable, print_json, print_page, share, table
-from costmodel.cli.question import add_calibration, with_calibration
 from costmodel.text.units import counted
 
 if TYPE_CHECKING:

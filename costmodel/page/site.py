@@ -10,6 +10,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+from costmodel.catalogue.calibrations import calibrated_framework, device_of_calibration, load_calibration
 from costmodel.catalogue.clusters import load_cluster
 from costmodel.catalogue.loader import load_model
 from costmodel.description.cluster import Cluster
@@ -44,7 +45,9 @@ class Built(NamedTuple):
         return f"{self.model}/{self.cluster}.html"
 
 
-def build(folder: Path, models: Sequence[str], clusters: Sequence[str], workers: int | None = None) -> list[Built]:
+def build(
+    folder: Path, models: Sequence[str], clusters: Sequence[str], workers: int | None = None, calibrations: Sequence[str] = (),
+) -> list[Built]:  # fmt: skip
     """Write the site.
 
     Parameters
@@ -52,6 +55,7 @@ def build(folder: Path, models: Sequence[str], clusters: Sequence[str], workers:
     folder : made where it isn't there; what it holds of the same names is written anew
     models, clusters : by name; a page for each of the one on each of the other
     workers : processes; one a core if not given
+    calibrations : files of own runs, by which clusters of their devices are priced with their frameworks
 
     Returns
     -------
@@ -61,7 +65,7 @@ def build(folder: Path, models: Sequence[str], clusters: Sequence[str], workers:
     for name in models:
         (folder / name).mkdir(parents=True, exist_ok=True)
     _write_shared(folder)
-    pairs = [(folder, model, cluster) for model in models for cluster in clusters]
+    pairs = [(folder, model, cluster, tuple(calibrations)) for model in models for cluster in clusters]
     with ProcessPoolExecutor(workers or os.cpu_count()) as pool:
         built = list(pool.map(_build, pairs))
     (folder / "index.html").write_text(_index([one for one in built if not one.refused]), encoding="utf-8")
@@ -81,13 +85,17 @@ def _write_shared(folder: Path) -> None:
         (folder / "shared" / name).write_text(text, encoding="utf-8")
 
 
-def _build(pair: tuple[Path, str, str]) -> Built:
-    folder, name, where = pair
+def _build(pair: tuple[Path, str, str, tuple[str, ...]]) -> Built:
+    folder, name, where, calibrations = pair
     built = Built(name, where)
     try:
         model, cluster = load_model(name), load_cluster(where)
         length = min(SEQ_LEN, model.learned_positions or SEQ_LEN)
-        text = _page(whatif(model, _large_enough(model, cluster), seq_len=length))
+        own = next((path for path in calibrations if device_of_calibration(path) == cluster.device.name), None)
+        if own is not None:
+            cluster = load_calibration(own, cluster)
+        software = "megatron-core" if own is None else calibrated_framework(own)
+        text = _page(whatif(model, _large_enough(model, cluster), seq_len=length, framework=software))
     except CostModelError as error:
         return built._replace(refused=str(error))
     (folder / built.file).write_text(text, encoding="utf-8")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from costmodel.arithmetic.named_tuples import Row
+from costmodel.catalogue.calibrations import device_of_calibration, load_calibration
 from costmodel.catalogue.loader import load_device, names
 from costmodel.catalogue.machines import machine
 from costmodel.catalogue.software import framework_on
@@ -22,7 +24,7 @@ from costmodel.evaluation.many_questions import estimates_of
 from costmodel.evaluation.plan_search import search
 from costmodel.formulas.network import nccl
 from costmodel.text.checks import kind, listing, positive_int
-from costmodel.text.errors import CostModelError, NotModelled
+from costmodel.text.errors import CostModelError, InvalidValue, NotModelled
 from costmodel.text.results import figure, rows_as_csv
 from costmodel.text.tables import headed, table
 from costmodel.text.units import counted, format_bytes, format_seconds
@@ -161,7 +163,7 @@ class CardTable:
 def cards(
     model: Transformer, devices: Iterable[str] | None = None, *, adapter: Sequence[str] | str = ADAPTERS, gpus: int = 1,
     global_batch: int = 16, seq_len: int = 2048, framework: Sequence[str] | str | None = None, tokens: float | None = None,
-    price: Mapping[str, float] | float | None = None,
+    price: Mapping[str, float] | float | None = None, calibration: str | os.PathLike[str] | None = None,
 ) -> CardTable:  # fmt: skip
     """Which cards train a model: what fits on each, how long a sequence, how fast, for how much, with which framework.
 
@@ -176,6 +178,7 @@ def cards(
     framework : to try, one or several; of each card the fastest is shown. Those of fine-tuning if None
     tokens : of the whole run, for days and money; none if None
     price : of a card for an hour in any currency, one for all or by device
+    calibration : file of own runs on one of the cards (`costmodel.save_calibration`), which count on that card
 
     Returns
     -------
@@ -204,7 +207,12 @@ def cards(
     frameworks = [software] if isinstance(software, str) else list(software)
     by_name = {load_device(name).name: one for name, one in price.items()} if isinstance(price, Mapping) else price
     prices = prices_of(by_name, asked)
+    measured = None if calibration is None else device_of_calibration(calibration)
+    if measured is not None and measured not in asked:
+        raise InvalidValue("calibration", str(calibration), f"own runs on one of {', '.join(asked)}, not on {measured}")
     questions = [_asked(model, device, gpus, one) for device in dict.fromkeys(asked) for one in adapters]
+    if calibration is not None:
+        questions = [_as_measured(one, calibration) if one.device == measured else one for one in questions]
     made = [
         _row(one.device, one.adapter, answer, why, prices)
         for one, (answer, why) in zip(questions, _fastest(model, questions, frameworks, global_batch, seq_len), strict=True)
@@ -253,6 +261,11 @@ def _asked(model: Transformer, device: str, gpus: int, adapter: str) -> _CardQue
         lacking = f"its weights alone are {format_bytes(weights)} a card, of {format_bytes(room)}"
         return _CardQuestion(device, adapter, None, lacking)
     return _CardQuestion(device, adapter, cluster, "")
+
+
+def _as_measured(one: _CardQuestion, calibration: str | os.PathLike[str]) -> _CardQuestion:
+    """A card with what own runs say of it."""
+    return one if one.cluster is None else one._replace(cluster=load_calibration(calibration, one.cluster))
 
 
 def _fastest(
