@@ -78,8 +78,15 @@ def counted_columns(columns: Inputs, limit: Array, counts: Sequence[Count]) -> A
     kind = np.array([count.kind for count in counts])
     within = np.where(np.isin(kind, RESERVED), process - beside, totals - overheads)
     mean = np.array([count.of == "mean" for count in counts])
-    share = np.where(mean, bills[0].mean(axis=0) / bills[0].max(axis=0), 1.0)
+    stages = np.broadcast_to(np.asarray(columns.plan.pipeline, dtype=float), rows)
+    share = np.where(mean, _of_stages(bills[0], stages) / bills[0].max(axis=0), 1.0)
     return share * np.where(kind == "process", process, within)
+
+
+def _of_stages(bills: Array, stages: Array) -> Array:
+    """Mean over the ranks of a pipeline of so many stages, of bills of its first, of the fullest between and of its last."""
+    first, between, last = bills
+    return np.where(stages > 1.0, (first + (stages - 2.0) * between + last) / np.maximum(stages, 2.0), first)
 
 
 def _bills(columns: Inputs, rows: int) -> tuple[tuple[Array, Array], Array]:

@@ -46,7 +46,8 @@ def run_of(record: Mapping[str, Any], name: str = "") -> Run:
     model = _of_model(json.dumps(record.get("model"), sort_keys=True))
     cluster = _of_machine(json.dumps([record.get("cluster") or {}, on], sort_keys=True))
     plan_said = {**assumed, **(record.get("plan") or {})}
-    told = software.told(said, plan_said.get("dtype"))
+    usual = {key: value for key, value in assumed.items() if key in schema.schema()["software"]}
+    told = software.told({**usual, **said}, plan_said.get("dtype"))
     framework = _of_software(json.dumps([said, told.framework], sort_keys=True), cluster.device.architecture,
                              network_kind(cluster.levels[-1].name))  # fmt: skip
     plan = _plan({**assumed, **told.plan, **(record.get("plan") or {})})
