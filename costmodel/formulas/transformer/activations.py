@@ -143,8 +143,10 @@ def module_activations(model: ModelNumbers, settings: Settings, plan: PlanNumber
 def operators_kept(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
     """Bytes of an average layer that are kept where all but the attention core and every second product is made again.
 
-    The layer's input, the output of the attention core, and the outputs of every second product: keys, the attention's
-    projection back, and the second of an MLP's, which are the gated channels or, without a gate, the MLP's output.
+    The layer's input, the output of the attention core, and the outputs of the first, third, fifth ... product: queries,
+    values, the first of an MLP's and, with a gate, its last, which nobody reads: a compiler, which also joins activation and
+    product, drops that. Under latent attention these are what queries, keys and values are compressed to, the projection back,
+    and the gated channels.
 
     Parameters
     ----------
@@ -158,15 +160,18 @@ def operators_kept(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -
     share = mixture.layers / model.layers
     tokens, gated = layer.local_tokens(settings, plan), model.mlp.gated
     routed, shared = mixture.load * mixture.per_token, ops.where(mixture.shared_width > 0.0, 1.0, 0.0)
-    dense = model.mlp.share * (gated * model.mlp.width + (1.0 - gated) * plan.tensor * model.hidden)
-    experts = gated * (routed * mixture.width + mixture.shared_width) + (1.0 - gated) * (routed + shared) * model.hidden
-    compressed = attention.query_latent + attention.kv_latent
-    keys = ops.where(attention.latent > 0.0, compressed, attention.kv_heads * attention.head_dim)
-    attended = attention.share * (attention.heads * attention.value_head_dim + keys)
+    latent = ops.where(attention.latent > 0.0, 1.0, 0.0)
+    wide = 1.0 - latent * (1.0 - gated)  # the product of an MLP that is kept inside it is as wide as it is
+    dense = model.mlp.share * (wide * model.mlp.width + (1.0 - wide) * plan.tensor * model.hidden)
+    experts = wide * (routed * mixture.width + mixture.shared_width) + (1.0 - wide) * (routed + shared) * model.hidden
+    plain = attention.heads * attention.head_dim + attention.value_rows * attention.kv_heads * attention.head_dim
+    projected = ops.where(attention.latent > 0.0, attention.query_latent + attention.kv_latent, plain)
+    attended = attention.share * (attention.heads * attention.value_head_dim + projected)
     states = model.recurrent.share * 0.5 * model.recurrent.kept
     inner = attended + states + (1.0 - share) * dense + share * experts
     statistics = 4.0 * attention.share * attention.heads
-    outer = model.hidden * (tokens + layer.norm_tokens(settings, plan))
+    unread = gated * settings.framework.keep_activated
+    outer = model.hidden * ((latent + (1.0 - latent) * unread) * tokens + layer.norm_tokens(settings, plan))
     return bytes_ * outer + tokens / plan.tensor * (bytes_ * inner + statistics)
 
 

@@ -165,8 +165,8 @@ def module_matrices(model: ModelNumbers, plan: PlanNumbers) -> Number:
 def repeated_shares(model: ModelNumbers) -> tuple[Number, Number]:
     """Shares of the weights of attention's projections, and of an MLP's, whose products every second recomputation repeats.
 
-    Of queries, keys, values, output and then the MLP's products, keys, output and the second of the MLP are kept; what
-    comes last in a layer nobody needs again.
+    Of queries, keys, values, output and then the MLP's products the first, third, fifth and seventh are kept; what comes
+    last in a layer nobody needs again.
 
     Parameters
     ----------
@@ -180,8 +180,9 @@ def repeated_shares(model: ModelNumbers) -> tuple[Number, Number]:
     queries, output = attention.heads * attention.head_dim, attention.heads * attention.value_head_dim
     keys = attention.kv_heads * attention.head_dim
     values = attention.value_rows * keys
-    plain = (queries + values) / (queries + keys + values + output)
-    return ops.where(attention.latent > 0.0, 0.5, plain), 1.0 / (2.0 + model.mlp.gated)
+    plain, gated = (keys + output) / (queries + keys + values + output), model.mlp.gated
+    latent = attention.latent > 0.0
+    return ops.where(latent, 0.5, plain), ops.where(latent, 1.0 / (2.0 + gated), gated / 3.0)
 
 
 def every_second_matrix(model: ModelNumbers) -> Number:
