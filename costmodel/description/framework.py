@@ -102,11 +102,15 @@ class Framework:
     reduce_bytes : of a gradient on the wire [bytes]
     half_gradients : in fp16 gradients are summed in fp16, and copied to 32 bit by the update
     optimizer_bytes : master weights and moments per parameter [bytes]
+    sharded_optimizer_bytes, sharded_update_bytes : the same, and what its update holds, where states are sharded, if that is
+        another's code; else 0 [bytes]
     parameter_bytes : of the weights that are multiplied [bytes]
     held_bytes : of a weight that trains as it is held, where that is wider than what is multiplied, which then is there only
         while it is gathered; 0: as wide [bytes]
     logit_bytes : held per logit at the peak by its own loss [bytes]
     wide_residual : beside weights in NF4 norms, embedding and head are in 32 bit, and so is the residual stream
+    wide_quantised : beside weights in NF4 products run in 32 bit whatever the plan's dtype: what they take is in 32 bit, and
+        nothing casts it
     reentrant : recomputed layers run under autograd's reentrant checkpoints
     offload_gradients : gradients of weights that lie on the host go there as they are summed; else they wait on the device
     recompute_modules : of a layer, that it recomputes alone, of `costmodel.description.recomputation.MODULES`
@@ -207,6 +211,7 @@ class Framework:
     gather_logits: bool = False
     keep_gathered: bool = False
     wide_residual: bool = False
+    wide_quantised: bool = False
     reentrant: bool = False
     offload_gradients: bool = True
     separate_rotation: bool = False
@@ -231,6 +236,8 @@ class Framework:
     backward_gradient_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
     retained_logit_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
     update_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
+    sharded_optimizer_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
+    sharded_update_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
     flat_gradient_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
     double_registers: bool = False
     flat_updates: bool = False

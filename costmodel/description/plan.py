@@ -334,14 +334,15 @@ class Plan:
         device : gives the dtype; ``"bf16"`` where none is known
         """
         missing = [name for name in RESOLVED if getattr(self, name) is None]
-        if not missing and (self.zero_stage or self.dtype not in framework.sharding_dtypes):
+        overruled = (not self.zero_stage and self.dtype in framework.sharding_dtypes) or framework.wide_quantised
+        if not missing and not overruled:
             return self
         usual = "bf16" if device is None else device.usual_dtype
         transposed = float(device is None or device.transposes)
         defaults = framework.defaults(self.synchronisation, self.dtype or usual)
         found = settings.resolved(self.choices, defaults, float(DTYPES.index(usual)), transposed)
         kinds = fields.table(Plan)
-        changes = {name: kinds[name].kind.value(getattr(found, name)) for name in (*missing, "zero_stage")}
+        changes = {name: kinds[name].kind.value(getattr(found, name)) for name in (*missing, *OVERRULED)}
         return dataclasses.replace(self, **changes)
 
     @functools.cached_property
@@ -395,6 +396,8 @@ RESOLVED = (
     *DefaultChoices._fields,
 )  # fmt: skip
 """Fields that never stay open once a framework and a device are known."""
+OVERRULED = "dtype", "zero_stage"
+"""Fields in which a framework does otherwise than it is told, where its entry says so."""
 
 
 @functools.cache

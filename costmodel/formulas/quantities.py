@@ -593,11 +593,14 @@ class FrameworkDefaults(NamedTuple):
     backward_gradient_bytes: Number
     retained_logit_bytes: Number
     update_bytes: Number
+    sharded_optimizer_bytes: Number  # the same where states are sharded, if that is another's code; else 0
+    sharded_update_bytes: Number
     flat_gradient_bytes: Number
     older_flash: Number
     first_flash: Number
     compiled: Number
     wide_residual: Number
+    wide_quantised: Number  # 1: beside a quantised base products run in 32 bit
     keep_quantised_inputs: Number
     adapter_dropout: Number
     half_gradients: Number

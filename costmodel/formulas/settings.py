@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from costmodel.arithmetic import ops
-from costmodel.formulas.bucket_rules import bucket_rule, rule_at
+from costmodel.formulas.bucket_rules import CODES, bucket_rule, rule_at
 from costmodel.formulas.network import communication, compression
 from costmodel.formulas.pipeline import schedules
 from costmodel.formulas.quantities import (
@@ -101,6 +101,8 @@ that becomes the gradient (foundation-model-stack/fms-acceleration@876e2ed); a c
 loss.py); Megatron's vocab-parallel 16-bit logits that become an exponential in 32. Transformer Engine's fused one writes the
 gradient over the logits; linear losses by chunks (Liger, torchtune) hold less than that, which is taken for all of them."""
 FUSED_LOSSES = ("fused", "fused-linear", "chunked")
+AS_WIDE_AS_LOGITS = ("16-bit", "compiled", *FUSED_LOSSES)
+"""Losses whose tensors are all of the dtype of the logits, so that they hold twice as much where products are in 32 bit."""
 
 
 def _place(name: str, table: dict[str, Number] | dict[str, tuple[float, float]] | dict[str, Format]) -> float:
@@ -110,9 +112,11 @@ def _place(name: str, table: dict[str, Number] | dict[str, tuple[float, float]] 
 
 _OPERAND, _ACTIVATION, _GATHERED, _LAYOUTS = zip(*FORMATS.values(), strict=True)
 _HALF = _place("fp16", FORMATS)
+_FULL = _place("fp32", FORMATS)
 _ADAM, _BARE = OPTIMIZERS["adam"], sum(OPTIMIZERS["adam-bf16"])
 _MASTER, _MOMENTS = zip(*OPTIMIZERS.values(), strict=True)
 _LOGIT_BYTES, _COMPRESSED = tuple(LOSSES.values()), tuple(COMPRESSIONS.values())
+_WIDER = tuple(2.0 if name in AS_WIDE_AS_LOGITS else 1.0 for name in LOSSES)
 _FUSED = tuple(float(name in FUSED_LOSSES) for name in LOSSES)
 _PASSING = tuple(PASSING_BYTES.get(name, 0.0) for name in OPTIMIZERS)
 _QUANTISED_MOMENTS, _MUON = _place("adam-8bit", OPTIMIZERS), _place("muon", OPTIMIZERS)
@@ -152,6 +156,8 @@ def resolved(choices: PlanChoices, defaults: FrameworkDefaults, usual_dtype: Num
     whole_states = (stage < 0.5) & (choices.synchronisation < 0.5)
     stage = ops.where(whole_states, ops.maximum(stage, defaults.sharded_dtype), stage)
     gradients = usual.overlap_gradients * defaults.server.hidden
+    dtype = _chosen(choices.dtype, usual_dtype)
+    full = defaults.wide_quantised * _is(choices.adapter, adapters.QUANTISED) > 0.0
     sequences = defaults.sequence_parallel * ops.where(choices.tensor_parallel > 1.0, 1.0, 0.0)
     return PlanChoices(
         global_batch=choices.global_batch, seq_len=choices.seq_len, tensor_parallel=choices.tensor_parallel,
@@ -161,7 +167,7 @@ def resolved(choices: PlanChoices, defaults: FrameworkDefaults, usual_dtype: Num
         micro_batch=choices.micro_batch,
         schedule=_chosen(choices.schedule, ops.where(choices.virtual_stages > 1.0, chunked, whole)),
         sequence_parallel=_chosen(choices.sequence_parallel, sequences), zero_stage=stage, shard_group=choices.shard_group,
-        recompute=choices.recompute, dtype=_chosen(choices.dtype, usual_dtype), gradient_bytes=choices.gradient_bytes,
+        recompute=choices.recompute, dtype=ops.where(full, _FULL, dtype), gradient_bytes=choices.gradient_bytes,
         optimizer=choices.optimizer, adapter=choices.adapter, lora_rank=choices.lora_rank, lora_targets=choices.lora_targets,
         attention=_chosen(choices.attention, usual.attention), loss=choices.loss, base_dtype=choices.base_dtype,
         reentrant=_chosen(choices.reentrant, usual.reentrant),
@@ -201,12 +207,16 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
     half = (
         defaults.half_gradients * _is(choices.dtype, _HALF) * ops.where(choices.gradient_bytes < 0.0, 1.0, 0.0)
     )  # fmt: skip
+    sharded = ops.where(choices.zero_stage > 0.5, 1.0, 0.0)
+    another = sharded * defaults.sharded_optimizer_bytes > 0.0  # whose code shards
+    states = ops.where(another, defaults.sharded_optimizer_bytes, defaults.optimizer_bytes)
+    usual_update = ops.where(another, defaults.sharded_update_bytes, defaults.update_bytes)
     usual = ops.where(half > 0.0, 2.0, ops.maximum(defaults.gradient_bytes, least))
     gradient = _chosen(choices.gradient_bytes, usual)
     parameter = ops.where(base, 4.0, ops.where(wide, 4.0, defaults.parameter_bytes))
     held = ops.where(trains, ops.maximum(defaults.held_bytes, parameter), parameter)
     copied_up = 4.0 * half  # of a gradient in 32 bit
-    updating = ops.maximum(ops.maximum(defaults.update_bytes, least), ops.where(held > parameter, held, 0.0))
+    updating = ops.maximum(ops.maximum(usual_update, least), ops.where(held > parameter, held, 0.0))
     copied = ops.where(operand < activation, operand, 0.0) * defaults.narrow_copies
     packed, _, _, _ = adapters.packing(choices.adapter)
     # no update needs a wide copy of what is frozen
@@ -216,6 +226,10 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
     wide_residual = ops.maximum(
         _is(choices.adapter, adapters.QUANTISED) * defaults.wide_residual, ops.where(base, 1.0, 0.0)
     )  # fmt: skip
+    # DistributedDataParallel's buckets stay beside the gradients that it sums in them
+    rule = rule_at(choices.zero_stage, choices.prefetch_bytes, defaults.buckets, defaults.replicated_buckets)
+    distributed = ops.where(choices.data_parallel > 1.0, ops.equal(rule, CODES["ddp"]), 0.0)
+    wider = ops.where(wide, ops.pick(choices.loss, _WIDER), 1.0)
     served = ops.equal(choices.synchronisation, communication.PARAMETER_SERVER)
     activated, attended = defaults.activation_input_bytes, defaults.attention_output_bytes
     return Widths(
@@ -227,12 +241,13 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
         weight_copy=ops.where(parameter <= copied, 0.0, copied * (layouts - primary)),
         parameter=parameter,
         stored=ops.where(packed > 0.0, packed, ops.where((primary > 0.0) & (copied > 0.0), copied, parameter)),
-        backward_gradient=defaults.backward_gradient_bytes, retained_logit=defaults.retained_logit_bytes,
-        update=ops.where(defaults.update_bytes > 0.0, updating, copied_up), flat_gradient=defaults.flat_gradient_bytes,
+        backward_gradient=ops.maximum(defaults.backward_gradient_bytes, distributed * gradient),
+        retained_logit=defaults.retained_logit_bytes,
+        update=ops.where(usual_update > 0.0, updating, copied_up), flat_gradient=defaults.flat_gradient_bytes,
         gradient=gradient, reduce=ops.minimum(ops.maximum(defaults.reduce_bytes, least), gradient),
-        optimizer=ops.where(served, 0.0, _optimizer_width(choices.optimizer, wide, held, defaults.optimizer_bytes)),
+        optimizer=ops.where(served, 0.0, _optimizer_width(choices.optimizer, wide, held, states)),
         outer=ops.where(ops.equal(choices.synchronisation, communication.LOCAL_SGD), OUTER_BYTES, 0.0),
-        logit=ops.where(choices.loss < 0.0, logit, ops.pick(choices.loss, _LOGIT_BYTES)),
+        logit=ops.where(choices.loss < 0.0, logit, ops.pick(choices.loss, _LOGIT_BYTES) * wider),
         wide=held - parameter, residual=ops.where(wide_residual > 0.0, 4.0, activation),
     )  # fmt: skip
 

@@ -188,6 +188,16 @@ def test_peaks_are_counted_as_the_bill_has_them():
         assert high == pytest.approx(stages[-1].total - stages[-1].parts.overhead)
 
 
+def test_a_mean_over_ranks_is_that_of_the_stages_that_there_are():
+    model, held = costmodel.load_model("llama3-8b"), []
+    for stages in (1, 2):
+        plan = costmodel.Plan(global_batch=8, seq_len=2048, pipeline_parallel=stages, data_parallel=4 // stages)
+        held.append(costmodel.estimate(model, costmodel.load_cluster("dgx-h100", gpus=4), plan))
+    for one, found in zip(held, counted(held, [Count("process", "mean")] * 2), strict=True):
+        mean = sum(stage.total for stage in one.memory.stages) / len(one.memory.stages)
+        assert found == pytest.approx(mean, rel=0.1)  # what the allocator keeps idle comes on top
+
+
 # ---- what isn't stated
 
 

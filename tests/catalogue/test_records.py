@@ -206,3 +206,14 @@ def test_a_head_of_two_outputs_is_counted_as_the_published_model_for_questions_c
     assert run.model.flop_per_token(384) == pytest.approx(whole.flop_per_token(384) - 6 * 1024 * (30522 - 2), rel=1e-12)
     head, vocabulary = (estimate(one, run.cluster, run.plan, run.framework).step.forward for one in (run.model, whole))
     assert head < vocabulary
+
+
+def test_what_a_record_assumes_of_its_software_counts_unless_it_is_said():
+    record = {
+        "model": "llama3-8b", "cluster": {"device": "h100-sxm", "gpus": 8}, "plan": {"global_batch": 8, "seq_len": 2048},
+        "software": {"framework": "hf-fsdp"}, "assumed": {"gradient_bits": 16, "optimizer_bits": 32},
+    }  # fmt: skip
+    found = run_of(record).framework
+    assert (found.gradient_bytes, found.optimizer_bytes) == (2.0, 4.0)
+    said = record | {"software": {"framework": "hf-fsdp", "gradient_bits": 32}}
+    assert run_of(said).framework.gradient_bytes == 4.0
