@@ -1,7 +1,7 @@
 """Measured runs, traced and priced: `python -m tests.traces.measured [--keep FOLDER] [RUN ...]`.
 
-The runs of `chosen_runs.toml`, chosen before any was traced, as `traced/finetune.py` does them on GPUs that aren't there. Needs
-the measured runs in `../shared/reference`, and torch, transformers and peft; a run takes a minute or two.
+The runs of `chosen_runs.toml`, chosen before any was traced, as scripts of `traced/` do them on GPUs that aren't there. Needs
+the measured runs in `../shared/reference`, and torch, transformers, peft and DeepSpeed; a run takes a minute or two.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import dataclasses
 import json
 import tempfile
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,7 +37,8 @@ class Judged(NamedTuple):
     traced_step: float  # [s]
     within: bool  # the measured step lies in the interval
     peak: float  # measured [bytes]
-    traced_peak: float  # [bytes]
+    traced_peak: float  # of the kind that was measured [bytes]
+    allocated: float  # [bytes]
     reserved: float  # [bytes]
 
     @property
@@ -68,24 +70,72 @@ def records() -> dict[str, dict[str, Any]]:
     return found
 
 
+def shape(record: dict[str, Any]) -> dict[str, Any]:
+    """A model's configuration, as Hugging Face names it."""
+    model = record["model"]
+    if model["learned_positions"]:
+        return {
+            "n_embd": model["hidden"], "n_layer": model["layers"], "n_head": model["heads"], "vocab_size": model["vocabulary"],
+            "n_positions": model["learned_positions"],
+        }  # fmt: skip
+    kind = next(kind for name, kind in KINDS.items() if name in model["name"])
+    config = {
+        "model_type": kind, "hidden_size": model["hidden"], "intermediate_size": model["feed_forward"],
+        "num_hidden_layers": model["layers"], "num_attention_heads": model["heads"], "num_key_value_heads": model["kv_heads"],
+        "vocab_size": model["vocabulary"], "tie_word_embeddings": model["tied_embeddings"], "max_position_embeddings": 32768,
+        "head_dim": model["head_dim"], "pad_token_id": 0,
+    }  # fmt: skip
+    return config | ({"sliding_window": None} if kind in ("mistral", "phi3") else {})
+
+
+def of_benchmark(record: dict[str, Any]) -> list[str]:
+    """Flags of a run of fms-acceleration."""
+    software = record["assumed"] | record["software"]
+    loss = software["loss"]
+    flags = {
+        "--adapters": software.get("adapter") == "lora", "--fused": loss in ("fused", "in-place"),
+        "--whole-logits": loss == "in-place", "--wide-weights": software.get("parameter_bits") == 32,
+    }  # fmt: skip
+    return [flag for flag, on in flags.items() if on]
+
+
+def adapted(record: dict[str, Any]) -> list[str]:
+    """Rank and targets of a run's adapters."""
+    software = record["software"]
+    if "lora_targets" not in software:
+        return []
+    merged = "Phi-3" in record["model"]["name"]  # whose matrices of queries, keys and values are one, and of both halves
+    names = {"qkv_proj", "o_proj", "gate_up_proj", "down_proj"} if merged else {NAMES[one] for one in software["lora_targets"]}
+    return ["--rank", str(software["lora_rank"]), "--targets", ",".join(sorted(names))]
+
+
+def of_adapters(record: dict[str, Any]) -> list[str]:
+    """Flags of a run of fsdp_qlora."""
+    return [*adapted(record), *(["--whole"] if record["software"]["sharding"] == "no_shard" else [])]
+
+
+KINDS = {"istral": "mistral", "Gemma 2": "gemma2", "Gemma": "gemma", "Phi-3": "phi3", "lama": "llama"}
+NAMES = {
+    "query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "o_proj", "gate": "gate_proj", "up": "up_proj",
+    "down": "down_proj",
+}  # fmt: skip
+SCRIPTS: dict[str, tuple[str, Callable[[dict[str, Any]], list[str]]]] = {
+    "hf-trainer": ("finetune", of_benchmark),
+    "hf-fsdp": ("finetune", of_benchmark),
+    "fsdp-qlora": ("adapters", of_adapters),
+    "universal-llm-trainer": ("one_gpu", adapted),
+    "lightning-ddp": ("gpt2", lambda record: []),
+    "lightning-deepspeed": ("gpt2", lambda record: ["--zero3"]),
+    "fsdp2": ("on_the_host", lambda record: []),
+}
+"""By a run's software: the script that does what it did, and its flags."""
+
+
 def arguments(record: dict[str, Any]) -> list[str]:
     """What the script is told of a run."""
-    model, software = record["model"], record["assumed"] | record["software"]
     plan = record["assumed"] | record["plan"]
-    config = {
-        "model_type": "mistral" if "istral" in model["name"] else "llama", "hidden_size": model["hidden"],
-        "intermediate_size": model["feed_forward"], "num_hidden_layers": model["layers"],
-        "num_attention_heads": model["heads"], "num_key_value_heads": model["kv_heads"], "vocab_size": model["vocabulary"],
-        "tie_word_embeddings": model["tied_embeddings"], "max_position_embeddings": 32768,
-    }  # fmt: skip
-    if config["model_type"] == "mistral":
-        config["sliding_window"] = None
-    flags = {
-        "--adapters": software.get("adapter") == "lora", "--fused": software.get("loss") == "fused",
-        "--wide-weights": software.get("parameter_bits") == 32,
-    }  # fmt: skip
-    told = [json.dumps(config), "--micro-batch", str(plan["micro_batch"]), "--seq-len", str(plan["seq_len"])]
-    return told + [flag for flag, on in flags.items() if on]
+    told = [json.dumps(shape(record)), "--micro-batch", str(plan["micro_batch"]), "--seq-len", str(plan["seq_len"])]
+    return told + SCRIPTS[record["software"]["framework"]][1](record)
 
 
 def traced(record: dict[str, Any], path: Path) -> Trace:
@@ -95,7 +145,7 @@ def traced(record: dict[str, Any], path: Path) -> Trace:
     """
     if not path.exists():
         cluster, world = run_of(record).cluster, record["cluster"]["gpus"]
-        script = str(HERE / "traced" / "finetune.py")
+        script = str(HERE / "traced" / f"{SCRIPTS[record['software']['framework']][0]}.py")
         trace = trace_script(script, arguments(record), cluster=cluster, gpus=world, roles=(0,), steps=STEPS, limit=LIMIT)
         role = dataclasses.replace(trace.roles[0], stands_for=tuple(range(world)))
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -111,8 +161,9 @@ def judged(record: dict[str, Any], trace: Trace) -> Judged:
     low, high = made.interval
     assert run.step_time is not None and run.peak_memory is not None
     return Judged(
-        record["id"], run.step_time, made.step_time, low <= run.step_time <= high, run.peak_memory, held.allocated, held.reserved
-    )
+        record["id"], run.step_time, made.step_time, low <= run.step_time <= high, run.peak_memory,
+        held.reserved if record["measured"]["memory_kind"] == "reserved" else held.allocated, held.allocated, held.reserved,
+    )  # fmt: skip
 
 
 def summary(found: list[Judged]) -> str:
@@ -142,7 +193,8 @@ def main() -> None:
             print(
                 f"{one}: step {made.step:.2f} s, traced {made.traced_step:.2f} ({100 * made.time_error:+.1f} %"
                 f"{'' if made.within else ', outside its interval'}); peak {made.peak / 2**30:.2f} GiB, traced "
-                f"{made.traced_peak / 2**30:.2f} ({100 * made.memory_error:+.1f} %), reserved {made.reserved / 2**30:.2f}",
+                f"{made.traced_peak / 2**30:.2f} ({100 * made.memory_error:+.1f} %), "
+                f"allocated {made.allocated / 2**30:.2f}, reserved {made.reserved / 2**30:.2f}",
                 flush=True,
             )  # fmt: skip
     print(summary(found))

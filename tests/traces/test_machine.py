@@ -133,6 +133,19 @@ def test_a_trainer_writes_its_checkpoints_nowhere_and_sums_its_gradients(tmp_pat
     assert planned(trace) == ("hf-trainer", 8, 1, 0, 16)
 
 
+@pytest.mark.parametrize("default", ["with torch.device('cuda'):", "torch.set_default_device('cuda')\nif True:"])
+def test_a_default_device_without_a_number_is_the_current_gpu(tmp_path: Path, default: str) -> None:
+    script = f"import torch\n{default}\n    table = torch.tensor([[1.0] * 1024])\n    net = torch.nn.Linear(1024, 8)\n" + """
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(10):
+    net(table).sum().backward()
+    optimizer.step()
+assert table.device == torch.device("cuda", 0)
+"""
+    role = traced(tmp_path, script, gpus=1).roles[0]
+    assert held(role, "weight") == 4 * (8 * 1024 + 8)
+
+
 def test_the_same_script_gives_the_same_trace(tmp_path: Path) -> None:
     first, second = (traced(tmp_path, scripts.DDP, roles="0") for _ in range(2))
     assert first == second

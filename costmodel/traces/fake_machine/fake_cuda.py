@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._device import DeviceContext
 
 from costmodel.traces.fake_machine import values
 from costmodel.traces.fake_machine.recorder import Recorder
@@ -340,6 +341,12 @@ def _random(gpus: int) -> Answers:
     }
 
 
+def _default_device() -> torch.device:
+    """Where tensors are made by default; ``torch.get_default_device`` makes one to learn a GPU's number."""
+    modes = reversed(torch.overrides._get_current_function_mode_stack())
+    return next((mode.device for mode in modes if isinstance(mode, DeviceContext)), torch.device("cpu"))
+
+
 def _tensors() -> Iterator[tuple[Any, str, Any]]:
     """What makes tensors in ways that no operator shows."""
     real = {name: getattr(torch, name) for name in ("tensor", "as_tensor", "asarray")}
@@ -349,7 +356,7 @@ def _tensors() -> Iterator[tuple[Any, str, Any]]:
 
         def made(*args: Any, **kwargs: Any) -> Any:
             device = kwargs.get("device")
-            device = torch.get_default_device() if device is None else torch.device(device)
+            device = _default_device() if device is None else torch.device(device)
             if device.type == "cpu" or (name != "tensor" and args and isinstance(args[0], torch.Tensor)):
                 return make(*args, **kwargs)
             pin = kwargs.pop("pin_memory", None)

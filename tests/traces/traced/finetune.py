@@ -83,6 +83,28 @@ class FusedLoss(torch.autograd.Function):
         return of_hidden, of_weight, None
 
 
+class LossInPlace(torch.autograd.Function):
+    """A loss in one kernel, whose gradient takes the place of the logits (fms-acceleration's, after Unsloth's)."""
+
+    @staticmethod
+    def forward(ctx, logits, labels):
+        ctx.save_for_backward(logits, labels)
+        return torch.zeros(len(logits), dtype=torch.float32, device=logits.device).sum()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        logits, _ = ctx.saved_tensors
+        return logits.mul_(gradient), None
+
+
+def whole_logits_forward(self, input_ids, labels):
+    """The forward pass of transformers before 4.46: logits in 32 bits, and a copy of all but the last token's."""
+    hidden = self.model(input_ids=input_ids, use_cache=False).last_hidden_state
+    logits = self.lm_head(hidden).float()
+    shifted = logits[:, :-1].contiguous().view(-1, logits.shape[-1])
+    return CausalLMOutput(loss=LossInPlace.apply(shifted, labels), logits=logits)
+
+
 def fused_forward(self, input_ids, labels):
     """A model's loss without its logits."""
     hidden = self.model(input_ids=input_ids, use_cache=False).last_hidden_state
@@ -90,14 +112,14 @@ def fused_forward(self, input_ids, labels):
     return CausalLMOutput(loss=FusedLoss.apply(hidden[:, :-1].reshape(-1, width), self.lm_head.weight, labels))
 
 
-def fuse(model):
-    """Give a model the fused kernels."""
+def fuse(model, forward):
+    """Give a model the fused kernels, and a forward pass with its loss."""
     for module in model.modules():
         if type(module).__name__.endswith("RMSNorm"):
             module.forward = types.MethodType(lambda self, hidden: FusedNorm.apply(hidden, self.weight), module)
     home = __import__(type(model).__module__, fromlist=["apply_rotary_pos_emb"])
     home.apply_rotary_pos_emb = lambda query, key, *_, **__: (Rotated.apply(query), Rotated.apply(key))
-    model.forward = types.MethodType(fused_forward, model)
+    model.forward = types.MethodType(forward, model)
 
 
 def main():
@@ -108,6 +130,7 @@ def main():
     parser.add_argument("--seq-len", type=int, default=4096)
     parser.add_argument("--adapters", action="store_true")
     parser.add_argument("--fused", action="store_true")
+    parser.add_argument("--whole-logits", action="store_true", help="with the fused loss over whole logits, not with the head's")
     parser.add_argument("--wide-weights", action="store_true", help="weights in 32 bits under mixed precision")
     parser.add_argument("--steps", type=int, default=4)
     asked = parser.parse_args()
@@ -125,7 +148,7 @@ def main():
         model = AutoModelForCausalLM.from_config(config, dtype=dtype)
     layer = type(model.model.layers[0])
     if asked.fused:
-        fuse(model)
+        fuse(model, whole_logits_forward if asked.whole_logits else fused_forward)
     if asked.adapters:
         from peft import LoraConfig, get_peft_model
 
