@@ -133,6 +133,25 @@ def test_a_trainer_writes_its_checkpoints_nowhere_and_sums_its_gradients(tmp_pat
     assert planned(trace) == ("hf-trainer", 8, 1, 0, 16)
 
 
+@pytest.mark.parametrize("mask", ["", ", attention_mask=torch.ones_like(tokens)"])
+def test_a_mask_that_hides_nothing_is_none_and_attention_is_fused(tmp_path: Path, mask: str) -> None:
+    """As on a GPU, where transformers looks into the mask, or into the positions, before it makes a dense one."""
+    needs("transformers")
+    script = "import torch" + scripts.TINY_LLAMA + f"""
+model = LlamaForCausalLM(config).cuda().bfloat16()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(10):
+    tokens = torch.randint(0, 1024, (2, 128), device="cuda")
+    model(input_ids=tokens, labels=tokens, use_cache=False{mask}).loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+    role = traced(tmp_path, script, gpus=1).roles[0]
+    attended = {role.texts[op] for op in role.kernels.op if "attention" in role.texts[op]}
+    flash = "aten._scaled_dot_product_flash_attention"
+    assert attended == {flash, f"{flash}_backward"}
+
+
 @pytest.mark.parametrize("default", ["with torch.device('cuda'):", "torch.set_default_device('cuda')\nif True:"])
 def test_a_default_device_without_a_number_is_the_current_gpu(tmp_path: Path, default: str) -> None:
     script = f"import torch\n{default}\n    table = torch.tensor([[1.0] * 1024])\n    net = torch.nn.Linear(1024, 8)\n" + """

@@ -1,4 +1,4 @@
-"""Transformers: weights have no values, so none are read. Tried on transformers 5.24."""
+"""Transformers: weights have no values, so none are read; masks have, so they are looked into. Tried on transformers 5.24."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from costmodel.traces.fake_machine.recorder import Recorder
 
 
 def patch(module: Any, recorder: Recorder) -> None:
-    """`from_pretrained` makes the model of a configuration."""
+    """`from_pretrained` makes the model of a configuration, and a mask that hides nothing is left out, as on a GPU."""
+    _look_into_masks()
     real = module.PreTrainedModel.from_pretrained.__func__
 
     def from_pretrained(cls: Any, name: Any, *args: Any, config: Any = None, **kwargs: Any) -> Any:
@@ -36,3 +37,10 @@ def patch(module: Any, recorder: Recorder) -> None:
         return model.eval()
 
     module.PreTrainedModel.from_pretrained = classmethod(from_pretrained)
+
+
+def _look_into_masks() -> None:
+    """Transformers doesn't ask fake tensors for values and gives their attention a dense mask; here they have values."""
+    from transformers.utils import import_utils
+
+    import_utils.is_fake_tensor = lambda tensor: False
