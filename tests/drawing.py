@@ -9,7 +9,7 @@ from costmodel import IllegalPlan, Plan, Transformer, load_cluster, load_framewo
 from costmodel.arithmetic.whole_numbers import divisors
 from costmodel.evaluation.estimation import Estimate, estimate
 from costmodel.formulas.pipeline.schedules import SCHEDULES as TRAITS
-from costmodel.formulas.settings import DISPATCHERS
+from costmodel.formulas.settings import BATCHINGS, DISPATCHERS
 
 quick = settings(
     deadline=None, max_examples=40, derandomize=True,
@@ -80,6 +80,7 @@ def questions(draw, models=None, frameworks=FRAMEWORKS, pipelines=True, zero=Non
         dtype=draw(st.sampled_from(["bf16", "bf16", "fp8"]))
         if "fp8" in cluster.device.dense_peak and "fp8" in framework.dtypes
         else "bf16" if "bf16" in framework.dtypes else "fp16",
+        **draw(st.sampled_from([{}] * 5 + [{"batching": name, "mean_length": 100.0} for name in BATCHINGS[1:]])),
         **draw(st.sampled_from([{}] * 4 + PARTLY + [WHOLE] * 2 * (not model.experts))),
         overlap_gradients=draw(st.booleans()), overlap_parameters=draw(st.booleans()),
         overlap_tensor=draw(st.booleans()), overlap_pipeline=draw(st.booleans()), overlap_experts=draw(st.booleans()),

@@ -120,7 +120,7 @@ def _measured(arguments: argparse.Namespace, answer: Estimate) -> float:
     if arguments.mfu is not None:
         return float(answer.step_time * answer.mfu / arguments.mfu)
     if arguments.tokens_per_second is not None:
-        return float(answer.plan.global_batch * answer.plan.seq_len / arguments.tokens_per_second)
+        return float(answer.plan.tokens / arguments.tokens_per_second)
     found: float = arguments.step_time
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from costmodel.cli.arguments import (
@@ -43,7 +44,9 @@ PLAYED = USAGE.replace("MODEL", "(MODEL | FILE ...)").replace("--global-batch N 
 LAUNCHING = (".sh", ".bash", ".slurm", ".sbatch", ".args", ".yaml", ".yml")
 """How names of launch files end that no model's file has."""
 
-def add_question(parser: Parser, several: bool, fixed: bool = True, launches: bool = False) -> None:
+def add_question(
+    parser: Parser, several: bool, fixed: bool = True, launches: bool = False, without: Sequence[str] = ()
+) -> None:
     """Arguments of a question about plans.
 
     Parameters
@@ -52,6 +55,7 @@ def add_question(parser: Parser, several: bool, fixed: bool = True, launches: bo
     several : values of a dimension, or one
     fixed : with a batch and a length
     launches : a launch file may stand where the model does, and gives what isn't given
+    without : fields of a plan that the command says in its own words
     """
     model = parser.add_argument_group("model")
     if launches:
@@ -67,10 +71,12 @@ def add_question(parser: Parser, several: bool, fixed: bool = True, launches: bo
     software = parser.add_argument_group("framework")
     software.add_argument("--framework", default="megatron-core", metavar="F",
                           help="software: name in the catalogue, or a TOML file (default: megatron-core)")  # fmt: skip
-    add_plan(parser, several, software)
+    add_plan(parser, several, software, without)
 
 
-def add_plan(parser: Parser, several: bool, software: argparse._ArgumentGroup) -> None:
+def add_plan(
+    parser: Parser, several: bool, software: argparse._ArgumentGroup, without: Sequence[str] = ()
+) -> None:
     """Arguments of a plan's choices.
 
     Parameters
@@ -78,11 +84,15 @@ def add_plan(parser: Parser, several: bool, software: argparse._ArgumentGroup) -
     parser : of a command
     several : values of a dimension, or one
     software : group of the choices that are of a framework's
+    without : fields of a plan that the command says in its own words
     """
     plan = parser.add_argument_group(
         "plan", "what to try of each dimension, one value or several (1,2,4)" if several else "one value of each dimension"
     )
     for name, row in plan_fields().items():
+        if name in without:
+            parser.set_defaults(**{name: None})
+            continue
         read, shown = reader(row)
         tail = f"tries: {row.tried}" if several and row.tried else f"default: {unasked(row)}"
         group, help_ = software if row.software else plan, f"{meaning(row)} ({tail})"

@@ -43,13 +43,14 @@ def add(commands: Commands) -> None:
             "--mean-length 800",
         ),
     )  # fmt: skip
-    add_question(parser, several=False)
+    add_question(parser, several=False, without=("batching", "mean_length"))
     group = parser.add_argument_group(
         "the step", "--global-batch is of one update, in sequences; --seq-len is the longest sample's"
     )
     group.add_argument("--algorithm", default="grpo", metavar="A", help="grpo, ppo, rloo or dpo (default: grpo)")
     group.add_argument("--samples", type=whole, required=True, metavar="N", help="of a step, over all prompts; pairs of dpo")
-    group.add_argument("--mean-length", type=number, required=True, metavar="X", help="tokens of a sample, its prompt included")
+    group.add_argument("--mean-length", type=number, required=True, metavar="X", dest="sample_length",
+                       help="tokens of a sample, its prompt included")  # fmt: skip
     group.add_argument("--prompt-length", type=number, default=0.0, metavar="X", help="of them, given (default: 0)")
     group.add_argument("--epochs", type=whole, default=1, metavar="N", help="updates over the same samples (default: 1)")
     group.add_argument("--reward-time", type=number, default=0.0, metavar="S", help="seconds of a reward that is waited for")
@@ -72,7 +73,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if gpus is not None and gpus < 1:
         raise InvalidValue("generation_gpus", gpus, "1 or more")
     rollouts = Rollouts(
-        samples=arguments.samples, mean_length=arguments.mean_length, prompt_length=arguments.prompt_length,
+        samples=arguments.samples, mean_length=arguments.sample_length, prompt_length=arguments.prompt_length,
         tensor_parallel=arguments.generation_tensor_parallel, tokens_per_second=arguments.generation_rate,
         cluster=None if gpus is None else asked.cluster.with_gpus(gpus),
     )  # fmt: skip

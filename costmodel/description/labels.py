@@ -48,6 +48,7 @@ RULES = {
     "unfused_context": "with context parallelism without flash attention",
     "synchronisation": "with a synchronisation that its other choices rule out",
     "compression": "with a compression that its other choices rule out",
+    "mean_length": "with samples longer on average than the longest",
     "repeated": "the same as another but in name",
 }  # fmt: skip
 """Combinations that a search rejects, by the rule that they broke."""

@@ -29,9 +29,17 @@ from costmodel.description.fields import (
 from costmodel.description.framework import Framework
 from costmodel.formulas import legality, settings
 from costmodel.formulas.pipeline import schedules
-from costmodel.formulas.quantities import DefaultChoices, PlanChoices, PlanNumbers, RankPlaces, Settings
+from costmodel.formulas.quantities import (
+    DefaultChoices,
+    PlanChoices,
+    PlanNumbers,
+    RankPlaces,
+    SampleLengths,
+    Settings,
+)
 from costmodel.formulas.settings import (
     ATTENTION_KINDS,
+    BATCHINGS,
     COMPRESSIONS,
     CONTEXT_COMMUNICATIONS,
     DENSITY,
@@ -41,6 +49,7 @@ from costmodel.formulas.settings import (
     RANK,
     SYNCHRONISATIONS,
 )
+from costmodel.formulas.transformer import lengths
 from costmodel.formulas.transformer.adapters import KINDS as ADAPTERS
 from costmodel.text.errors import IllegalPlan
 from costmodel.text.results import brief
@@ -86,7 +95,13 @@ class Plan:
     Parameters
     ----------
     global_batch : sequences per step
-    seq_len : [tokens]
+    seq_len : of the longest sequence, or of one into which samples are packed [tokens]
+    batching : how samples of unlike lengths make a micro-batch: ``"full"``, as texts are cut and joined whatever their length,
+        ``"packed"`` into sequences whose tokens attend to those of their own sample, ``"padding-free"``, laid end to end,
+        ``"grouped"`` with others of their length (``group_by_length``), ``"padded"`` to the longest of their micro-batch, or
+        ``"padded-whole"`` to `seq_len`
+    mean_length : of a sample where the longest has `seq_len` [tokens]; all are as long if None. Time is that of the mean, memory
+        that of the longest
     tensor_parallel, context_parallel, pipeline_parallel : degrees; times the data-parallel one their product is the GPUs
     data_parallel : degree; what the others leave of the cluster's GPUs if None
     expert_parallel : ranks that split the experts; lies inside data x context (x tensor) parallelism
@@ -169,6 +184,12 @@ class Plan:
 
     global_batch: int = field(metadata=row(Whole(1, MOST), unit="sequences", role="size", short="gbs", launched=True))
     seq_len: int = field(metadata=row(Whole(1, 10**8), unit="tokens", role="size", called="sequence length", launched=True))
+    batching: str = field(default="full", metadata=row(
+        OneOf(BATCHINGS), brief="of samples of unlike lengths: full, packed, padded, ...", usual=("full",), said="{}",
+        inert="all samples are as long as the longest: mean_length says how long they are on average"))  # fmt: skip
+    mean_length: float | None = field(default=None, metadata=row(
+        Real(1.0, 1e8), unit="tokens", role="size", brief="of a sample that isn't full", unset="as the longest",
+        owner=Owner("batching", BATCHINGS[1:])))  # fmt: skip
     tensor_parallel: int = field(default=1, metadata=degree("tensor_parallel", link="tp", brief="GPUs that share each layer"))
     context_parallel: int = field(default=1, metadata=degree(
         "context_parallel", link="cp", brief="GPUs that share each sequence"))  # fmt: skip
@@ -293,6 +314,18 @@ class Plan:
     def copies(self) -> int:
         """The data-parallel degree, one where it was left open."""
         return self.data_parallel or 1
+
+    @property
+    def tokens(self) -> float:
+        """Tokens of a step that are no padding.
+
+        Examples
+        --------
+        >>> Plan(global_batch=64, seq_len=4096, batching="padded", mean_length=500).tokens
+        32000.0
+        """
+        mean, code = self.mean_length or self.seq_len, lengths.CODES[self.batching]
+        return self.global_batch * lengths.useful_tokens(self.seq_len, SampleLengths(code, mean, self.seq_len))
 
     @property
     def micro_batches(self) -> int:

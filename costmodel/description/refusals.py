@@ -56,6 +56,7 @@ TEXTS = {
     "dispatcher='all-to-all'; graph_modules='attention+router' leaves them out",
     "fused_experts": "fused_experts={fused_experts} with {model.experts} experts of {model.name} and "
     "expert_tensor_parallel={expert_tensor_parallel}: it fuses experts that no tensor group splits",
+    "mean_length": "mean_length={mean_length} with seq_len={seq_len}: samples are longer on average than the longest",
     "unfused_context": "attention={attention} with context_parallel={context_parallel}: context parallelism needs the flash "
     "kernel",
 }

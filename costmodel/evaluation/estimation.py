@@ -252,8 +252,8 @@ class Estimate:
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens of the whole cluster per second."""
-        return self.plan.global_batch * self.plan.seq_len / self.step_time
+        """Tokens of the whole cluster per second, without padding."""
+        return self.plan.tokens / self.step_time
 
     @property
     def mfu(self) -> float:
@@ -264,7 +264,7 @@ class Estimate:
     def causal_mfu(self) -> float:
         """Model FLOP utilisation, only scores below the diagonal counted."""
         flop = float(adapters.model_flop_per_token(self.inputs.model, self.inputs.settings, 1.0))
-        return self._utilisation(flop * self.plan.global_batch * self.plan.seq_len)
+        return self._utilisation(flop * self.plan.tokens)
 
     @property
     def hfu(self) -> float:

@@ -68,7 +68,7 @@ class UnlikeGroups:
     left_out: tuple[Cluster, ...]
     inside_time: float
     between_time: float
-    tokens: int
+    tokens: float
 
     __repr__ = brief
 
@@ -187,7 +187,8 @@ def unlike_groups(
         assert estimate is not None
         groups.append(GroupShare(places[place][0], places[place][1], share * unit, estimate))
     rest = tuple(cluster for place, (_, cluster) in enumerate(places) if place not in members)
-    return UnlikeGroups(tuple(groups), rest, *_exchange(members, places, nbytes, links), global_batch * seq_len)
+    tokens = sum(one.estimate.plan.tokens for one in groups)
+    return UnlikeGroups(tuple(groups), rest, *_exchange(members, places, nbytes, links), tokens)
 
 
 def _places(sites: Mapping[str, Sequence[Cluster]]) -> list[tuple[str, Cluster]]:

@@ -81,6 +81,28 @@ def unfilled_nodes(answer: Estimate) -> tuple[str, ...]:
     return tuple(found)
 
 
+def of_samples(plan: Plan) -> tuple[str, ...]:
+    """What is taken for granted of samples of unlike lengths, in lines.
+
+    Parameters
+    ----------
+    plan : the plan
+
+    Examples
+    --------
+    >>> of_samples(Plan(global_batch=8, seq_len=4096, batching="padded", mean_length=500))[0][:73]
+    'samples of 500 tokens on average, 4,096 at most: their lengths are taken '
+    """
+    if plan.mean_length is None or plan.mean_length >= plan.seq_len:
+        return ()
+    held = "whole sequences" if plan.batching == "packed" else "samples that are all as long as the longest"
+    return (
+        f"samples of {plan.mean_length:,.0f} tokens on average, {plan.seq_len:,} at most: their lengths are taken to lie evenly "
+        "between none and the most where the mean is half of it, exponentially where it is a small part; memory is that of a "
+        f"micro-batch of {held}",
+    )
+
+
 def notes(answer: Estimate) -> tuple[str, ...]:
     """What should be known of an answer, in lines.
 
@@ -109,6 +131,7 @@ def notes(answer: Estimate) -> tuple[str, ...]:
                 f"own runs of {whose} {'lengthen' if change > 0.0 else 'shorten'} {which} estimate by {abs(change):.1%} beyond "
                 "what the constants fitted to them give"
             )
+    found += of_samples(plan)
     found += unfilled_nodes(answer)
     rows = table(Plan)
     for name in inert_fields(answer):
@@ -119,4 +142,4 @@ def notes(answer: Estimate) -> tuple[str, ...]:
     return tuple(found)
 
 
-__all__ = ["inert_fields", "notes", "unfilled_nodes"]
+__all__ = ["inert_fields", "notes", "of_samples", "unfilled_nodes"]

@@ -101,7 +101,7 @@ def offered(change: str, best: Estimate) -> Offer:
     change : in words
     best : the best plan then
     """
-    return Offer(change, best, best.step_time * best.plan.gpus / (best.plan.global_batch * best.plan.seq_len))
+    return Offer(change, best, best.step_time * best.plan.gpus / best.plan.tokens)
 
 
 def _shorter(result: SearchResult) -> Iterator[Offer]:

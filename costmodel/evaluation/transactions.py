@@ -21,7 +21,7 @@ from costmodel.formulas import synchronisation, training_step
 from costmodel.formulas.network import collectives, communication, compression, traffic
 from costmodel.formulas.pipeline import layout, schedules
 from costmodel.formulas.quantities import Layer, LowRankSizes, Number, Settings
-from costmodel.formulas.transformer import adapters, layer, low_rank
+from costmodel.formulas.transformer import adapters, layer, lengths, low_rank
 
 PHASES = ("forward", "backward", "recompute", "gradient sync", "after step")
 GROUPS = ("tensor", "context", "expert", "expert tensor", "pipeline", "data", "expert data", "embedding", "twin")
@@ -121,8 +121,9 @@ class TransactionPricer:
     def __init__(self, question: Question, plan: Plan, rule: Bucketing | None = None) -> None:
         self.question, self.asked = question, plan
         self.rule = rule_of_plan(question, plan) if rule is None else rule
-        self.model, self.settings, self.plan, self.network, self.software, self.device = question.inputs(plan)
-        self.stretch = math.exp(question.discrepancy(self.settings, self.plan))  # by what own runs say of plans like this one
+        self.model, asked, self.plan, self.network, self.software, self.device = question.inputs(plan)
+        self.settings = lengths.at_work(asked, self.plan)
+        self.stretch = math.exp(question.discrepancy(asked, self.plan))  # by what own runs say of plans like this one
         self.micro_batches = float(layout.micro_batches(self.settings, self.plan))
         self.updates = float(schedules.updates(self.plan.schedule, self.micro_batches))
         self.passes = self.micro_batches / float(schedules.weight_copies(self.plan.schedule))

@@ -35,9 +35,10 @@ class Violations(NamedTuple):
     unfused_context: Number
     synchronisation: Number
     compression: Number
+    mean_length: Number
 
 
-READ = ("global_batch", "seq_len", "framework", "kernels", "synchronisation", "compression")
+READ = ("global_batch", "seq_len", "framework", "kernels", "synchronisation", "compression", "lengths")
 """Settings that rules read: plans whose settings are alike in these are legal or not together."""
 
 
@@ -126,4 +127,5 @@ def violations(model: ModelNumbers, settings: Settings, plan: PlanNumbers, gpus:
         unfused_context=(1.0 - settings.kernels.flash_attention) * ops.where(plan.context > 1.0, 1.0, 0.0),
         synchronisation=ops.where(settings.synchronisation.kind > 0.5, 1.0, 0.0) * plan.shard_optimizer,
         compression=ops.where(settings.compression.kind > 0.5, 1.0, 0.0) * plan.shard_gradients,
+        mean_length=ops.where(settings.lengths.mean > settings.seq_len, 1.0, 0.0),
     )  # fmt: skip

@@ -443,6 +443,14 @@ class OffloadShares(NamedTuple):
     parameters: Number  # of the weights that ZeRO-3 shards
 
 
+class SampleLengths(NamedTuple):
+    """Lengths of the samples that sequences are made of."""
+
+    batching: Number  # a code of `costmodel.formulas.transformer.lengths`
+    mean: Number  # of a sample [tokens]
+    attended: Number  # as many tokens as attention looks over at work: those of a sequence, or of a sample in it
+
+
 class RecomputedParts(NamedTuple):
     """What of the layers is computed again in the backward pass, as a plan says it."""
 
@@ -492,6 +500,8 @@ class PlanChoices(NamedTuple):
 
     global_batch: Number
     seq_len: Number
+    batching: Number
+    mean_length: Number
     tensor_parallel: Number
     context_parallel: Number
     expert_parallel: Number
@@ -679,8 +689,9 @@ class LevelFigures(NamedTuple):
 class Settings(NamedTuple):
     """What is chosen once for a whole search, and isn't a degree; made by `Plan.settings`."""
 
-    seq_len: Number
+    seq_len: Number  # of the longest sequence, or of one into which samples are packed
     global_batch: Number
+    lengths: SampleLengths
     trainable: Number  # share of the parameters that train: 1, or that of low-rank adapters
     adapter: AdapterChoice
     optimizer: OptimizerChoice

@@ -26,11 +26,12 @@ from costmodel.formulas.quantities import (
     PlanNumbers,
     RankPlaces,
     RecomputedParts,
+    SampleLengths,
     Settings,
     SynchronisationChoice,
     Widths,
 )
-from costmodel.formulas.transformer import adapters, precision
+from costmodel.formulas.transformer import adapters, lengths, precision
 from costmodel.formulas.transformer.update import NEWTON_SCHULZ_STEPS
 
 OPEN = -1.0
@@ -58,6 +59,8 @@ FORMATS = {
     "nvfp4": Format(_BLOCKS[1], 2.0, _BLOCKS[1], 2.0),
 }  # fmt: skip
 """By the dtype of the GEMMs."""
+BATCHINGS = tuple(lengths.CODES)
+"""Ways in which samples make micro-batches."""
 ATTENTION_KINDS = ("flash", "fused-softmax", "unfused")
 CONTEXT_COMMUNICATIONS = ("ring", "all-gather", "all-to-all")
 DISPATCHERS = ("all-to-all", "deduplicated")
@@ -160,7 +163,8 @@ def resolved(choices: PlanChoices, defaults: FrameworkDefaults, usual_dtype: Num
     full = defaults.wide_quantised * _is(choices.adapter, adapters.QUANTISED) > 0.0
     sequences = defaults.sequence_parallel * ops.where(choices.tensor_parallel > 1.0, 1.0, 0.0)
     return PlanChoices(
-        global_batch=choices.global_batch, seq_len=choices.seq_len, tensor_parallel=choices.tensor_parallel,
+        global_batch=choices.global_batch, seq_len=choices.seq_len, batching=choices.batching,
+        mean_length=choices.mean_length, tensor_parallel=choices.tensor_parallel,
         context_parallel=choices.context_parallel, expert_parallel=choices.expert_parallel,
         expert_tensor_parallel=choices.expert_tensor_parallel, pipeline_parallel=choices.pipeline_parallel,
         virtual_stages=choices.virtual_stages, data_parallel=_chosen(choices.data_parallel, 1.0),
@@ -295,7 +299,11 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
     habits = defaults.habits
     beside = 1.0 - habits.blocking_launches  # of a host that waits for every kernel nothing runs beside anything
     return Settings(
-        seq_len=choices.seq_len, global_batch=choices.global_batch, trainable=1.0,
+        seq_len=choices.seq_len, global_batch=choices.global_batch,
+        lengths=SampleLengths(
+            batching=choices.batching, mean=_chosen(choices.mean_length, choices.seq_len), attended=choices.seq_len,
+        ),
+        trainable=1.0,
         adapter=adapters.adapter_choice(
             choices.adapter, choices.lora_rank, choices.lora_targets, defaults.keep_quantised_inputs, defaults.adapter_dropout),
         optimizer=OptimizerChoice(
@@ -349,7 +357,7 @@ def settings_of_model(
     """
     found = settings(choices, defaults)
     return Settings(
-        seq_len=found.seq_len, global_batch=found.global_batch,
+        seq_len=found.seq_len, global_batch=found.global_batch, lengths=found.lengths,
         trainable=adapters.trained_share(model, found.adapter, nparameters), adapter=found.adapter, optimizer=found.optimizer,
         widths=found.widths, kernels=found.kernels, framework=found.framework, synchronisation=found.synchronisation,
         compression=found.compression, buckets=found.buckets, overlap=found.overlap, offload=found.offload,
@@ -418,7 +426,8 @@ def _stride(place: Number, order: RankPlaces, degrees: RankPlaces) -> Number:
 
 
 __all__ = [
-    "ATTENTION_KINDS", "COMPRESSIONS", "CONTEXT_COMMUNICATIONS", "DENSITY", "DISPATCHERS", "FORMATS", "LOSSES", "OPEN",
+    "ATTENTION_KINDS", "BATCHINGS", "COMPRESSIONS", "CONTEXT_COMMUNICATIONS", "DENSITY", "DISPATCHERS", "FORMATS", "LOSSES",
+    "OPEN",
     "OPTIMIZERS", "RANK", "SYNCHRONISATIONS", "kernel_choices", "plan_numbers", "recomputed_share", "resolved", "settings",
     "settings_of_model", "widths",
 ]  # fmt: skip

@@ -17,7 +17,7 @@ from costmodel.formulas.quantities import (
 )
 from costmodel.formulas.synchronisation import layer_units, replica_groups, stage_synchronisation
 from costmodel.formulas.training_step import layer_pass
-from costmodel.formulas.transformer import layer
+from costmodel.formulas.transformer import layer, lengths
 
 
 def stage_pass(
@@ -73,6 +73,7 @@ def _computed(
     device: DeviceNumbers, layers: Number, first: Number, last: Number,
 ) -> tuple[Layer, Number, Number, Number]:  # fmt: skip
     """A layer's pass, and a stage's three passes but for its exchange of gradients and weights."""
+    settings = lengths.at_work(settings, plan)
     one = layer_pass(model, settings, plan, network, software, device)
     head = layer.head_work(model, settings, plan, software, device)
     embed_forward, embed_backward = layer.embedding_work(model, settings, plan, device)

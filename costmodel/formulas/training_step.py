@@ -31,6 +31,7 @@ from costmodel.formulas.transformer import (
     flops,
     launches,
     layer,
+    lengths,
     memory,
     update,
 )
@@ -66,6 +67,7 @@ def layer_pass(
     ----------
     model, settings, plan, network, software, device : numbers of the question and of the plan
     """
+    settings = lengths.at_work(settings, plan)
     overlap = software.overlap
     work = layer.layer_work(model, settings, plan, software, device)
     moved = communication.layer_exchange(model, settings, plan, network, software)
@@ -306,10 +308,11 @@ class _AfterPasses(NamedTuple):
 
 
 def _composed(
-    model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
+    model: ModelNumbers, asked: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
     device: DeviceNumbers, summed: Summed, held: Memory,
 ) -> Step:  # fmt: skip
     """The parts of a step whose gradients and memory are known."""
+    settings = lengths.at_work(asked, plan)
     m = layout.micro_batches(settings, plan)
     v = plan.virtual_stages
     piped = ops.where(plan.pipeline > 1.0, 1.0, 0.0)
@@ -352,13 +355,15 @@ def _composed(
     host = waiting + transfer_exposed + software.host.pace * software.host.step
 
     backward_total = backward + slowed
-    reduce_exposed = scattering + updates * (after.reduce + after.tied + summed.coding) + after.mirrored
+    with_tokens = forward + backward_total + recompute + tensor + context + expert
+    waited_for = lengths.fullest_rank(asked, plan, m) * with_tokens
+    reduce_exposed = scattering + updates * (after.reduce + after.tied + summed.coding) + after.mirrored + waited_for
     gather_exposed = updates * after.gather + gathering
     total = (
         forward + backward_total + recompute + tensor + context + expert + handing + filled.idle
         + reduce_exposed + gather_exposed + updating + host
     )  # fmt: skip
-    model_flop, hardware_flop = _flop(model, settings, plan)
+    model_flop, hardware_flop = _flop(model, asked, settings, plan)
     return Step(
         total, forward, backward_total, recompute, tensor, context, expert, handing, filled.idle,
         reduce_exposed, gather_exposed, updating, host,
@@ -615,14 +620,16 @@ def _updating(
     return served * ((1.0 - settings.offload.optimizer) * on_device + settings.offload.optimizer * on_host)
 
 
-def _flop(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> tuple[Number, Number]:
-    """Floating-point operations of a step on the whole cluster: the model's, and those with what is recomputed."""
-    tokens = settings.global_batch * settings.seq_len
-    model_flop = tokens * adapters.model_flop_per_token(model, settings, 0.0)
+def _flop(model: ModelNumbers, asked: Settings, settings: Settings, plan: PlanNumbers) -> tuple[Number, Number]:
+    """Floating-point operations of a step on the whole cluster: the model's, and those with padding and what is recomputed."""
+    tokens, attended = settings.global_batch * settings.seq_len, settings.lengths.attended
+    useful = settings.global_batch * lengths.useful_tokens(asked.seq_len, asked.lengths)
+    model_flop = useful * adapters.model_flop_per_token(model, asked, 0.0)
+    worked_flop = tokens * adapters.model_flop_per_token(model, settings, 0.0)
     depth = model.prediction_layers
-    core = (model.layers + depth) * flops.attention_core_flop(model, settings.seq_len, 0.0)
+    core = (model.layers + depth) * flops.attention_core_flop(model, attended, 0.0)
     heads = 2.0 * (1.0 + depth) * model.hidden * model.vocabulary.outputs
-    body = flops.forward_flop_per_token(model, settings.seq_len, 0.0) - heads
+    body = flops.forward_flop_per_token(model, attended, 0.0) - heads
     modules = (model.layers + depth) * 2.0 * flops.module_matrices(model, plan)
     repeated = plan.recompute_layers * body + (1.0 - plan.recompute_layers) * (plan.recompute_attention * core + modules)
-    return model_flop, model_flop + tokens * repeated
+    return model_flop, worked_flop + tokens * repeated

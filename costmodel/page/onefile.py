@@ -204,7 +204,7 @@ class WhatIf:
             "error": first.time_error.half, "shift": first.time_error.shift,
             "runs": first.spread.rows, "calibrated": first.spread.calibrated,
             "utilisation": first.mfu * first.step_time / first.step.model_flop,
-            "price": self.price, "gpus": cluster.gpus, "tokens": plan.global_batch * plan.seq_len,
+            "price": self.price, "gpus": cluster.gpus, "tokens": plan.tokens,
             "sliders": [slider._asdict() for slider in sliders(self.question, self.price)],
             "time": {part: drawn.TIME_LOOKS[part] for part in TIME_PARTS}, "memory": drawn.memory_looks(MEMORY_PARTS),
             "charts": drawn.CHARTS, "rules": drawn.RULES,

@@ -14,6 +14,7 @@ from costmodel.formulas import gradients, training_step
 from costmodel.formulas.network import communication
 from costmodel.formulas.quantities import DeviceNumbers, Memory
 from costmodel.formulas.stage import unsynchronised_pass
+from costmodel.formulas.transformer import lengths
 from costmodel.simulation.playback import kept_by_stages, stage_layers
 from costmodel.simulation.played_step import Floats
 
@@ -56,7 +57,8 @@ class PassTimes:
     """
 
     def __init__(self, result: Estimate, stages: int) -> None:
-        self.model, self.settings, self.plan, self.network, self.software, device = result.inputs
+        self.model, asked, self.plan, self.network, self.software, device = result.inputs
+        self.settings = lengths.at_work(asked, self.plan)
         self.layers = stage_layers(result.model.layers, stages, self.plan, self.model, self.settings)
         arguments = self.model, self.settings, self.plan, self.network
         one = training_step.layer_pass(*arguments, self.software, device)

@@ -193,13 +193,14 @@ def time_to_train(
         raise InvalidValue("tokens", tokens, "tokens of the run, or target_loss with a scaling law")
     seen = real("tokens", tokens, 1.0, 1e18) * real("epochs", epochs, 1e-6, 1e6)
     plan = estimate.plan
+    steps = formulas.steps_of(seen, float(plan.global_batch), plan.tokens / plan.global_batch)
     waited = 1.0
     if straggler_spread > 0.0:
         from costmodel.studies.data_parallel import expected_largest  # loads NumPy
 
         waited += straggler_spread * expected_largest(plan.copies)
     return TrainingRun(
-        estimate=estimate, tokens=seen, steps=float(formulas.steps_of(seen, float(plan.global_batch), float(plan.seq_len))),
+        estimate=estimate, tokens=seen, steps=float(steps),
         step_time=estimate.step_time * waited, goodput=goodput(reliability, plan.gpus, parameters), tariff=tariff,
         loss=None if law is None else law.loss(counted, seen),
     )  # fmt: skip

@@ -278,6 +278,8 @@ def post_training(
         flag(field, value)
     positive_int("epochs", epochs, 10**4)
     real("reward_time", reward_time, 0.0, 1e6)
+    if plan.batching != "full":
+        raise InvalidValue("batching", plan.batching, "'full': rollouts say how long samples are, and packed whether they share")
     longest = min(rollouts.max_length or plan.seq_len, plan.seq_len)
     if rollouts.mean_length > longest:
         raise InvalidValue("mean_length", rollouts.mean_length, f"at most the longest sample, {longest} tokens")

@@ -281,7 +281,7 @@ def _rate(one: Estimate, price: float) -> float:
 
 
 def _tokens(one: Estimate) -> float:
-    return float(one.plan.global_batch * one.plan.seq_len)
+    return float(one.plan.tokens)
 
 
 def _share(probability: float) -> str:

@@ -34,7 +34,7 @@ from costmodel.formulas import bucket_rules, quantities, synchronisation
 from costmodel.formulas.convolution import counts
 from costmodel.formulas.network import collectives, node_links
 from costmodel.formulas.pipeline import spans
-from costmodel.formulas.settings import ATTENTION_KINDS, DISPATCHERS, FORMATS
+from costmodel.formulas.settings import ATTENTION_KINDS, BATCHINGS, DISPATCHERS, FORMATS
 from costmodel.formulas.training_step import step
 from costmodel.formulas.transformer.adapters import KINDS
 from costmodel.text.errors import IllegalPlan, InvalidValue
@@ -57,8 +57,8 @@ FORMULAS = {
 TUPLES = quantities.Inputs._fields
 WITHIN_A_STEP = {
     "adapters", "attention", "collectives", "communication", "compression", "compute", "flops", "gradients", "host_memory",
-    "layer", "layout", "low_rank", "memory", "parameters", "recurrent", "schedules", "spans", "stage", "synchronisation",
-    "training_step", "update",
+    "layer", "layout", "lengths", "low_rank", "memory", "parameters", "recurrent", "schedules", "spans", "stage",
+    "synchronisation", "training_step", "update",
 }  # fmt: skip
 """Modules whose formulas a step is composed of: searches run them as vector code."""
 COMPILED = [name for name in FORMULAS if name.partition(".")[0] in WITHIN_A_STEP and name.partition(".")[2] not in
@@ -148,6 +148,7 @@ def drawn_options(draw):
         "dtype": draw.choice(["bf16", "bf16", "fp16"]), "gradient_bytes": draw.choice([2, 4]),
         "optimizer_offload": draw.choice([0.0, 0.0, 0.5, 1.0]), "activation_offload": draw.choice([0.0, 0.0, 0.25]),
         **draw.choice([{}, {}, *COMPRESSED]),
+        **draw.choice([{}, *({"batching": name, "mean_length": draw.choice([60.0, 100.0, None])} for name in BATCHINGS[1:])]),
     }  # fmt: skip
 
 
@@ -293,7 +294,8 @@ def settings():
         known |= {"choices": resolved.choices, "targets": drawn_tuple(quantities.AdapterTargets, drawn)}
         known |= {"defaults": framework.defaults(resolved.synchronisation, resolved.dtype)}
         known |= {"figures": cluster.device.figures(resolved.dtype), "level": cluster.figures()[0]}
-        known |= {"recomputed": resolved.choices.recompute}
+        known |= {"recomputed": resolved.choices.recompute, "lengths": known["settings"].lengths}
+        known |= {"longest": known["settings"].seq_len}
         known |= {"other_settings": beside["settings"], "other_plan": beside["plan"]}
         rows.append(known | {"payload": drawn_tuple(quantities.Payload, drawn)})
     return rows

@@ -9,7 +9,7 @@ from typing import Any
 import costmodel
 from costmodel import Cluster, CostModelError, Framework, Plan, Transformer
 from costmodel.description.plan import SCHEDULES
-from costmodel.formulas.settings import OPTIMIZERS
+from costmodel.formulas.settings import BATCHINGS, OPTIMIZERS
 
 CLOSE = 1e-9
 CANCELLED = 1e-12
@@ -29,6 +29,7 @@ TOGETHER: tuple[dict[str, Any], ...] = (
     {"compression": "top-k", "compression_density": 0.01, "zero_stage": 0}, {"compression": "power-sgd", "compression_rank": 4},
     {"compression": "int8", "zero_stage": 1}, {"compression": "fp16", "zero_stage": 0},
     {"synchronisation": "parameter-server", "servers": 3, "zero_stage": 0}, {"synchronisation": "byteps", "servers": 2},
+    *({"batching": name, "mean_length": length} for name in BATCHINGS[1:] for length in (300.0, 1500.0)),
     {"synchronisation": "local-sgd", "local_steps": 50, "zero_stage": 0}, {"synchronisation": "hierarchical", "zero_stage": 0},
 )  # fmt: skip
 RATES = ("memory_bandwidth", "host_bandwidth")

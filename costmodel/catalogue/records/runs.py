@@ -122,7 +122,7 @@ def _step_time(measured: Mapping[str, Any], plan: Plan, cluster: Cluster) -> flo
     if measured.get("step_time_s"):
         return float(measured["step_time_s"])
     rate = measured.get("tokens_per_s_per_gpu")
-    return plan.global_batch * plan.seq_len / (rate * (cluster.gpus or 1)) if rate else None
+    return plan.tokens / (rate * (cluster.gpus or 1)) if rate else None
 
 
 __all__ = ["run_of"]

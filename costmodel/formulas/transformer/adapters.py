@@ -19,7 +19,7 @@ from costmodel.formulas.quantities import (
     PlanNumbers,
     Settings,
 )
-from costmodel.formulas.transformer import flops, precision
+from costmodel.formulas.transformer import flops, lengths, precision
 
 DROPPED = 2.5
 """Tensors that a dropout moves, forward or backward: one read, one written, and a mask of a byte an element."""
@@ -305,8 +305,9 @@ def model_flop_per_token(model: ModelNumbers, settings: Settings, causal: Number
     ----------
     [hu2021]_
     """
-    whole = flops.model_flop_per_token(model, settings.seq_len, causal)
-    cores = (model.layers + model.prediction_layers) * flops.core_flop(model, settings.seq_len, causal)
-    gradients = flops.forward_flop_per_token(model, settings.seq_len, causal) - cores
+    length = lengths.own_length(settings)
+    whole = flops.model_flop_per_token(model, length, causal)
+    cores = (model.layers + model.prediction_layers) * flops.core_flop(model, length, causal)
+    gradients = flops.forward_flop_per_token(model, length, causal) - cores
     adapter = settings.adapter
     return whole + adapter.frozen * (6.0 * adapter_parameters(model, adapter) - gradients)

@@ -347,12 +347,13 @@ def core(
     tokens : queries on this rank
     """
     heads = model.attention.heads / plan.tensor
-    older = settings.kernels.older_flash
+    older, attended = settings.kernels.older_flash, settings.lengths.attended
     flash_forward, flash_backward = flash(
-        model, tokens, settings.seq_len, 1.0 / plan.tensor, older, software, device, ring_ranks(settings, plan)
+        model, tokens, attended, 1.0 / plan.tensor, older, software, device, ring_ranks(settings, plan)
     )
     fused = softmax_is_fused(settings, heads, plan)
-    plain_forward, plain_backward = unfused(model, tokens, settings.seq_len, heads, fused, software, device)
+    scored = ops.maximum(attended, settings.seq_len)  # separate kernels make the scores of a whole sequence, hidden ones too
+    plain_forward, plain_backward = unfused(model, tokens, scored, heads, fused, software, device)
     forward = ops.where(settings.kernels.flash_attention > 0.0, flash_forward, plain_forward)
     backward = ops.where(settings.kernels.flash_attention > 0.0, flash_backward, plain_backward)
     moved, moved_back = context_bytes(model, tokens, settings, plan)

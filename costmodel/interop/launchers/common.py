@@ -61,6 +61,18 @@ def devices(reading: LaunchReading) -> None:
             reading.unpriced.append(f"offload of {part} to nvme")
 
 
+BATCHINGS = {"_packing": "packed", "_padding_free": "padding-free", "_padded_whole": "padded-whole", "_by_length": "grouped"}
+"""How samples make micro-batches, by what says so, the strongest first."""
+
+
+def batching(reading: LaunchReading) -> None:
+    """How samples of unlike lengths make micro-batches; their mean length no file says."""
+    for field, kind in BATCHINGS.items():
+        if reading.one(field):
+            reading.put("batching", kind)
+            return
+
+
 def dtype(reading: LaunchReading) -> None:
     """The dtype of matrix products: the narrow one if there is one, over the 16-bit one."""
     wide, narrow = reading.one("_wide"), reading.one("_narrow")

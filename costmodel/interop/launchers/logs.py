@@ -177,7 +177,7 @@ def _torchtitan(text: str, plan: Plan | None) -> Rows:
         )
     for step, tokens in found:
         if plan is not None and (rate := _amount(tokens)) > 0:
-            yield _number_of(step), plan.global_batch * plan.seq_len / (rate * plan.gpus)
+            yield _number_of(step), plan.tokens / (rate * plan.gpus)
 
 
 def _torchtitan_lines(text: str) -> Iterator[tuple[str, str]]:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from costmodel import estimate, load_cluster, load_model
+from costmodel import Plan, estimate, load_cluster, load_model
 from costmodel.interop.launchers import read_launch, resolve, write_launch
 from costmodel.interop.launchers.advice import improvements
 from costmodel.text.errors import CostModelError, IllegalPlan, NotModelled, UnreadableFile
@@ -413,3 +413,31 @@ def test_a_launch_is_priced_by_a_framework_that_splits_as_it_does(text, software
         estimate(load_model("llama2-7b"), load_cluster("dgx-h100", gpus=8), launch.plan, launch.software)
     except IllegalPlan as refused:
         pytest.fail(str(refused))
+
+
+@pytest.mark.parametrize(("dialect", "lines", "batching"), [
+    ("huggingface", "packing: true\nmax_length: 2048\n", "packed"), ("huggingface", "padding_free: true\n", "padding-free"),
+    ("huggingface", "group_by_length: true\n", "grouped"), ("huggingface", "packing: true\npacking_strategy: wrapped\n", None),
+    ("huggingface", "train_sampling_strategy: group_by_length\n", "grouped"), ("huggingface", "packing: false\n", None),
+    ("axolotl", "sample_packing: true\npad_to_sequence_len: true\n", "packed"),
+    ("axolotl", "pad_to_sequence_len: true\n", "padded-whole"), ("axolotl", "batch_flattening: true\n", "padding-free"),
+    ("llama-factory", "packing: true\n", None), ("llama-factory", "packing: true\nneat_packing: true\n", "packed"),
+    ("torchtune", "dataset:\n  packed: true\n", "packed"), ("openrlhf", "packing_samples: true\n", "padding-free"),
+    ("llm-foundry", "train_loader:\n  dataset:\n    packing_ratio: auto\n", "packed"), ("megatron", "--packing true\n", "packed"),
+    ("megatron-bridge", "dataset:\n  packed_sequence_specs:\n    packed_sequence_size: 4096\n", "packed"),
+])  # fmt: skip
+def test_how_samples_make_micro_batches_is_read_from_each_trainer_s_words(dialect, lines, batching):
+    """Joined and cut samples with attention over all of a sequence are full sequences, whatever the flag is called."""
+    launch = read_launch(lines, dialect=dialect)
+    assert launch.plan_fields.get("batching") == batching
+    assert not launch.conflicts and not {"packing", "neat_packing", "sample_packing", "padding_free"} & set(launch.unpriced)
+
+
+@pytest.mark.parametrize(("dialect", "batching"), [
+    ("huggingface", "packed"), ("huggingface", "padding-free"), ("huggingface", "grouped"), ("axolotl", "padded-whole"),
+    ("axolotl", "packed"), ("llama-factory", "packed"), ("torchtune", "packed"), ("openrlhf", "padding-free"),
+])  # fmt: skip
+def test_how_samples_make_micro_batches_comes_back_as_it_was_written(dialect, batching):
+    plan = Plan(global_batch=64, seq_len=4096, data_parallel=8, batching=batching, zero_stage=3)
+    text = write_launch(dialect, plan, load_model("llama3-8b"))
+    assert read_launch(text, gpus=8, dialect=dialect).plan_fields["batching"] == batching

@@ -118,6 +118,10 @@ ROWS = (
     FlagRow("rl", "_rl", word),
     FlagRow("world_size", "_gpus", count),
     FlagRow("ring_attn_func", "_ring", word),
+    FlagRow("sample_packing", "_packing", flag),
+    FlagRow("batch_flattening", "_padding_free", flag),
+    FlagRow("pad_to_sequence_len", "_padded_whole", flag),
+    FlagRow("group_by_length", "_by_length", flag),
     FlagRow("flash_attn_cross_entropy liger_fused_linear_cross_entropy cut_cross_entropy", "_fused_loss", flag),
 )
 
@@ -147,6 +151,7 @@ def rules(reading: LaunchReading) -> None:
     common.adapter(reading, "gptq-lora" if gptq else reading.one("_adapter"), None, every)
     common.devices(reading)
     common.offload(reading)
+    common.batching(reading)
     if reading.one("_fused_loss"):
         reading.put("fused_cross_entropy", True)
     _mesh(reading)

@@ -68,6 +68,11 @@ TRAINER_ROWS = (
     FlagRow("parallelism_config.dp_shard_size", "fsdp.shard_degree", degree, None, "from 4.57"),
     FlagRow("parallelism_config.dp_replicate_size", "fsdp.replicate_degree", degree, None, "from 4.57"),
     FlagRow("tp_size", "tensor_parallel", degree, 0, "4.50 to 4.56"),
+    FlagRow("group_by_length", "_by_length", flag, False, "to 4.57"),
+    FlagRow(
+        "train_sampling_strategy", "_by_length", one_of({"random": False, "sequential": False, "group_by_length": True}),
+        "random", "from 5.0",
+    ),
     FlagRow("use_liger_kernel use_liger enable_liger_kernel", "fused_cross_entropy", flag, False),
 )
 MODEL_ROWS = (
@@ -82,6 +87,9 @@ MODEL_ROWS = (
     FlagRow("lora_target_modules", "_targets", listed),
 )
 TRL_ROWS = (
+    FlagRow("packing", "_packing", flag, False),
+    FlagRow("packing_strategy", "_strategy", word, "bfd"),
+    FlagRow("padding_free", "_padding_free", flag, False),
     FlagRow("max_length max_seq_length max_seq_len block_size model_max_length", "seq_len", count, 1024),
     FlagRow("max_prompt_length", "_prompt", count),
     FlagRow("max_completion_length response_length max_new_tokens", "_completion", count),
@@ -91,7 +99,7 @@ TRL_ROWS = (
 UNPRICED = words(
     """
     deepspeed.* torch_compile torch_compile_* gradient_checkpointing_kwargs gradient_checkpointing_kwargs.* ddp_* use_vllm vllm_*
-    packing packing_* eval_packing padding_free neat_packing group_by_length auto_find_batch_size tf32 liger_kernel_config
+    packing packing_* eval_packing padding_free neat_packing auto_find_batch_size tf32 liger_kernel_config
     use_liger_loss lora_modules_to_save lora_target_parameters lora_task_type modules_to_save use_dora
     use_rslora quantization_config bnb_4bit_* use_bnb_nested_quant half_precision_backend precompute_ref_log_probs
     precompute_ref_batch_size ref_model use_weighting fsdp_config.backward_prefetch fsdp_config.forward_prefetch
@@ -101,7 +109,7 @@ UNPRICED = words(
     fsdp_config.transformer_layer_cls_to_wrap fsdp_config.fsdp_transformer_layer_cls_to_wrap fsdp_config.xla*
     fsdp_transformer_layer_cls_to_wrap fsdp_min_num_params fsdp_config.mixed_precision_policy parallelism_config.*
     dataset_kwargs dataset_kwargs.* length_column_name max_prompt_length num_iterations steps_per_generation
-    optim_target_modules cast_lm_head_to_fp32 use_reentrant train_sampling_strategy num_ppo_epochs num_mini_batches
+    optim_target_modules cast_lm_head_to_fp32 use_reentrant num_ppo_epochs num_mini_batches
     router_aux_loss_coef loss_type vllm teacher_* lmbda use_teacher_server beta sync_ref_model model_init_kwargs
     model_init_kwargs.* use_cache use_unsloth experts_implementation pad_to_multiple_of torch_empty_cache_steps
     fsdp_config.cpu_offload_pin_memory
@@ -189,6 +197,8 @@ def trainer(reading: LaunchReading) -> None:
     reading.put("recompute", reading.one("_recompute") or reading.one("_fsdp_recompute"))
     common.devices(reading)
     common.offload(reading)
+    if str(reading.one("_strategy") or "bfd").lower() != "wrapped":  # which joins and cuts samples, with attention over all
+        common.batching(reading)
     shard(reading)
     reading.model_name = reading.one("_name") or reading.model_name
 

@@ -88,6 +88,8 @@ OWN = (
     FlagRow("overlap_grad_reduce", "overlap_gradients", flag),
     FlagRow("overlap_param_gather", "overlap_parameters", flag),
     FlagRow("cross_entropy_loss_fusion", "fused_cross_entropy", flag),
+    FlagRow("neat_packing", "_packing", flag, False),
+    FlagRow("packing", "_joined", flag, False),  # full sequences, with attention over all of one
     FlagRow("use_badam", "_badam", flag, False),
     FlagRow("use_galore", "_galore", flag, False),
     FlagRow("use_apollo", "_apollo", flag, False),

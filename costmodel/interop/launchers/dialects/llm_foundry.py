@@ -15,6 +15,7 @@ from costmodel.interop.launchers.values import (
     listed,
     number,
     one_of,
+    present,
     word,
     yields,
 )
@@ -47,6 +48,7 @@ def sequences(raw: object) -> object:
 
 
 ROWS = (
+    FlagRow("train_loader.dataset.packing_ratio", "_packing", present),
     FlagRow("global_train_batch_size", "global_batch", count),
     FlagRow("device_train_microbatch_size", "micro_batch", sequences, "auto"),
     FlagRow("device_train_batch_size", "_device_batch", count),
@@ -117,6 +119,7 @@ def rules(reading: LaunchReading) -> None:
     else:
         reading.defaults["zero_stage"] = 0
     common.offload(reading)
+    common.batching(reading)
     hidden, ratio = reading.one("model.hidden_size"), reading.one("_ratio")
     if hidden and ratio and not reading.has("model.ffn_hidden_size"):
         reading.say("model.ffn_hidden_size", int(hidden * ratio), "expansion_ratio")

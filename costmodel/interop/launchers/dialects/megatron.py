@@ -216,6 +216,8 @@ PLAN_ROWS = (
     FlagRow("use_transformer_engine_op_fuser", "_op_fuser", flag, False, "from core 0.18"),
     FlagRow("use_tp_pp_dp_mapping", "_tp_pp_dp", flag, False, "from core 0.9"),
     FlagRow("tuner_type train_type", "_tuner", one_of({"full": "none", "lora": "lora"}), "full", "ms-swift"),
+    FlagRow("packing", "_packing", flag, False, "ms-swift"),
+    FlagRow("padding_free", "_padding_free", flag, False, "ms-swift"),
     FlagRow("lora_rank", "_rank", count, 8, "ms-swift"),
     FlagRow("target_modules", "_targets", listed, "all-linear", "ms-swift"),
 )
@@ -296,6 +298,7 @@ def rules(reading: LaunchReading) -> None:
     context(reading)
     states(reading)
     common.offload(reading)
+    common.batching(reading)
     recompute(reading)
     kernel = reading.one("_attention")
     reading.put("attention", kernel)

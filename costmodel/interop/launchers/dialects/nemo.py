@@ -309,6 +309,9 @@ BRIDGE_ROWS = (
     FlagRow("gpus num_gpus ng", "_gpus", count),
     FlagRow("compute_dtype", "_precision", mixed),
     FlagRow("max_steps", "_steps", count),
+    FlagRow("dataset.packed_sequence_specs.packed_sequence_size dataset.packed_sequence_size", "_packing", degree),
+    FlagRow("dataset.enable_offline_packing", "_packing", flag),
+    FlagRow("dataset.enable_in_batch_packing dataset.pack_sequences_in_batch", "_padding_free", flag),
     FlagRow("nodes", "_nodes", count),
     FlagRow("gpus_per_node gpus-per-node", "_per_node", count),
     FlagRow("model_name model_recipe_name m", "_name", word),
@@ -327,6 +330,7 @@ TAKEN = {spelling for row in BRIDGE_ROWS[len(SHARED) :] for spelling in row.flag
 def bridge_rules(reading: LaunchReading) -> None:
     """What Megatron-Bridge's overrides amount to; the named recipe rules the rest."""
     reading.put("dtype", reading.one("_precision"))
+    common.batching(reading)
     if reading.one("_fsdp") is False and not reading.one("_fsdp2"):
         reading.put("fsdp", {"enabled": False})
     _shared(reading)

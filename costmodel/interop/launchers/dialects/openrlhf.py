@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 SOURCE = "OpenRLHF/OpenRLHF openrlhf/cli/train_{sft,dpo,rm,ppo_ray}.py@3c3be623 (dotted) and @76351db1 (plain)"
 ROWS = (
+    FlagRow("packing_samples ds.packing_samples", "_padding_free", flag, False),
     FlagRow("train_batch_size train.batch_size", "global_batch", count, 128),
     FlagRow("micro_train_batch_size train.micro_batch_size", "micro_batch", count, "8; 1 of a reward model and under PPO"),
     FlagRow("max_len data.max_len", "seq_len", count, "2048; 512 of pairs"),
@@ -69,6 +70,7 @@ def rules(reading: LaunchReading) -> None:
     """What OpenRLHF's flags amount to, and what its trainers take where a flag isn't given."""
     common.dtype(reading)
     common.offload(reading)
+    common.batching(reading)
     quantised = reading.one("_four_bit")
     if reading.one("_rank") or quantised:
         common.adapter(reading, "qlora" if quantised else "lora", None, "all")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from costmodel.description.adapters import GROUPS, RANK
@@ -86,6 +87,12 @@ OPTIM = {
 }
 
 
+def _batching(w: Writing, flags: Mapping[str, str]) -> None:
+    """How samples make micro-batches, by the flag of each way that there is."""
+    if w.plan.batching in flags:
+        w.put(flags[w.plan.batching], True)
+
+
 def _fsdp(w: Writing, prefix: str = "") -> None:
     plan = w.plan
     if w.by_deepspeed:
@@ -117,6 +124,7 @@ def huggingface(w: Writing) -> None:
     w.put("use_peft", True if plan.adapter != "none" else None)
     _adapter(w, "lora_r", "lora_target_modules", "load_in_4bit")
     w.put("use_liger_kernel", plan.fused_cross_entropy or None)
+    _batching(w, {"packed": "packing", "padding-free": "padding_free", "grouped": "group_by_length"})
     w.put("num_train_epochs", 1)
 
 
@@ -161,6 +169,7 @@ def llama_factory(w: Writing) -> None:
     w.put("optim", OPTIM.get(str(plan.optimizer)))
     _fsdp(w)
     w.put("enable_liger_kernel", plan.fused_cross_entropy or None)
+    _batching(w, {"packed": "neat_packing", "grouped": "group_by_length"})
     w.put("num_train_epochs", 1.0)
 
 
@@ -179,6 +188,8 @@ def axolotl(w: Writing) -> None:
     w.put("optimizer", OPTIM.get(str(plan.optimizer)))
     w.put("adapter", {"none": None, "gptq-lora": "lora"}.get(plan.adapter, plan.adapter))
     w.put("gptq", plan.adapter == "gptq-lora" or None)
+    _batching(w, {"packed": "sample_packing", "padding-free": "batch_flattening", "grouped": "group_by_length",
+                  "padded-whole": "pad_to_sequence_len"})  # fmt: skip
     _adapter(w, "lora_r", "lora_target_modules")
     if plan.tensor_parallel > 1:
         w.put("tensor_parallel_size", plan.tensor_parallel)
@@ -319,6 +330,7 @@ def torchtune(w: Writing) -> None:
     if plan.dtype == "fp8":
         w.put("enable_fp8_training", True)
     w.put("enable_activation_checkpointing", plan.recompute == "full")
+    _batching(w, {"packed": "dataset.packed"})
     w.put("enable_activation_offloading", plan.activation_offload == 1.0)
     w.put("tensor_parallel_dim", plan.tensor_parallel)
     w.put("context_parallel_dim", plan.context_parallel)
@@ -345,6 +357,7 @@ def openrlhf(w: Writing) -> None:
     w.put("train.batch_size", plan.global_batch)
     w.put("train.micro_batch_size", plan.micro_batch)
     w.put("data.max_len", plan.seq_len)
+    _batching(w, {"padding-free": "ds.packing_samples"})
     w.put("ds.zero_stage", plan.zero_stage)
     w.put("ds.param_dtype", plan.dtype if plan.dtype in ("bf16", "fp16") else None)
     w.put("ds.attn_implementation", "flash_attention_2" if plan.attention == "flash" else "eager")

@@ -23,6 +23,7 @@ def last(raw: object) -> object:
 
 
 ROWS = (
+    FlagRow("dataset.packed dataloader.packed", "_packing", flag, False),
     FlagRow("model._component_ policy_model._component_", "_builder", last),
     FlagRow("batch_size", "micro_batch", count),
     FlagRow("gradient_accumulation_steps", "gradient_accumulation", count, 1),
@@ -79,6 +80,7 @@ def rules(reading: LaunchReading) -> None:
     if fields:
         common.fsdp(reading, fields)
     common.offload(reading)
+    common.batching(reading)
     if builder and (builder.startswith(("lora", "qlora", "dora", "qdora")) or reading.has("_rank")):
         if reading.one("_mlp") and isinstance(reading.one("_targets"), list):
             reading.said["_targets"][0].value.append("mlp")
