@@ -189,7 +189,8 @@ def _layer(
     """Tensors of one layer, named within it; BLOOM registers norms where they work, Llama after the projections."""
     names, norms = _names(model), _layer_norms(model, part)
     shape = shape or model.attention_of(model.attention_layers - 1)
-    attention = list(_attention(model, part, shape) if mixer == "attention" else _state(model, part)) if mixer else []
+    attention = list(_attention(model, part, shape)) if mixer in ("attention", "both") else []
+    attention += _state(model, part) if mixer in ("state", "both") else ()
     feed_forward: list[Tensor] = []
     if experts:
         feed_forward += [Tensor(f"{names.mlp}gate.weight", (model.experts, model.hidden), part)]
@@ -230,7 +231,7 @@ def layer_tensors(
     ----------
     model : what is trained
     experts : a layer with routed experts, or one with a dense MLP
-    mixer : what stands before it, ``"attention"``, ``"state"`` or ``""``
+    mixer : what stands before it, ``"attention"``, ``"state"``, ``"both"`` or ``""``
     mlp : whether a layer without experts has a dense MLP
     shape : of its attention, the last layer's if not given
     """

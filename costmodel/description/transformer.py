@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_LAYERS, MAX_WIDTH, MAX_VOCABULARY, MAX_EXPERTS = 10_000, 10_000_000, 100_000_000, 100_000
+STATE_FIELDS = (
+    "recurrent_layers", "recurrent_heads", "recurrent_key_heads", "recurrent_state", "recurrent_head_dim",
+    "attention_beside_state",
+)  # fmt: skip
 SHAPE_OF_WINDOWS = ("windowed_heads", "windowed_kv_heads", "windowed_head_dim", "windowed_value_head_dim")
 UNLIMITED = 1e18
 """Window of a layer that looks back at everything [tokens]."""
@@ -117,6 +121,7 @@ class Transformer:
     recurrence : what some layers have in place of attention, a state: ``"gated-delta-net"`` (Qwen3-Next, Qwen3.5),
         ``"kimi-delta"``, ``"mamba2"`` (Nemotron-H, Granite 4), ``"mamba"`` (Jamba), ``"lightning"`` (MiniMax-01); ``"none"``
     recurrent_layers : layers that have one, evenly spread
+    attention_beside_state : layers with a state attend, too, side by side (Falcon-H1)
     recurrent_heads, recurrent_key_heads : with a state each; that have keys and queries (groups of B and C); the former, if 0
     recurrent_state, recurrent_head_dim : rows and columns of a head's state: channels of a key, of a value
     recurrent_rank : of the projection of steps (Mamba)
@@ -203,6 +208,7 @@ class Transformer:
     gated_attention: bool = False
     recurrence: str = field(default="none", metadata=row(OneOf(tuple(RECURRENCES))))
     recurrent_layers: int = field(default=0, metadata=row(Whole(0, MAX_LAYERS), unit="layers"))
+    attention_beside_state: bool = False
     recurrent_heads: int = field(default=0, metadata=row(Whole(0, MAX_WIDTH)))
     recurrent_key_heads: int = field(default=0, metadata=row(Whole(0, MAX_WIDTH)))
     recurrent_state: int = field(default=0, metadata=row(Whole(0, MAX_WIDTH), unit="channels"))
@@ -280,13 +286,15 @@ class Transformer:
             if self.experts and self.expert_layer_step:
                 raise InvalidValue("expert_layer_step", self.expert_layer_step, "0 where mlp_layers says which have experts")
         if self.recurrence == "none":
-            for name in ("recurrent_layers", "recurrent_heads", "recurrent_key_heads", "recurrent_state", "recurrent_head_dim"):
+            for name in STATE_FIELDS:
                 if getattr(self, name):
                     raise InvalidValue(name, getattr(self, name), "0 where recurrence is 'none'")
             return
         for name in ("recurrent_heads", "recurrent_state", "recurrent_head_dim"):
             positive_int(name, getattr(self, name), MAX_WIDTH)
         positive_int("recurrent_layers", self.recurrent_layers, self.layers - (self.mlp_layers or 0))
+        if self.attention_beside_state and (self.recurrent_layers < self.layers or self.mlp_layers is not None):
+            raise InvalidValue("attention_beside_state", True, "false but where every layer has a state and an MLP")
         if self.recurrent_heads % (self.recurrent_key_heads or self.recurrent_heads):
             raise InvalidValue("recurrent_key_heads", self.recurrent_key_heads, f"a divisor of {self.recurrent_heads} heads")
         if self.recurrence == "mamba":
@@ -371,7 +379,7 @@ class Transformer:
     @property
     def attention_layers(self) -> int:
         """Layers with attention: those without a state, and where layers are of one block each, without an MLP."""
-        return self.layers - self.recurrent_layers - (self.mlp_layers or 0)
+        return self.layers - (self.mlp_layers or 0) - (0 if self.attention_beside_state else self.recurrent_layers)
 
     @property
     def state_share(self) -> float:
@@ -438,7 +446,7 @@ class Transformer:
         return _spread(layer, self.blocks_with_mlp, self.layers)
 
     def mixer_of(self, layer: int) -> str:
-        """What brings a layer's tokens together: ``"attention"``, ``"state"``, or ``""`` where it is an MLP alone.
+        """What brings a layer's tokens together: ``"attention"``, ``"state"``, ``"both"``, or ``""`` where it is an MLP alone.
 
         Parameters
         ----------
@@ -453,6 +461,8 @@ class Transformer:
         >>> [small.mixer_of(layer) for layer in range(4)]
         ['state', 'state', 'state', 'attention']
         """
+        if self.attention_beside_state:
+            return "both"
         mixers, place = self.layers, layer
         if self.mlp_layers is not None:
             if self.has_mlp(layer):

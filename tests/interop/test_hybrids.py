@@ -1,5 +1,6 @@
 """Decoders some of whose layers keep a state in place of attention: counts, FLOP, memory, and what is refused."""
 
+import dataclasses
 import json
 import math
 
@@ -194,6 +195,67 @@ def test_context_ranks_of_states_are_refused(tmp_path):
         estimate(model_of(tmp_path, BAMBA), load_cluster("dgx-h100", gpus=8), plan, framework="megatron-core")
 
 
+KIMI_5 = {key: value for key, value in KIMI.items() if key not in ("linear_attn_config", "mla_use_nope", "moe_layer_freq",
+          "moe_router_activation_func", "first_k_dense_replace")} | {
+    "head_dim": 64, "qk_head_dim": 192, "linear_num_heads": 32, "linear_head_dim": 128, "linear_conv_kernel_dim": 4,
+    "layer_types": ["full_attention" if layer in (4, 8, 12, 16, 20, 24) else "linear_attention" for layer in range(27)],
+    "mlp_layer_types": ["dense", *["sparse"] * 26],
+}  # fmt: skip
+NEMOTRON_5 = {
+    "model_type": "nemotron_h", "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
+    "vocab_size": 131072, "layers_block_type": ["linear_attention", "moe", "full_attention", "linear_attention"] * 3,
+    "mamba_num_heads": 128, "mamba_head_dim": 64, "n_groups": 8, "ssm_state_size": 128, "conv_kernel": 4, "chunk_size": 128,
+    "intermediate_size": 21504, "moe_intermediate_size": 7688, "moe_shared_expert_intermediate_size": 7688,
+    "n_routed_experts": 8, "n_shared_experts": 1, "num_experts_per_tok": 2, "mtp_layers_block_type": ["full_attention", "moe"],
+    "num_nextn_predict_layers": 0, "tie_word_embeddings": False,
+}  # fmt: skip
+GRANITE_5 = {
+    "model_type": "granitemoehybrid", "hidden_size": 4096, "intermediate_size": 11008, "layer_types": ["linear_attention"] * 32,
+    "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32, "vocab_size": 32000, "mamba_d_state": 256,
+    "mamba_d_conv": 4, "mamba_expand": 2, "mamba_n_heads": 128, "mamba_d_head": 64, "mamba_n_groups": 1,
+    "num_local_experts": 8, "num_experts_per_tok": 2, "shared_intermediate_size": 1024, "tie_word_embeddings": False,
+}  # fmt: skip
+FALCON_H1 = {
+    "model_type": "falcon_h1", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128000, "mamba_d_ssm": 1024, "mamba_d_state": 256,
+    "mamba_n_heads": 128, "mamba_d_head": 8, "mamba_n_groups": 1, "mamba_d_conv": 4, "mamba_rms_norm": False,
+    "projectors_bias": False, "tie_word_embeddings": False,
+}  # fmt: skip
+MIMO_V2 = {
+    "model_type": "mimo_v2_flash", "hidden_size": 4096, "intermediate_size": 16384, "num_hidden_layers": 48,
+    "num_attention_heads": 64, "num_key_value_heads": 4, "vocab_size": 152576, "head_dim": 192, "v_head_dim": 128,
+    "sliding_window": 129, "moe_intermediate_size": 2048, "n_routed_experts": 256, "num_experts_per_tok": 8, "n_group": 1,
+    "layer_types": ["full_attention" if not layer or layer % 6 == 5 else "sliding_attention" for layer in range(48)],
+    "mlp_layer_types": ["dense", *["sparse"] * 47], "tie_word_embeddings": False, "attention_value_scale": 0.707,
+}  # fmt: skip
+AS_TRANSFORMERS_COUNTS = {
+    "Kimi Linear": (KIMI_5, 49133074464), "Nemotron-H": (NEMOTRON_5, 3558000896), "Granite 4": (GRANITE_5, 38601064448),
+    "Falcon-H1": (FALCON_H1, 8514961408), "MiMo-V2-Flash": (MIMO_V2, 308778768832),
+}  # fmt: skip
+"""Files as Transformers 5 writes them, and the parameters of its own classes on PyTorch's device without memory (5.24.0)."""
+
+
+@pytest.mark.parametrize("name", AS_TRANSFORMERS_COUNTS)
+def test_a_file_that_transformers_5_wrote_has_as_many_parameters_as_its_own_class(name, tmp_path):
+    config, counted = AS_TRANSFORMERS_COUNTS[name]
+    model = model_of(tmp_path, config)
+    assert model.parameters == pytest.approx(counted, rel=1e-5)
+    assert sum(math.prod(one.shape) for one in parameter_tensors(model)) == model.parameters
+
+
+def test_layers_that_attend_and_keep_a_state_do_both(tmp_path):
+    both = model_of(tmp_path, FALCON_H1)
+    attending = both.attention_layers == both.recurrent_layers == both.layers == 32
+    assert attending and {both.mixer_of(layer) for layer in range(32)} == {"both"}
+    plan = Plan(global_batch=64, seq_len=8192, micro_batch=1, zero_stage=3)
+    cluster = load_cluster("dgx-h100", gpus=8)
+    took = estimate(both, cluster, plan, framework="hf-fsdp").step_time
+    state = {"recurrence": "none", "recurrent_layers": 0, "recurrent_heads": 0, "recurrent_key_heads": 0, "recurrent_state": 0,
+             "recurrent_head_dim": 0, "attention_beside_state": False}  # fmt: skip
+    alone = estimate(dataclasses.replace(both, **state), cluster, plan, framework="hf-fsdp").step_time
+    assert took > 1.02 * alone
+
+
 REFUSED = {
     "experts in a latent space": (NEMOTRON_3 | {"moe_latent_size": 1024}, "moe_latent_size=1024"),
     "MLPs beside experts": (NEMOTRON_3 | {"hybrid_override_pattern": "M-" * 13 + "ME" * 13}, "MLPs beside experts"),
@@ -201,7 +263,7 @@ REFUSED = {
         KIMI | {"linear_attn_config": KIMI["linear_attn_config"] | {"use_full_rank_gate": True}}, "use_full_rank_gate",
     ),
     "a layer of another kind": (GRANITE | {"layer_types": ["rwkv"] * 40}, "layer_types with 'rwkv'"),
-    "attention beside Mamba": ({"model_type": "falcon_h1"}, "state-space"),
+    "modules of several layers": (NEMOTRON_3 | {"num_nextn_predict_layers": 1}, "num_nextn_predict_layers=1"),
 }  # fmt: skip
 
 

@@ -340,6 +340,10 @@ FAMILIES: dict[str, Family] = {
         ignored="softmax_in_fp32 use_cache_quantization use_cache_kernel",
     ),
     "qwen2": qwen2,
+    "mimo_v2_flash": family(
+        f"{ROUTED} kv_heads feed_forward", mixture(first=0, shared=0), special.mimo_v2, switches=QKV_BIAS,
+        only={"add_full_attention_sink_bias": (False, None)},
+    ),
     "mimo": qwen2._replace(fixed={}, switches={"attention_bias": ("attention_bias", True)}),
     "qwen3": qwen3,
     "qwen2_moe": family(

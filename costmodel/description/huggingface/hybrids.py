@@ -82,6 +82,14 @@ delta_net = FieldRule(
 
 def _kimi(config: Config, fields: Fields) -> Fields:
     inner = config.get("linear_attn_config")
+    if inner is None and "linear_num_heads" in config:  # Transformers' own spelling
+        wide = count(config, "linear_head_dim", 128)
+        return _stateless({
+            "recurrence": "kimi-delta", **_every(config, fields, "linear_attention", "", 4),
+            "recurrent_heads": count(config, "linear_num_heads", fields["heads"]), "recurrent_state": wide,
+            "recurrent_head_dim": wide, "convolution_taps": count(config, "linear_conv_kernel_dim", 4),
+            "recurrent_chunk": DELTA_CHUNK,
+        })  # fmt: skip
     if not isinstance(inner, dict):
         raise InvalidValue("linear_attn_config", inner, "a table")
     for key in inner.keys() - words("full_attn_layers kda_layers head_dim num_heads short_conv_kernel_size"):
@@ -98,7 +106,9 @@ def _kimi(config: Config, fields: Fields) -> Fields:
     })  # fmt: skip
 
 
-kimi_delta = FieldRule(_kimi, frozenset({"linear_attn_config"}))
+kimi_delta = FieldRule(
+    _kimi, LISTS | words("linear_attn_config linear_num_heads linear_head_dim linear_conv_kernel_dim"),
+)  # fmt: skip
 """Kimi's delta attention in all but one of four layers."""
 
 
@@ -122,11 +132,15 @@ MAMBA = words(
 )
 
 
+SPELT = {"mamba": "mamba", "linear_attention": "mamba", "attention": "attention", "full_attention": "attention"}
+"""Kinds of layers as Transformers 4 and 5 spell them."""
+
+
 def _granite(config: Config, fields: Fields) -> Fields:
     layers = fields["layers"]
     key = "layer_types" if config.get("layer_types") is not None else "layers_block_type"
-    listed = None if config.get(key) is None else _kinds(config, key, layers, ("mamba", "attention"))
-    found = layers if listed is None else listed.count("mamba")
+    listed = None if config.get(key) is None else _kinds(config, key, layers, tuple(SPELT))
+    found = layers if listed is None else sum(SPELT[one] == "mamba" for one in listed)
     state = {**_mamba2(config, fields), "recurrent_layers": found} if found else {}
     dense = {"feed_forward": count(config, "shared_intermediate_size", 1024)}
     experts = count(config, "num_local_experts", 8)
@@ -153,6 +167,29 @@ def _bamba(config: Config, fields: Fields) -> Fields:
 
 bamba = FieldRule(_bamba, MAMBA | LISTS | frozenset({"attn_rotary_emb"}))
 """Bamba: Mamba 2 in all layers but those that are listed."""
+
+
+def _falcon_h1(config: Config, fields: Fields) -> Fields:
+    heads, inner = count(config, "mamba_n_heads", 128), config.get("mamba_d_ssm")
+    given = config.get("mamba_d_head")
+    wide = count(config, "mamba_expand", 2) * fields["hidden"] if inner is None else count(config, "mamba_d_ssm")
+    if wide % heads or given not in (None, "auto", wide // heads):
+        raise InvalidValue("mamba_d_head", given, f"mamba_d_ssm / mamba_n_heads = {wide / heads:g}")
+    return {
+        "recurrence": "mamba2", "recurrent_layers": fields["layers"], "attention_beside_state": True, "recurrent_heads": heads,
+        "recurrent_key_heads": count(config, "mamba_n_groups", 1), "recurrent_state": count(config, "mamba_d_state", 256),
+        "recurrent_head_dim": wide // heads, "convolution_taps": count(config, "mamba_d_conv", 4),
+        "recurrent_chunk": count(config, "mamba_chunk_size", 256),
+    }  # fmt: skip
+
+
+falcon_h1 = FieldRule(
+    _falcon_h1,
+    MAMBA | words("mamba_d_ssm mamba_rms_norm mamba_norm_before_gate mamba_use_mlp projectors_bias attention_in_multiplier "
+                  "attention_out_multiplier key_multiplier lm_head_multiplier mlp_multipliers ssm_in_multiplier ssm_multipliers "
+                  "ssm_out_multiplier embedding_multiplier num_logits_to_keep mlp_expansion_factor"),
+)  # fmt: skip
+"""Falcon-H1: attention and Mamba 2 side by side in every layer."""
 
 
 def _jamba(config: Config, fields: Fields) -> Fields:
@@ -191,15 +228,21 @@ BLOCKS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 
 
 def _nemotron_h(config: Config, fields: Fields) -> Fields:
-    layers, pattern = fields["layers"], config.get("hybrid_override_pattern")
-    if config.get("layers_block_type") is not None:
-        blocks = _kinds(config, "layers_block_type", layers, tuple(BLOCKS.values()))
+    pattern, listed = config.get("hybrid_override_pattern"), config.get("layers_block_type")
+    given = listed if listed is not None else pattern
+    layers = fields.get("layers") or (len(given) if isinstance(given, str | list) else 0)
+    if config.get("num_nextn_predict_layers"):
+        raise NotModelled(f"num_nextn_predict_layers={short(config['num_nextn_predict_layers'])}: modules of several layers that "
+                          "predict further tokens are not modelled; 0 leaves them out")  # fmt: skip
+    if listed is not None:
+        listed = _kinds(config, "layers_block_type", layers, (*SPELT, "mlp", "moe"))
+        blocks = [SPELT.get(one, one) for one in listed]
     elif isinstance(pattern, str) and len(pattern) == layers and set(pattern) <= BLOCKS.keys():
         blocks = [BLOCKS[one] for one in pattern]
     else:
         raise InvalidValue("hybrid_override_pattern", pattern, f"a text of {layers} of {' '.join(BLOCKS)}")
     found: Fields = {
-        "mlp_layers": blocks.count("mlp") + blocks.count("moe"), "recurrence": "mamba2",
+        "layers": layers, "mlp_layers": blocks.count("mlp") + blocks.count("moe"), "recurrence": "mamba2",
         "recurrent_layers": blocks.count("mamba"), "recurrent_heads": count(config, "mamba_num_heads", 128),
         "recurrent_key_heads": count(config, "n_groups", 8), "recurrent_state": count(config, "ssm_state_size", 128),
         "recurrent_head_dim": count(config, "mamba_head_dim", 64), "convolution_taps": count(config, "conv_kernel", 4),
@@ -226,6 +269,7 @@ nemotron_h = FieldRule(
         "intermediate_size moe_latent_size n_shared_experts n_routed_experts num_experts_per_tok moe_intermediate_size "
         "moe_shared_expert_intermediate_size expand mamba_hidden_act mamba_proj_bias mlp_hidden_act rescale_prenorm_residual "
         "time_step_floor time_step_limit time_step_max time_step_min time_step_rank use_conv_bias use_mamba_kernels "
+        "num_nextn_predict_layers mtp_layers_block_type mtp_hybrid_override_pattern "
         "mamba_ssm_cache_dtype moe_shared_expert_overlap mamba_dt_init_floor mamba_dt_limit mamba_dt_max mamba_dt_min"
     ),
 )
@@ -283,10 +327,11 @@ HYBRIDS: dict[str, Family] = {
         optional=MTP, ignored="mla_use_nope moe_renormalize moe_router_activation_func use_grouped_topk",
     ),
     "nemotron_h": family(
-        "layers hidden heads vocabulary kv_heads", nemotron_h, optional={"head_dim": None},
+        "hidden heads vocabulary kv_heads", nemotron_h, optional={"head_dim": None, "layers": None},
         keys={"head_dim": "attention_head_dim head_dim"}, gated=False, norms_per_layer=1,
         switches={"attention_bias": (LINEAR, False), "mlp_bias": ("feed_forward_bias", False)}, only={"use_bias": (False,)},
     ),
+    "falcon_h1": family(GROUPED, falcon_h1, switches=LLAMA_SWITCHES),
     "jamba": family(GROUPED, jamba, tied=True),
     "bamba": family(GROUPED, bamba, switches=LLAMA_SWITCHES),
     "granitemoehybrid": family(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 REASONS: dict[str, str] = {
-    "state-space layers (Mamba)": "mamba mamba2 falcon_mamba falcon_h1 zamba zamba2 nemotron_h_omni plamo2 hymba "
+    "state-space layers (Mamba)": "mamba mamba2 falcon_mamba zamba zamba2 nemotron_h_omni plamo2 hymba "
     "codestral_mamba mamba_ssm phi4flash zaya",
     "linear attention": "qwen4_exp qwen4_exp_text bailing_hybrid bailing_moe_linear rwkv rwkv5 rwkv6 rwkv7 retnet "
     "gla lightning_attn",
@@ -18,7 +18,7 @@ REASONS: dict[str, str] = {
     "two attentions a layer and experts without computation": "longcat_flash",
     "layers that share their weights": "albert",
     "disentangled attention": "deberta deberta-v2",
-    "layers of different shapes": "nemotron-nas openelm mimo_v2_flash step3p5 step3p7 laguna",
+    "layers of different shapes": "nemotron-nas openelm step3p5 step3p7 laguna",
     "sparse attention of a fixed pattern": "longformer big_bird reformer phi3small minimax_m3 minimax_m3_vl minimax_m3_vl_text",
     "two-stream attention": "xlnet transfo-xl",
     "a generator beside the encoder": "electra",

@@ -330,3 +330,37 @@ perhaps_experts = FieldRule(_perhaps_experts, words("num_experts num_experts_per
 def all_but_every(config: Config, layers: int) -> int:
     """Windowed layers where one in `global_attn_every_n_layers` attends to everything."""
     return layers - layers // max(count(config, "global_attn_every_n_layers", 4), 1)
+
+
+def _mimo_v2(config: Config, fields: Fields) -> Fields:
+    layers, listed, marks = fields["layers"], config.get("layer_types"), config.get("hybrid_layer_pattern")
+    if listed is None and isinstance(marks, list):
+        listed = ["sliding_attention" if one else "full_attention" for one in marks]
+    if not isinstance(listed, list) or len(listed) != layers:
+        raise InvalidValue("layer_types", listed, f"a list with one entry for each of {layers} layers")
+    windows = listed.count("sliding_attention")
+    found: Fields = {"head_dim": count(config, "head_dim", 192), "value_head_dim": count(config, "v_head_dim", 128)}
+    if not windows:
+        return found
+    heads, groups = fields["heads"], fields["kv_heads"]
+    window = count(config, "sliding_window", 129)
+    others = {
+        "windowed_heads": (count(config, "swa_num_attention_heads", heads), heads),
+        # Transformers' own code doubles them where the checkpoint's has a key
+        "windowed_kv_heads": (count(config, "swa_num_key_value_heads", 2 * groups), groups),
+        "windowed_head_dim": (count(config, "swa_head_dim", found["head_dim"]), found["head_dim"]),
+        "windowed_value_head_dim": (count(config, "swa_v_head_dim", found["value_head_dim"]), found["value_head_dim"]),
+    }  # fmt: skip
+    found |= {"sliding_window": window, "windowed_layers": windows}
+    return found | {field: value for field, (value, usual) in others.items() if value != usual}
+
+
+mimo_v2 = FieldRule(
+    _mimo_v2,
+    WINDOW_KEYS | words(
+        "layer_types hybrid_layer_pattern head_dim v_head_dim swa_num_attention_heads swa_num_key_value_heads swa_head_dim "
+        "swa_v_head_dim sliding_window sliding_window_size add_swa_attention_sink_bias add_full_attention_sink_bias "
+        "attention_chunk_size attention_value_scale hybrid_block_size attention_projection_layout"
+    ),
+)  # fmt: skip
+"""MiMo-V2: windows in five of six layers, with twice as many keys as the others; values are narrower than keys."""

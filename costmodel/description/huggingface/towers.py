@@ -31,7 +31,7 @@ _OF = {
     "llama4_text": "llama4",
     "qwen3_5_text": "qwen3_5",
     "qwen3_5_moe_text": "qwen3_5_moe",
-    "phi3": "phi3_v phi4mm",
+    "phi3": "phi3_v phi4mm phi4_multimodal",
     "glm4": "glm4v_text",
     "glm4_moe": "glm4v_moe_text",
     "cohere2": "cohere2_vision aya_vision",

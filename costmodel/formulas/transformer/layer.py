@@ -353,7 +353,8 @@ def blocks(model: ModelNumbers) -> Number:
     model : `ModelNumbers`
     """
     share = model.experts.layers / model.layers
-    return model.attention.share + model.recurrent.share + share + (1.0 - share) * model.mlp.share
+    mixers = ops.minimum(model.attention.share + model.recurrent.share, 1.0)  # of two side by side the outputs are one sum
+    return mixers + share + (1.0 - share) * model.mlp.share
 
 
 def shared_inputs(model: ModelNumbers, settings: Settings, plan: PlanNumbers, tokens: Number, routed: Number) -> Number:
