@@ -143,7 +143,7 @@ def register(*called: Callable[..., object]) -> None:
     for formula in called:
         if formula not in _REGISTERED and isinstance(formula, types.FunctionType):
             _REGISTERED.add(formula)
-            register_jitable(forceinline=True)(formula)
+            register_jitable(forceinline=True, no_cfunc_wrapper=True)(formula)
             register(*_called(formula))
 
 
