@@ -5,9 +5,10 @@ foundation-model-stack/fms-acceleration@876e2ed measured allocated peaks of Llam
 
 import pytest
 
-from costmodel import Plan, estimate, load_cluster, load_framework, load_model
+from costmodel import Plan, estimate, load_cluster, load_framework, load_model, search
+from costmodel.description.labels import rejections
 from costmodel.formulas.settings import LOSSES
-from costmodel.text.errors import IllegalPlan
+from costmodel.text.errors import IllegalPlan, InvalidValue
 from costmodel.text.units import GiB
 from tests.commanding import strict
 
@@ -151,3 +152,31 @@ def test_fsdp2_holds_a_layers_gradients_as_they_come_and_as_they_are_sent_and_th
     wanted = (prefetched + summed) * layer + gathered * (layer + head)
     assert found.stages[0].phase != "update"
     assert found.temporaries == pytest.approx(wanted, rel=0.02)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_whether_a_loss_is_one_kernel_follows_from_its_name_and_is_refused_beside_it_where_it_says_otherwise(loss):
+    fused = loss in {"fused", "fused-linear", "chunked"}
+    named = Plan(global_batch=8, seq_len=512, loss=loss)
+    for framework in ("megatron-core", "hf-trainer"):
+        software = load_framework(framework)
+        found = named.resolve(software)
+        assert found.fused_cross_entropy is None  # said once
+        assert found.resolve(software) is found
+        assert found.settings(software).kernels.fused_cross_entropy == fused
+    assert Plan(global_batch=8, seq_len=512, loss=loss, fused_cross_entropy=fused).loss == loss
+    with pytest.raises(InvalidValue, match=f"fused_cross_entropy={not fused}: expected {fused} or None with loss='{loss}'"):
+        Plan(global_batch=8, seq_len=512, loss=loss, fused_cross_entropy=not fused)
+
+
+def test_a_search_over_losses_counts_those_out_that_are_said_otherwise_beside_their_names():
+    asked = {"global_batch": 64, "seq_len": 4096, "loss": ["upcast", "fused"], "fused_cross_entropy": [True, False]}
+    found = search(load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8), framework="fsdp2", engine="numpy", **asked)
+    assert {(one.plan.loss, one.plan.fused_cross_entropy) for one in found.ranked} == {("upcast", False), ("fused", True)}
+    assert found.rejected["loss"] > 0 and "with a loss that its other choices rule out" in rejections(found.rejected)
+
+
+def test_what_a_loss_says_is_no_departure_of_its_own():
+    asked = Plan(global_batch=8, seq_len=4096, loss="upcast")
+    found = estimate(load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8), asked, "fsdp2")
+    assert found.departures == ("loss upcast",)

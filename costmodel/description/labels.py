@@ -46,12 +46,12 @@ RULES = {
     "cuda_graphs": "with graphs of experts that are not fused",
     "fused_experts": "with fused experts where there are none, or split ones",
     "unfused_context": "with context parallelism without flash attention",
-    "synchronisation": "with a synchronisation that its other choices rule out",
-    "compression": "with a compression that its other choices rule out",
     "mean_length": "with samples longer on average than the longest",
     "repeated": "the same as another but in name",
 }  # fmt: skip
 """Combinations that a search rejects, by the rule that they broke."""
+RULED_OUT = "with a {} that its other choices rule out"
+"""Those rejected for a field of a plan that isn't what another is."""
 TIED = "can't be told from the first within the error"
 """What a mark beside a plan says of it."""
 
@@ -99,7 +99,8 @@ def rejections(counts: Mapping[str, int]) -> str:
     "4,000 with layers that don't split into the stages, 12 with a tensor degree that doesn't divide the heads"
     """
     ordered = sorted(counts.items(), key=lambda item: -item[1])
-    return ", ".join(f"{count:,} {RULES[rule]}" for rule, count in ordered if count)
+    known = {rule: RULES.get(rule) or RULED_OUT.format(field_name(rule)) for rule in counts}
+    return ", ".join(f"{count:,} {known[rule]}" for rule, count in ordered if count)
 
 
 def part_name(part: str) -> str:

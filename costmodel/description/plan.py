@@ -44,6 +44,7 @@ from costmodel.formulas.settings import (
     CONTEXT_COMMUNICATIONS,
     DENSITY,
     DISPATCHERS,
+    FUSED_LOSSES,
     LOSSES,
     OPTIMIZERS,
     RANK,
@@ -136,7 +137,7 @@ class Plan:
         (``gradient_checkpointing_kwargs={"use_reentrant": True}``)
     transposed_weights : weights in fp8 are held transposed too, for devices that multiply fp8 in one layout; if None as the
         device needs it: not on Blackwell. The blocks of mxfp8 and nvfp4 lie along one direction, and are always held in both
-    fused_cross_entropy : one kernel from logits to their gradient
+    fused_cross_entropy : one kernel from logits to their gradient; `loss` says it where that is given
     fused_norms : an RMSNorm is one kernel, as a LayerNorm always is
     cuda_graphs : the passes of a layer are captured once and replayed: the host launches a graph for all their kernels, and
         what they hold stays, for every micro-batch in flight; with experts, whose tokens vary, only if they are fused or padded,
@@ -366,7 +367,7 @@ class Plan:
         framework : gives the defaults
         device : gives the dtype; ``"bf16"`` where none is known
         """
-        missing = [name for name in RESOLVED if getattr(self, name) is None]
+        missing = [name for name in RESOLVED if getattr(self, name) is None and not (name in OF_LOSSES and self.loss)]
         overruled = (not self.zero_stage and self.dtype in framework.sharding_dtypes) or framework.wide_quantised
         if not missing and not overruled:
             return self
@@ -429,6 +430,8 @@ RESOLVED = (
     *DefaultChoices._fields,
 )  # fmt: skip
 """Fields that never stay open once a framework and a device are known."""
+OF_LOSSES = ("fused_cross_entropy",)
+"""But for those that a loss says, where a plan names one."""
 OVERRULED = "dtype", "zero_stage"
 """Fields in which a framework does otherwise than it is told, where its entry says so."""
 
@@ -456,6 +459,9 @@ def restrictions() -> tuple[Restriction, ...]:
              "0 or 1 with compression={compression}, which needs every rank's whole gradients"),
             ("compression", tuple(one for one in COMPRESSIONS if one != "power-sgd"), "adapter", others["adapter"],
              "any other with adapter={adapter}, of low rank already"),
+            ("fused_cross_entropy", (None, True), "loss", FUSED_LOSSES, "True or None with loss={loss}, which is one kernel"),
+            ("fused_cross_entropy", (None, False), "loss", tuple(one for one in LOSSES if one not in FUSED_LOSSES),
+             "False or None with loss={loss}, which is several kernels"),
         )
     ))  # fmt: skip
 

@@ -77,7 +77,7 @@ def _choices(question: Question, plans: Sequence[Plan]) -> dict[str, list[object
         values = [getattr(plan, field.name) for plan in given]
         unasked = [getattr(plan, field.name) for plan in usual]
         piped = [field.name == "schedule" and plan.pipeline_parallel > 1 for plan in given]
-        alike = [value in schedules if chosen else value == other
+        alike = [value is None or (value in schedules if chosen else value == other)  # None: another field says it
                  for value, other, chosen in zip(values, unasked, piped, strict=True)]  # fmt: skip
         if not all(alike):
             found[field.name] = list(dict.fromkeys(values))

@@ -18,7 +18,7 @@ from costmodel.description.cluster import Cluster
 from costmodel.description.dimensions import DIMENSIONS
 from costmodel.description.fields import table
 from costmodel.description.framework import Framework
-from costmodel.description.plan import Plan
+from costmodel.description.plan import Plan, restrictions
 from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
 from costmodel.evaluation import engine as engines
@@ -206,13 +206,12 @@ class _Tally:
 
     def _sample(self, chosen: Row, refused: list[str]) -> Plan | None:
         """A plan with some choices, or None where they can't be had together, which is noted."""
-        try:
-            sample = dataclasses.replace(self.template, **chosen)
-        except InvalidValue as reason:
-            if len(self.combinations) == 1 or not {"servers", "local_steps", "compression"} & set(chosen):
-                raise
-            refused.append("compression" if reason.field == "compression" else "synchronisation")  # servers where there are none
+        values = {**vars(self.template), **chosen}
+        broken = next((one for one in restrictions() if one.broken(values)), None)
+        if broken is not None and len(self.combinations) > 1:
+            refused.append(broken.field if broken.field == "compression" else broken.beside)
             return None
+        sample = dataclasses.replace(self.template, **chosen)
         if self.space.question.resolved(sample).dtype not in self.space.question.framework.dtypes:
             refused.append("dtype_of_framework")
             return None

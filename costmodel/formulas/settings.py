@@ -138,8 +138,9 @@ def _is(choice: Number, code: float) -> Number:
 def resolved(choices: PlanChoices, defaults: FrameworkDefaults, usual_dtype: Number, transposed: Number) -> PlanChoices:
     """A plan's choices where those that are left open are the framework's and the device's, `PlanChoices`.
 
-    A dtype whose states a framework shards whatever the stage has no stage 0. Sizes of buckets, ranks of factors and the
-    like stay open: `settings` knows what stands for them.
+    A dtype whose states a framework shards whatever the stage has no stage 0. Whether a loss is one kernel stays open where the
+    loss is named, which says it; sizes of buckets, ranks of factors and the like stay open: `settings` knows what stands for
+    them.
 
     Parameters
     ----------
@@ -176,7 +177,8 @@ def resolved(choices: PlanChoices, defaults: FrameworkDefaults, usual_dtype: Num
         attention=_chosen(choices.attention, usual.attention), loss=choices.loss, base_dtype=choices.base_dtype,
         reentrant=_chosen(choices.reentrant, usual.reentrant),
         transposed_weights=_chosen(choices.transposed_weights, transposed),
-        fused_cross_entropy=_chosen(choices.fused_cross_entropy, usual.fused_cross_entropy),
+        fused_cross_entropy=ops.where(
+            choices.loss < 0.0, _chosen(choices.fused_cross_entropy, usual.fused_cross_entropy), choices.fused_cross_entropy),
         fused_norms=_chosen(choices.fused_norms, usual.fused_norms), cuda_graphs=choices.cuda_graphs,
         graph_modules=choices.graph_modules, fused_experts=choices.fused_experts,
         overlap_gradients=_chosen(choices.overlap_gradients, gradients),
@@ -426,8 +428,7 @@ def _stride(place: Number, order: RankPlaces, degrees: RankPlaces) -> Number:
 
 
 __all__ = [
-    "ATTENTION_KINDS", "BATCHINGS", "COMPRESSIONS", "CONTEXT_COMMUNICATIONS", "DENSITY", "DISPATCHERS", "FORMATS", "LOSSES",
-    "OPEN",
-    "OPTIMIZERS", "RANK", "SYNCHRONISATIONS", "kernel_choices", "plan_numbers", "recomputed_share", "resolved", "settings",
-    "settings_of_model", "widths",
+    "ATTENTION_KINDS", "BATCHINGS", "COMPRESSIONS", "CONTEXT_COMMUNICATIONS", "DENSITY", "DISPATCHERS", "FORMATS",
+    "FUSED_LOSSES", "LOSSES", "OPEN", "OPTIMIZERS", "RANK", "SYNCHRONISATIONS", "kernel_choices", "plan_numbers",
+    "recomputed_share", "resolved", "settings", "settings_of_model", "widths",
 ]  # fmt: skip
