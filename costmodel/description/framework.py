@@ -313,6 +313,11 @@ class Framework:
         return tuple(bucket_rules.RULES)[int(code)]
 
     @property
+    def overrules(self) -> bool:
+        """Whether of some plans it does otherwise than they say."""
+        return bool(self.sharding_dtypes) or self.wide_quantised
+
+    @property
     def degrees(self) -> str:
         """Names of the degrees by which it splits, in words."""
         return ", ".join(one.field for one in DIMENSIONS if one.column in ("data", *self.dimensions))

@@ -368,16 +368,16 @@ class Plan:
         device : gives the dtype; ``"bf16"`` where none is known
         """
         missing = [name for name in RESOLVED if getattr(self, name) is None and not (name in OF_LOSSES and self.loss)]
-        overruled = (not self.zero_stage and self.dtype in framework.sharding_dtypes) or framework.wide_quantised
-        if not missing and not overruled:
+        if not missing and not framework.overrules:
             return self
         usual = "bf16" if device is None else device.usual_dtype
         transposed = float(device is None or device.transposes)
         defaults = framework.defaults(self.synchronisation, self.dtype or usual)
         found = settings.resolved(self.choices, defaults, float(DTYPES.index(usual)), transposed)
-        kinds = fields.table(Plan)
-        changes = {name: kinds[name].kind.value(getattr(found, name)) for name in (*missing, *OVERRULED)}
-        return dataclasses.replace(self, **changes)
+        kinds, told = fields.table(Plan), vars(self)
+        known = {name: kinds[name].kind.value(getattr(found, name)) for name in (*missing, *OVERRULED)}
+        changes = {name: value for name, value in known.items() if value != told[name]}
+        return dataclasses.replace(self, **changes) if changes else self
 
     @functools.cached_property
     def choices(self) -> PlanChoices:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections import Counter
 from dataclasses import field
@@ -597,6 +598,10 @@ class Transformer:
 
     def numbers(self) -> ModelNumbers:
         """The shape as the numbers that formulas take."""
+        return self._numbers
+
+    @functools.cached_property
+    def _numbers(self) -> ModelNumbers:
         load = self.expert_imbalance if self.expert_capacity is None else self.expert_capacity
         return ModelNumbers(
             layers=float(self.layers), hidden=float(self.hidden),

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import operator
 import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -22,6 +21,7 @@ from costmodel.arithmetic.named_tuples import as_number
 from costmodel.arithmetic.whole_numbers import divisors
 from costmodel.description import recomputation
 from costmodel.description.dimensions import DIMENSIONS
+from costmodel.description.fields import Restriction, table
 from costmodel.description.framework import OF_EXPERTS
 from costmodel.description.plan import MOST, Plan
 from costmodel.description.question import Question
@@ -29,7 +29,7 @@ from costmodel.evaluation.recomputed_modules import light_modules
 from costmodel.formulas import legality
 from costmodel.formulas.pipeline.schedules import CODES, ONE_F_ONE_B, SCHEDULES
 from costmodel.formulas.quantities import ModelNumbers, PlanChoices, PlanNumbers, RecomputedParts, Settings
-from costmodel.formulas.settings import plan_numbers
+from costmodel.formulas.settings import SYNCHRONISATIONS, plan_numbers, sharded_stage
 from costmodel.text.checks import positive_int
 from costmodel.text.errors import InvalidValue
 
@@ -49,6 +49,8 @@ NEUTRAL: Mapping[str, Column | float] = {
     "zero_stage": 0.0, "sequence_parallel": 0.0, "shard_group": 1.0,
 }  # fmt: skip
 """What a factor that is not looked at has while the rules of another are checked."""
+COLUMNS = {FIELDS.get(name, name): name for name in (*SPLIT, *NEUTRAL)}
+"""The columns of a search by their fields of a plan."""
 EXPERT_RULES = ("degrees_of_framework", "experts", "expert_ranks", "expert_feed_forward")
 SHARD_RULES = ("zero_stage", "zero_pipeline", "shard_group", "synchronisation", "compression")
 RULES = ("degrees_of_framework", "zero_stage", "zero_pipeline", "schedule_of_framework", *legality.Violations._fields)
@@ -287,10 +289,13 @@ class Space:
     def shards(self, ranks: int, tensor: int) -> tuple[tuple[float, float], ...]:
         """ZeRO stage and shard group: all ranks, and where the framework has such groups, those inside a node."""
         framework = self.question.framework
-        stages = self.given["zero_stage"] or list(framework.zero_stages)
         dtypes = self.given["dtype"] or [self.question.cluster.device.usual_dtype]
-        if set(dtypes) <= set(framework.sharding_dtypes):
-            stages = list(dict.fromkeys(max(stage, 1) for stage in stages))
+        ways = [SYNCHRONISATIONS[name] for name in self.given["synchronisation"] or ["all-reduce"]]
+        sharded = [framework.defaults(dtype=dtype).sharded_dtype for dtype in dtypes]
+        asked = self.given["zero_stage"] or framework.zero_stages
+        stages = list(dict.fromkeys(
+            int(min(max(sharded_stage(float(stage), way, of) for way in ways) for of in sharded)) for stage in asked
+        ))  # fmt: skip
         if ranks == 1 and not self.question.model.experts:  # nothing is shared out, whatever the stage is called
             stages = [min(stages)]  # the one that is refused least
         inside = self.question.cluster.gpus_per_node // tensor
@@ -344,29 +349,35 @@ class Space:
         self, factor: ChoiceRows, split: dict[str, Column], settings: Settings, order: Sequence[str]
     ) -> NDArray[np.int64]:
         """Place in `RULES` of the first of its rules that each row of a factor breaks, or their number; -1 where not offered."""
-        question, framework = self.question, self.question.framework
-        rows = int(factor.counts.sum())
+        question, rows = self.question, int(factor.counts.sum())
         of_split = {name: np.repeat(column, factor.counts) for name, column in split.items()}
         columns = {**NEUTRAL, **of_split, **factor.columns}
-        stage, piped = columns["zero_stage"], columns["pipeline"] > 1
         plans = columns_of(columns, recomputation.numbers("none"), order, question.model.layers)
         broken = violations(question.shape, settings, plans, float(question.cluster.gpus or 1), rows)
-        lacking = [columns[one.column] > 1 for one in framework.lacking]
-        lacking += [(columns[one.column] > 1) & (columns[other.column] > 1) for one, other in framework.exclusive]
-        of_framework: dict[str, Callable[[], object]] = {
-            "zero_stage": lambda: ~_among(stage, framework.zero_stages),
-            "zero_pipeline": lambda: piped & (stage > framework.largest_pipelined_zero_stage),
-            "degrees_of_framework": lambda: functools.reduce(operator.or_, lacking, False),
-            "schedule_of_framework": lambda: piped & ~_among(columns["schedule"], [CODES[name] for name in framework.schedules]),
-        }  # fmt: skip
-        breaks = np.empty((len(factor.rules), rows), dtype=bool)
+        lacking = [one for one in question.framework.restrictions if {one.field, one.beside or one.field} <= set(COLUMNS)]
+        breaks = np.zeros((len(factor.rules), rows), dtype=bool)
         for line, rule in zip(breaks, factor.rules, strict=True):
-            line[:] = of_framework[rule]() if rule in of_framework else getattr(broken, rule)
+            for one in lacking:
+                if one.reason == rule:
+                    line |= _breaking(one, columns)
+            if rule in legality.Violations._fields:
+                line |= np.asarray(getattr(broken, rule), dtype=bool)
         places = np.array([RULES.index(rule) for rule in factor.rules])
         first = np.where(breaks.any(axis=0), places[breaks.argmax(axis=0)], len(RULES))
         if factor.offered is not None:
             first[~factor.offered] = -1
         return first
+
+
+def _breaking(one: Restriction, columns: Mapping[str, Column | float]) -> Table:
+    """Which rows break a restriction on fields of a plan that are columns, as `Restriction.broken` has it of one plan."""
+    kinds = table(Plan)
+    broken = ~_among(columns[COLUMNS[one.field]], [kinds[one.field].kind.code(value) for value in one.allowed])
+    if one.beside:
+        beside = columns[COLUMNS[one.beside]]
+        with_which = [kinds[one.beside].kind.code(value) for value in one.values]
+        broken = broken & (_among(beside, with_which) if one.above is None else beside > one.above)
+    return broken
 
 
 def expert_choices(question: Question, given: Tried) -> Tried:

@@ -138,7 +138,7 @@ def _is(choice: Number, code: float) -> Number:
 def resolved(choices: PlanChoices, defaults: FrameworkDefaults, usual_dtype: Number, transposed: Number) -> PlanChoices:
     """A plan's choices where those that are left open are the framework's and the device's, `PlanChoices`.
 
-    A dtype whose states a framework shards whatever the stage has no stage 0. Whether a loss is one kernel stays open where the
+    Whether a loss is one kernel stays open where the
     loss is named, which says it; sizes of buckets, ranks of factors and the like stay open: `settings` knows what stands for
     them.
 
@@ -156,9 +156,7 @@ def resolved(choices: PlanChoices, defaults: FrameworkDefaults, usual_dtype: Num
     whole = ops.where(piped, defaults.schedule, schedules.ONE_F_ONE_B)
     chunked = ops.where(piped, defaults.chunked_schedule, schedules.INTERLEAVED)
     usual = defaults.choices
-    stage = _chosen(choices.zero_stage, sharded)
-    whole_states = (stage < 0.5) & (choices.synchronisation < 0.5)
-    stage = ops.where(whole_states, ops.maximum(stage, defaults.sharded_dtype), stage)
+    stage = sharded_stage(_chosen(choices.zero_stage, sharded), choices.synchronisation, defaults.sharded_dtype)
     gradients = usual.overlap_gradients * defaults.server.hidden
     dtype = _chosen(choices.dtype, usual_dtype)
     full = defaults.wide_quantised * _is(choices.adapter, adapters.QUANTISED) > 0.0
@@ -195,6 +193,23 @@ def resolved(choices: PlanChoices, defaults: FrameworkDefaults, usual_dtype: Num
         bucket_bytes=choices.bucket_bytes, prefetch_bytes=choices.prefetch_bytes, parameter_offload=choices.parameter_offload,
         optimizer_offload=choices.optimizer_offload, activation_offload=choices.activation_offload,
     )  # fmt: skip
+
+
+def sharded_stage(stage: Number, synchronisation: Number, sharded_dtype: Number) -> Number:
+    """The stage of ZeRO that runs: where ranks sum all gradients, a dtype whose states are sharded anyway has no stage 0.
+
+    Parameters
+    ----------
+    stage : as it is asked for
+    synchronisation : a place in `SYNCHRONISATIONS`
+    sharded_dtype : 1: the framework shards the optimizer's state in the plan's dtype whatever the stage
+
+    Examples
+    --------
+    >>> sharded_stage(0.0, 0.0, 1.0), sharded_stage(0.0, 0.0, 0.0), sharded_stage(3.0, 0.0, 1.0)
+    (1.0, 0.0, 3.0)
+    """
+    return ops.where(synchronisation > 0.5, stage, ops.maximum(stage, sharded_dtype))
 
 
 def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
@@ -430,5 +445,5 @@ def _stride(place: Number, order: RankPlaces, degrees: RankPlaces) -> Number:
 __all__ = [
     "ATTENTION_KINDS", "BATCHINGS", "COMPRESSIONS", "CONTEXT_COMMUNICATIONS", "DENSITY", "DISPATCHERS", "FORMATS",
     "FUSED_LOSSES", "LOSSES", "OPEN", "OPTIMIZERS", "RANK", "SYNCHRONISATIONS", "kernel_choices", "plan_numbers",
-    "recomputed_share", "resolved", "settings", "settings_of_model", "widths",
+    "recomputed_share", "resolved", "settings", "settings_of_model", "sharded_stage", "widths",
 ]  # fmt: skip

@@ -119,3 +119,14 @@ def test_pairs_and_hints_of_a_framework_name_dimensions():
     with pytest.raises(InvalidValue, match="elsewhere"):
         dataclasses.replace(plain, elsewhere=[["sequence", "nemo"]])
     assert all(len(pair) == 2 for pair in itertools.chain(*[load_framework(n).apart for n in costmodel.framework_names()]))
+
+
+def test_states_that_are_sharded_whatever_the_stage_stay_whole_for_ranks_that_average_otherwise():
+    """megatron-deepspeed has no stage 0 in bf16, but a plan that averages by levels runs at stage 0 alone."""
+    model, cluster = costmodel.load_model("llama3-8b"), costmodel.load_cluster("dgx-h100", gpus=16)
+    asked = {"global_batch": 64, "seq_len": 4096, "framework": "megatron-deepspeed", "engine": "numpy"}
+    for synchronisation, stages in (("hierarchical", {0}), ("all-reduce", {1})):
+        found = costmodel.search(model, cluster, synchronisation=synchronisation, top=100, **asked)
+        assert {one.plan.zero_stage for one in found.ranked} == stages
+        best = found.best
+        assert costmodel.estimate(model, cluster, best.plan, "megatron-deepspeed").step_time == best.step_time
