@@ -12,7 +12,7 @@ from costmodel.arithmetic.named_tuples import Row, changed
 from costmodel.description.device import DTYPES, Device
 from costmodel.description.fields import Real, Restriction, Spelled, Whole, table
 from costmodel.description.framework import OF_DTYPE, Framework
-from costmodel.description.plan import Plan, restrictions
+from costmodel.description.plan import OVERRULED, Plan, restrictions
 from costmodel.description.question import Question
 from costmodel.formulas.quantities import NetworkNumbers, PlanChoices
 from costmodel.formulas.settings import OPEN, SYNCHRONISATIONS
@@ -33,6 +33,7 @@ def arguments(question: Asked, domains: Mapping[str, Domain]) -> Row:
     levels = [level.name for level in cluster.levels]
     return {
         "open": OPEN, "codes": _codes(domains), "counted": _counted(), "choices": PlanChoices._fields,
+        "overruled": OVERRULED,
         "model": nested(asked.shape), "parameters": float(model.parameters), "software": nested(asked.software),
         "defaults": nested(framework.defaults()),
         "servers": {name: nested(framework.defaults(name).server) for name in SYNCHRONISATIONS},

@@ -32,6 +32,7 @@ CASES = {  # model, cluster, GPUs, framework, what is asked of the plan
     "states sharded whatever the stage": ("llama3-8b", "dgx-h100", 16, "deepspeed", {}),
     "sharded": ("llama3-8b", "dgx-a100", 16, "fsdp2", {}), "4 bit": ("llama3-8b", "dgx-b200", 16, "nemo", {"dtype": "nvfp4"}),
     "LoRA of two matrices": ("llama3-8b", "mi300x-8", 8, "fsdp2", {"adapter": "lora", "lora_targets": ("query", "value")}),
+    "in 32 bit whatever its dtype": ("llama3-8b", "dgx-h100", 16, "hf-trainer", {"adapter": "qlora"}),
     "graphs of a module": ("llama3-8b", "dgx-h100", 16, "megatron-core", {"cuda_graphs": True, "graph_modules": "attention"}),
 }  # fmt: skip
 CHECKED = "model.checked(one)"

@@ -50,17 +50,18 @@ function makeModel(DATA, formulas) {
     return made;
   }
   const defaultsOf = ({synchronisation, dtype}) => ({...given.defaults, ...given.of_dtype[dtype], server: given.servers[synchronisation]});
-  // Fields where those that were left open are the framework's and the device's.
+  // Fields where those that were left open are the framework's and the device's, and those that it overrules its own.
   function settled(fields, choices) {
-    const made = {...fields, zero_stage: choices.zero_stage};
+    const made = {...fields};
     for (const name of given.choices)
-      if (fields[name] === null && choices[name] !== open && typeof choices[name] === "number") made[name] = name in values ? values[name].get(choices[name]) : choices[name];
+      if ((fields[name] === null && choices[name] !== open && typeof choices[name] === "number") || given.overruled.includes(name))
+        made[name] = name in values ? values[name].get(choices[name]) : choices[name];
     return made;
   }
-  // What of the formulas' arguments is a plan's own, beside the choices that they come from.
-  function planned(fields, model) {
-    const defaults = defaultsOf(fields), choices = formulas.resolved(encoded(fields), defaults, given.usual_dtype, given.transposed);
-    return {choices, settings: formulas.settings_of_model(model, given.parameters, choices, defaults), plan: formulas.plan_numbers(choices, model.layers)};
+  // What of the formulas' arguments is a plan's own, beside the fields as they are settled.
+  function planned(asked, model) {
+    const choices = formulas.resolved(encoded(asked), defaultsOf(asked), given.usual_dtype, given.transposed), fields = settled(asked, choices);
+    return {fields, settings: formulas.settings_of_model(model, given.parameters, choices, defaultsOf(fields)), plan: formulas.plan_numbers(choices, model.layers)};
   }
   function modelOf(fields) {
     const load = fields["model.expert_imbalance"];
@@ -125,7 +126,7 @@ function makeModel(DATA, formulas) {
   function checked(changes) {
     const {fields: open, ...wrong} = asking(changes);
     if (!open) return wrong;
-    const model = modelOf(open), {choices, settings, plan} = planned(open, model), fields = settled(open, choices);
+    const model = modelOf(open), {fields, settings, plan} = planned(open, model);
     const made = {model, settings, plan, gpus: fields[DATA.gpus]};
     return broken(made, fields) ?? {made: {...made, network: networkOf(fields), software: given.software, device: deviceOf(fields)}, fields};
   }

@@ -33,7 +33,7 @@ function prepare(changes) {
   if (rows?.key === key) return rows;
   const own = model.modelOf({...model.asked, ...changes}), plans = [];
   for (let row = 0; row < view.plans; row++) {
-    const fields = {...model.asked, ...fieldsOf(row), ...changes}, {settings, plan} = model.planned(fields, own);
+    const {fields, settings, plan} = model.planned({...model.asked, ...fieldsOf(row), ...changes}, own);
     plans.push({settings, plan, dtype: fields.dtype});
   }
   return rows = {key, own, plans};
