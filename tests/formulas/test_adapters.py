@@ -58,8 +58,9 @@ def test_groups_of_targets_add_up_and_rank_scales_them(model):
 
 def test_without_an_adapter_everything_trains_and_every_input_is_kept():
     shape, none = costmodel.load_model("llama3-8b").numbers(), adapter(-1.0, "all", kind=0.0)
-    assert trained_share(shape, none, 8e9) == 1.0 and kept_inputs(none) == (1.0, 1.0, 1.0, 1.0)
-    assert kept_inputs(adapter(8.0, "q-v")) == (1.0, 0.0, 0.0, 0.0)
+    assert trained_share(shape, none, 8e9) == 1.0 and kept_inputs(none, 1.0) == (1.0, 1.0, 1.0, 1.0)
+    of_each, of_both = (kept_inputs(adapter(8.0, "q-v"), separate) for separate in (1.0, 0.0))
+    assert of_each == (2.0, 0.0, 0.0, 0.0) and of_both == (1.0, 0.0, 0.0, 0.0)  # what each adapter drops is its own
 
 
 def test_adapters_that_drop_nothing_move_and_keep_no_copy_of_their_input():
@@ -72,7 +73,7 @@ def test_adapters_that_drop_nothing_move_and_keep_no_copy_of_their_input():
         software = dataclasses.replace(framework, adapter_dropout=dropout)
         settings = plan.settings(software)
         works.append(adapter_work(model.numbers(), settings, plan.numbers(software, 32), 4096.0, device))
-        inputs.append(kept_inputs(settings.adapter)[2])
+        inputs.append(kept_inputs(settings.adapter, 1.0)[2])
     moved = (2.0 + 2.0 + 1.0) * 2 * 4096 * 4096 / device.memory_bandwidth
     assert [a - b for a, b in zip(*works, strict=True)] == pytest.approx([moved, moved, 0.0])
     assert inputs == [2.0, 1.0]

@@ -33,8 +33,8 @@ class Judged(NamedTuple):
     """A run beside its trace."""
 
     run: str
-    step: float  # measured [s]
-    traced_step: float  # [s]
+    step: float | None  # measured [s]; None where no step of this plan was timed
+    traced_step: float  # of one micro-batch's [s]
     within: bool  # the measured step lies in the interval
     peak: float  # measured [bytes]
     traced_peak: float  # of the kind that was measured [bytes]
@@ -42,9 +42,9 @@ class Judged(NamedTuple):
     reserved: float  # [bytes]
 
     @property
-    def time_error(self) -> float:
+    def time_error(self) -> float | None:
         """Of the traced step over the measured one."""
-        return self.traced_step / self.step - 1.0
+        return None if self.step is None else self.traced_step / self.step - 1.0
 
     @property
     def memory_error(self) -> float:
@@ -159,20 +159,34 @@ def judged(record: dict[str, Any], trace: Trace) -> Judged:
     made = price_trace(trace, run.cluster, run.framework)
     held = memory_of_trace(trace, run.cluster, run.framework, estimate=made)
     low, high = made.interval
-    assert run.step_time is not None and run.peak_memory is not None
+    once = record["plan"]["global_batch"] == (record["assumed"] | record["plan"])["micro_batch"] * record["cluster"]["gpus"]
+    step = run.step_time if record["use"]["time"] and once and "one pass" not in record["doubt"] else None
+    assert run.peak_memory is not None
     return Judged(
-        record["id"], run.step_time, made.step_time, low <= run.step_time <= high, run.peak_memory,
+        record["id"], step, made.step_time, step is not None and low <= step <= high, run.peak_memory,
         held.reserved if record["measured"]["memory_kind"] == "reserved" else held.allocated, held.allocated, held.reserved,
     )  # fmt: skip
 
 
+def timed(made: Judged) -> str:
+    """Both times of a run whose step was timed."""
+    if made.step is None or made.time_error is None:
+        return ""
+    outside = "" if made.within else ", outside its interval"
+    return f"step {made.step:.2f} s, traced {made.traced_step:.2f} ({100 * made.time_error:+.1f} %{outside}); "
+
+
 def summary(found: list[Judged]) -> str:
     """Means and worst of the errors, in a line."""
-    times, peaks = [abs(one.time_error) for one in found], [abs(one.memory_error) for one in found]
+    times = [abs(one.time_error) for one in found if one.time_error is not None]
+    peaks = [abs(one.memory_error) for one in found]
+    mean, worst = 100 * sum(peaks) / len(peaks), 100 * max(peaks)
+    said = f"{len(found)} runs: peak memory {mean:.1f} % off on average, {worst:.1f} % at worst"
+    if not times:
+        return said
     return (
-        f"{len(found)} runs: time {100 * sum(times) / len(times):.1f} % off on average, {100 * max(times):.1f} % at worst, in "
-        f"the interval {sum(one.within for one in found)} of {len(found)}; peak memory {100 * sum(peaks) / len(peaks):.1f} % on "
-        f"average, {100 * max(peaks):.1f} % at worst"
+        f"{said}; time {100 * sum(times) / len(times):.1f} % on average, {100 * max(times):.1f} % at worst, in the interval "
+        f"{sum(one.within for one in found)} of {len(times)}"
     )
 
 
@@ -191,8 +205,7 @@ def main() -> None:
             made = judged(known[one], trace)
             found.append(made)
             print(
-                f"{one}: step {made.step:.2f} s, traced {made.traced_step:.2f} ({100 * made.time_error:+.1f} %"
-                f"{'' if made.within else ', outside its interval'}); peak {made.peak / 2**30:.2f} GiB, traced "
+                f"{one}: {timed(made)}peak {made.peak / 2**30:.2f} GiB, traced "
                 f"{made.traced_peak / 2**30:.2f} ({100 * made.memory_error:+.1f} %), "
                 f"allocated {made.allocated / 2**30:.2f}, reserved {made.reserved / 2**30:.2f}",
                 flush=True,

@@ -17,8 +17,8 @@ def attention_activations(model: ModelNumbers, settings: Settings, plan: PlanNum
     Queries, keys, values and the output (2 bytes each), and for separate kernels the softmax, the dropped-out
     softmax and its mask: :math:`5 a s` bytes a token with dropout, :math:`2 a s` without. The output is the input of the
     projection; a flash kernel saves it too, so that beside a narrow copy it is kept whole. Keys and values that several
-    queries share are saved once for all of them, or once for each where a framework repeats them first. Some software keeps one
-    copy of the output in few bits for both.
+    queries share are saved once for all of them, or once for each where a framework repeats them first. Norms of queries and keys
+    keep what norms keep. Some software keeps one copy of the output in few bits for both.
 
     Parameters
     ----------
@@ -39,13 +39,16 @@ def attention_activations(model: ModelNumbers, settings: Settings, plan: PlanNum
     rotated = layer.rotates(model) * settings.framework.keep_rotated * (attention.heads + kv_heads) * attention.head_dim
     compressed = 2.0 * plan.tensor * (attention.query_latent + attention.kv_latent + attention.rope_head_dim)
     saved = ops.where(attention.latent > 0.0, full + compressed, plain + rotated)
-    _, last, _, _ = adapters.kept_inputs(settings.adapter)
-    output_width = ops.where(settings.kernels.flash_attention > 0.0, widths.attended, last * widths.input)
+    _, last, _, _ = adapters.input_bytes(settings)
+    dropped = settings.adapter.dropout * settings.adapter.output * last
+    output_width = ops.where(settings.kernels.flash_attention > 0.0, widths.attended + dropped, last)
     output = attention.heads * attention.value_head_dim * output_width
     scores = (1.0 - plan.recompute_attention) * score_activations(model, settings)
     statistics = 4.0 * attention.heads * settings.kernels.flash_attention
     gate = bytes_ * attention.gate * 2.0 * attention.heads * attention.value_head_dim  # it, and what it weighs
-    attended = bytes_ * saved + output + statistics + scores + gate
+    normed = ops.where(attention.qk_norm_channels > 0.0, attention.heads + kv_heads, 0.0) * attention.head_dim
+    normed = ops.where(attention.latent > 0.0, 0.0, normed) * norm_input_bytes(model, settings)
+    attended = bytes_ * saved + normed + output + statistics + scores + gate
     return attention.share * attended + recurrent.kept(model, settings)
 
 
@@ -94,15 +97,15 @@ def mlp_parts(model: ModelNumbers, settings: Settings) -> tuple[Number, Number, 
     huggingface/transformers src/transformers/models/mixtral/modeling_mixtral.py (behind it)
     """
     widths, mixture = settings.widths, model.experts
-    _, _, first, last = adapters.kept_inputs(settings.adapter)
+    _, _, first, last = adapters.input_bytes(settings)
     beside = model.mlp.gated * settings.framework.keep_activated
     limited = widths.activation * 2.0 * layer.clamps_apart(model, settings)
     of_experts = (1.0 - settings.kernels.fused_experts) * limited
-    width = widths.activated * (1.0 + model.mlp.gated) + widths.activation * beside + last * widths.input
+    width = widths.activated * (1.0 + model.mlp.gated) + widths.activation * beside + last
     routed = mixture.load * mixture.per_token
-    permuted = (first * widths.input + settings.framework.keep_expert_outputs * widths.activation) * model.hidden
+    permuted = (first + settings.framework.keep_expert_outputs * widths.activation) * model.hidden
     weighed = (1.0 - settings.framework.keep_expert_outputs) * (1.0 - model.mlp.gated) * widths.activation
-    activated = routed * (widths.activation * beside + weighed + last * widths.input + of_experts) * mixture.width
+    activated = routed * (widths.activation * beside + weighed + last + of_experts) * mixture.width
     experts = routed * ((width + weighed + of_experts) * mixture.width + permuted)
     return (width + limited) * model.mlp.width * model.mlp.share, experts, (width + limited) * mixture.shared_width, activated
 
@@ -133,9 +136,9 @@ def module_activations(model: ModelNumbers, settings: Settings, plan: PlanNumber
     expanded = latent * widths.activation * attention.heads * (2.0 * attention.head_dim + attention.value_head_dim)
     mlp = (1.0 - share) * plan.recompute_mlp * dense + share * sparse
     inner = tokens / plan.tensor * (mlp + plan.recompute_latent_projections * expanded)
-    projections, _, first, _ = adapters.kept_inputs(settings.adapter)
+    projections, _, first, _ = adapters.input_bytes(settings)
     apart = 0.5 * (latent * projections + (1.0 - again.routed) * share * first)
-    modules = inner + plan.recompute_norms * model.hidden * gathered * model.norms * apart * widths.input
+    modules = inner + plan.recompute_norms * model.hidden * gathered * model.norms * apart
     made = ops.maximum(layer_activations(model, settings, plan) - operators_kept(model, settings, plan), modules)
     return modules + plan.recompute_operators * (made - modules)
 
@@ -219,8 +222,9 @@ def layer_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     split = layer.norm_tokens(settings, plan)
     gathered = ops.where(settings.framework.keep_gathered > 0.0, tokens, split)
     outer = model.hidden * split * (model.norms * norm_input_bytes(model, settings) + 2.0 * model.dropout)
-    projections, _, first, _ = adapters.kept_inputs(settings.adapter)
-    outer = outer + model.hidden * gathered * model.norms * 0.5 * (projections + first) * settings.widths.input
+    projections, _, first, _ = adapters.input_bytes(settings)
+    outer = outer + model.hidden * gathered * model.norms * 0.5 * (projections + first)
+    outer = outer + tokens * settings.widths.activation * adapters.inner_channels(model, settings.adapter)
     inner = tokens / plan.tensor * (attention_activations(model, settings, plan) + mlp_activations(model, settings, plan))
     return outer + inner
 

@@ -257,28 +257,61 @@ def unpacked_weights(settings: Settings, nparameters: Number) -> Number:
     return settings.adapter.keep_unpacked * nparameters * settings.widths.input
 
 
-def kept_inputs(adapter: AdapterChoice) -> tuple[Number, Number, Number, Number]:
+def kept_inputs(adapter: AdapterChoice, separate: Number) -> tuple[Number, Number, Number, Number]:
     """Copies that products keep of their inputs: of the first projections, the last, the MLP's first and last.
 
-    One for a weight gradient. A frozen product keeps nothing; its adapter keeps the input; where that is dropped out, each of the
-    two of a gated MLP its own. Of quantised products some keep theirs all the same.
+    One for a weight gradient. A frozen product keeps nothing; its adapter keeps the input, and where that is dropped out, each
+    adapter its own. Of quantised products some keep theirs all the same.
 
     Parameters
     ----------
     adapter : `AdapterChoice`
+    separate : 1: queries, keys and values are products of their own, each with an adapter
 
     References
     ----------
     PyTorch's linear saves its input where its weight requires a gradient; so do NVIDIA/TransformerEngine@d0067d0
     transformer_engine/pytorch/module/linear.py and NVIDIA/Megatron-LM@d98e8a6 ``LinearWithFrozenWeight``; bitsandbytes 0.42
-    bitsandbytes/autograd/_functions.py, ``MatMul4Bit`` (``ctx.tensors = (A, B)``)
+    bitsandbytes/autograd/_functions.py, ``MatMul4Bit`` (``ctx.tensors = (A, B)``); peft 0.21 peft/tuners/lora/layer.py
+    (``lora_dropout`` of each layer), Lightning-AI/litgpt@2685705 litgpt/lora.py (``LoRAQKVLinear``: one of all three)
     """
     own = 1.0 - adapter.frozen * (1.0 - adapter.keep_inputs)
-    gated = adapter.gate + adapter.up
+    projections, gated = adapter.query + adapter.key + adapter.value, adapter.gate + adapter.up
+    dropped = adapter.fused + ops.where(separate > 0.0, projections, ops.minimum(projections, 1.0))
     return (
-        own + ops.minimum(adapter.query + adapter.key + adapter.value + adapter.fused, 1.0), own + adapter.output,
+        own + ops.where(adapter.dropout > 0.0, dropped, ops.minimum(projections + adapter.fused, 1.0)), own + adapter.output,
         own + ops.where(adapter.dropout > 0.0, gated, ops.minimum(gated, 1.0)), own + adapter.down,
     )  # fmt: skip
+
+
+def input_bytes(settings: Settings) -> tuple[Number, Number, Number, Number]:
+    """Bytes a channel that products keep of their inputs: of the first projections, the last, the MLP's first and last.
+
+    Beside each input that was dropped out its mask, a byte a channel.
+
+    Parameters
+    ----------
+    settings : `Settings`
+    """
+    adapter, width = settings.adapter, settings.widths.input
+    first, last, mlp_first, mlp_last = kept_inputs(adapter, settings.framework.separate_projections)
+    masked, masks = width + adapter.dropout, adapter.dropout * (1.0 - adapter.frozen * (1.0 - adapter.keep_inputs))
+    return first * masked - masks, last * masked - masks, mlp_first * masked - masks, mlp_last * masked - masks
+
+
+def inner_channels(model: ModelNumbers, adapter: AdapterChoice) -> Number:
+    """Channels a token between the two matrices of an average layer's adapters, which the second keeps as its input.
+
+    Parameters
+    ----------
+    model, adapter : `ModelNumbers`, `AdapterChoice`
+    """
+    share = model.experts.layers / model.layers
+    attention = adapter.query + adapter.key + adapter.value * model.attention.value_rows + adapter.fused + adapter.output
+    mlp = adapter.gate * model.mlp.gated + adapter.up + adapter.down
+    shared = ops.where(model.experts.shared_width > 0.0, 1.0, 0.0)
+    times = (1.0 - share) * model.mlp.share + share * (model.experts.per_token * model.experts.load + shared)
+    return adapter.rank * (model.attention.share * attention + times * mlp)
 
 
 def gathered_width(settings: Settings, plan: PlanNumbers) -> Number:

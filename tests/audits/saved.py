@@ -1,0 +1,107 @@
+"""What a layer of a Hugging Face decoder saves for its backward pass, as traced, beside what the library says."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from pathlib import Path
+
+from costmodel import Plan, Transformer, load_framework
+from costmodel.formulas.transformer import activations
+from costmodel.traces.memory import living
+from costmodel.traces.record import KERNEL, PHASES, Role, Trace
+from costmodel.traces.running import trace_script
+from tests.audits.bloom import Case as Packages
+
+SCRIPT = Path(__file__).parent / "traced" / "saved.py"
+LAYERS, BATCH, SEQUENCE = 3, 2, 512
+TOKENS = BATCH * SEQUENCE
+SHAPE = Transformer(
+    name="small", layers=LAYERS, hidden=256, heads=8, kv_heads=4, head_dim=32, feed_forward=768, vocabulary=512, gated=True,
+    norm="rmsnorm",
+)  # fmt: skip
+EVERY = ("query", "key", "value", "output", "gate", "up", "down")
+ADAPTED = {"adapter": "lora", "lora_rank": 8, "lora_targets": EVERY}
+MIDDLE = ".layers.1"
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A layer, as the script makes it and as the library describes it.
+
+    Parameters
+    ----------
+    name : of the case
+    arguments : of the script
+    model, plan : fields of `Transformer` and `Plan` that differ
+    dropout : whether adapters drop out their inputs
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    model: dict[str, object] = dataclasses.field(default_factory=dict)
+    plan: dict[str, object] = dataclasses.field(default_factory=dict)
+    dropout: bool = True
+
+    @property
+    def missing(self) -> list[str]:
+        """Packages that aren't installed."""
+        wanted = ("peft",) if "lora" in self.arguments else ()
+        return Packages(self.name, self.arguments, wanted, "hf-trainer", 0).missing
+
+    def traced(self) -> Trace:
+        """What a GPU does in two steps."""
+        return trace_script(str(SCRIPT), self.arguments, cluster="dgx-h100", gpus=1, roles=(0,), steps=2)
+
+    def told(self) -> float:
+        """Bytes of a layer and micro-batch by the library's formula."""
+        framework = dataclasses.replace(load_framework("hf-trainer"), adapter_dropout=self.dropout)
+        model = dataclasses.replace(SHAPE, **self.model)  # type: ignore[arg-type]
+        given = {"recompute": "none", **self.plan}
+        plan = Plan(global_batch=BATCH, micro_batch=BATCH, seq_len=SEQUENCE, data_parallel=1, dtype="bf16", **given)  # type: ignore[arg-type]
+        numbers = model.numbers(), plan.settings(framework), plan.numbers(framework, LAYERS)
+        if plan.recompute == "full":
+            return float(activations.checkpoint(*numbers))
+        return float(activations.layer_activations(*numbers))
+
+
+CASES = {
+    case.name: case
+    for case in (
+        Case("Llama", ("llama",)),
+        Case("Llama, recomputed", ("llama", "checkpoint"), plan={"recompute": "full"}),
+        Case("Llama, recomputed, reentrant", ("llama", "checkpoint", "reentrant"), plan={"recompute": "full"}),
+        Case("Llama with LoRA", ("llama", "lora"), plan=ADAPTED, dropout=False),
+        Case("Llama with LoRA that drops out", ("llama", "lora", "dropout"), plan=ADAPTED),
+        Case("Qwen3", ("qwen3",), {"qk_norm": "head"}),
+        Case("Mixtral", ("mixtral",), {"experts": 4, "experts_per_token": 2, "expert_feed_forward": 768}),
+        Case("Qwen3-MoE, recomputed", ("qwen3_moe", "checkpoint"),
+             {"experts": 4, "experts_per_token": 2, "expert_feed_forward": 96, "qk_norm": "head"}, {"recompute": "full"}),
+    )
+}  # fmt: skip
+"""By name."""
+
+
+def kept(role: Role) -> Counter[tuple[str, str, int]]:
+    """Dtype, operator and bytes of what the middle layer holds as the last step's backward pass begins."""
+    storages, step = role.storages, role.step()
+    backward = PHASES.index("backward")
+    begins = next(
+        row for row in step
+        if role.timeline.action[row] == KERNEL and role.kernels.phase[role.timeline.item[row]] == backward
+    )  # fmt: skip
+    return Counter(
+        (role.texts[storages.dtype[one]], role.texts[storages.op[one]], int(storages.bytes[one]))
+        for one in living(role, begins)
+        if storages.born[one] >= step.start and MIDDLE in role.texts[storages.module[one]]
+    )
+
+
+def channels(found: Counter[tuple[str, str, int]]) -> int:
+    """Bytes of what has channels: not a norm's root, a number a token or a head; nor a router's choice, nor a seed."""
+    return sum(nbytes * count for (dtype, op, nbytes), count in found.items() if not _without_channels(dtype, op, nbytes))
+
+
+def _without_channels(dtype: str, op: str, nbytes: int) -> bool:
+    few = dtype == "float32" and nbytes <= 16 * TOKENS and "attention" not in op  # but what attention keeps of its softmax
+    return op == "aten.rsqrt" or dtype.startswith(("int", "uint")) or few

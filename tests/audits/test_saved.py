@@ -1,0 +1,30 @@
+"""A layer of Hugging Face's models saves what the library says, byte for byte."""
+
+import pytest
+
+from tests.audits.saved import CASES, SHAPE, TOKENS, channels, kept
+
+
+def test_what_the_library_says_is_counted_here_tensor_by_tensor():
+    """Bytes a token of a layer of 256 channels, 128 of keys and of values, 768 inside."""
+    norm = (4 + 2) * 256 + 2 * 256  # its input in 32 bits, that times its root in 16; its output, which products read
+    llama = 2 * norm + 2 * (256 + 128 + 128 + 256) + 4 * 8 + 4 * 2 * 768  # queries, keys, values, output; gate, up, silu, product
+    assert CASES["Llama"].told() == TOKENS * llama
+    assert CASES["Llama, recomputed"].told() == TOKENS * 2 * 256
+    assert CASES["Qwen3"].told() == TOKENS * (llama + (4 + 2) * (256 + 128))
+    frozen = llama - 2 * 2 * 256 + 2 * 8 * 7  # no norm trains; what goes between an adapter's two matrices
+    assert CASES["Llama with LoRA"].told() == TOKENS * frozen
+    dropped = (2 + 1) * (5 * 256 + 256 + 768)  # each adapter's own copy and its mask, where three copies were there
+    without = 2 * (2 * 256 + 768)
+    assert CASES["Llama with LoRA that drops out"].told() == TOKENS * (frozen + dropped - without)
+    assert SHAPE.hidden == 256
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_a_layer_saves_what_the_library_says(name: str) -> None:
+    case = CASES[name]
+    if case.missing:
+        pytest.skip(f"{', '.join(case.missing)} isn't installed")
+    found = kept(case.traced().roles[0])
+    assert channels(found) == case.told(), found

@@ -1,0 +1,41 @@
+"""Trains a small Hugging Face decoder of three layers: `saved.py KIND [lora] [dropout] [checkpoint] [reentrant]`.
+
+What its middle layer holds when the loss is there is what it saved for its backward pass.
+"""
+
+import sys
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+BATCH, SEQUENCE = 2, 512
+SHAPE = {
+    "hidden_size": 256, "intermediate_size": 768, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 32,
+    "vocab_size": 512, "max_position_embeddings": 2048, "num_hidden_layers": 3,
+}  # fmt: skip
+MIXTURE = {"num_experts_per_tok": 2}
+KINDS = {
+    "llama": {}, "qwen3": {}, "mistral": {"sliding_window": None},
+    "mixtral": {"num_local_experts": 4, "sliding_window": None, **MIXTURE},
+    "qwen3_moe": {"num_experts": 4, "moe_intermediate_size": 96, "decoder_sparse_step": 1, "mlp_only_layers": [], **MIXTURE},
+}  # fmt: skip
+EVERY = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+kind, *options = sys.argv[1:]
+config = AutoConfig.for_model(kind, **SHAPE, **KINDS[kind])
+config._attn_implementation, config.use_cache = "sdpa", False
+model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+if "checkpoint" in options:
+    model.gradient_checkpointing_enable({"use_reentrant": "reentrant" in options})
+if "lora" in options:
+    from peft import LoraConfig, get_peft_model
+
+    model.enable_input_require_grads()
+    adapters = LoraConfig(r=8, target_modules=EVERY, lora_dropout=0.1 if "dropout" in options else 0.0)
+    model = get_peft_model(model, adapters, autocast_adapter_dtype=False)
+model = model.cuda().train()
+optimizer = torch.optim.SGD([one for one in model.parameters() if one.requires_grad], lr=0.1)
+for _ in range(10):
+    tokens = torch.randint(0, config.vocab_size, (BATCH, SEQUENCE), device="cuda")
+    model(input_ids=tokens).logits.float().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
