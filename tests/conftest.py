@@ -20,6 +20,21 @@ from hypothesis import Phase, settings
 
 from costmodel import cli
 
+LONGEST = (
+    "tests/test_site.py", "tests/formulas/test_engines.py", "tests/evaluation/test_ceilings.py", "tests/app/test_page.py",
+    "tests/test_budgets.py", "tests/page/test_page.py", "tests/test_cli_pages.py", "tests/test_cli.py",
+    "tests/test_properties.py", "tests/evaluation/test_sweep_files.py", "tests/training/test_symbolic_analysis.py",
+)  # fmt: skip
+"""Files of slow tests that take minutes, the longest first: begun last, one would keep a single worker busy in the end."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with the longest files where slow tests alone are run."""
+    if config.option.markexpr == "slow":
+        places = {name: place for place, name in enumerate(LONGEST)}
+        items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(LONGEST)))
+
+
 settings.register_profile("first", phases=[Phase.explicit, Phase.generate])  # a failure as it is found, none that is smaller
 
 
