@@ -184,7 +184,7 @@ def pipelined(draw, framework):
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(data=st.data())
 def test_a_plan_holds_what_its_fullest_stage_does_whatever_the_layout(framework, data):
     made = data.draw(pipelined(load_framework(framework)))

@@ -298,14 +298,16 @@ def test_a_search_over_everything_lets_no_legal_plan_of_8_gpus_be_faster():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["python", "numpy", "numba"])
-def test_many_threads_get_the_same_bits(engine):
+@pytest.mark.parametrize(("engine", "fewer"), [  # plain Python takes milliseconds for a plan
+    ("python", {"zero_stage": [0, 1], "expert_parallel": [1, 4]}), ("numpy", {}), ("numba", {}),
+])  # fmt: skip
+def test_many_threads_get_the_same_bits(engine, fewer):
     model, cluster = load_model("mixtral-8x7b"), load_cluster("dgx-h100", gpus=32)
 
     def once(_=0):
         found = search(
             model, cluster, global_batch=128, seq_len=8192, engine=engine, top=5, tensor_parallel=4, micro_batch=[1, 2],
-            recompute=["none", 2], context_parallel=1, pipeline_parallel=[1, 2],
+            recompute=["none", 2], context_parallel=1, pipeline_parallel=[1, 2], **fewer,
         )  # fmt: skip
         return found.considered, found.rejected, [(one.plan, one.step) for one in found.ranked]
 

@@ -297,10 +297,13 @@ def barriers(page):
     return [(one["id"], one["help"], [node["html"][:200] for node in one["nodes"]][:4]) for one in found["violations"]]
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("tab", TABS)
-def test_nothing_is_in_the_way_of_anybody(page, width, dark, tab):
+SIGHTS = [  # each two of width, tab and colours
+    (width, tab, bool((place + turn) % 2)) for place, width in enumerate(WIDTHS) for turn, tab in enumerate(TABS)
+]
+
+
+@pytest.mark.parametrize(("width", "tab", "dark"), SIGHTS)
+def test_nothing_is_in_the_way_of_anybody(page, width, tab, dark):
     page.open(f"{SMALL}&x.inner=0.5&beside=2&price=2&tab={tab}", width, dark)
     for summary in page.browser.find_elements(By.CSS_SELECTOR, "#ask details:not([open]) summary"):
         summary.click()
@@ -368,7 +371,7 @@ def test_a_slider_redraws_soon_after_its_release(page, capsys):
         WebDriverWait(page.browser, 20).until(lambda _: page.find("#chart .js-plotly-plot .trace"))  # as a visitor waits
         time.sleep(0.5)
         took = []
-        for place, value in enumerate((-1.0, -0.5, 0.5, 1.0, -2.0, 0.2)):
+        for place, value in enumerate((-1.0, 0.5, -2.0, 0.2)):
             page.browser.execute_script("window.costmodel.plotted.length = 0")
             page.does(lambda value=value: page.browser.execute_script(
                 "const slider = document.querySelector('#x-inner'); slider.value = arguments[0];"
