@@ -239,7 +239,7 @@ BAD = {
     "nothing asked": (["search"], "MODEL"),
     "unknown model": (["search", "llama3-70x", "--cluster", "dgx-h100", *BATCH], "did you mean llama3-70b"),
     "unknown cluster": (["search", "llama3-8b", "--cluster", "dgx-h10", *BATCH], "did you mean dgx-h100"),
-    "unknown framework": (["search", *SMALL, "--framework", "megatron"], "megatron-core"),
+    "unknown framework": (["search", *SMALL, "--framework", "megatrom"], "megatron-core"),
     "unknown entry": (["show", "h100-sxn"], "did you mean h100-sxm"),
     "unknown kind": (["show", "h100-sxm", "--kind", "gpu"], "kind='gpu'"),
     "unknown option": (["search", *SMALL, "--tensor-paralel", "2"], "did you mean --tensor-parallel"),

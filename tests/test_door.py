@@ -310,6 +310,7 @@ def test_a_script_of_completion_knows_commands_options_and_names(run, shell, tmp
 
 
 def test_every_word_of_a_table_means_something_that_is_there():
+    from costmodel.catalogue.loader import names
     from costmodel.description.device import DTYPES
     from costmodel.description.plan import SCHEDULES
     from costmodel.description.recomputation import MODULES, WHOLE
@@ -320,7 +321,8 @@ def test_every_word_of_a_table_means_something_that_is_there():
     options |= {"--global-batch", "--seq-len", "--device", "--gpus", "--nodes", "--cluster", "--markdown", "--tokens", "--price",
                 "--framework", "--network", "--tokens-per-second", "--log", "--days", "--step-time"}  # fmt: skip
     known = {
-        "framework": costmodel.framework_names(), "dtype": DTYPES, "optimizer": OPTIMIZERS, "op": OPERATIONS,
+        "device": names("device"), "framework": costmodel.framework_names(),
+        "dtype": DTYPES, "optimizer": OPTIMIZERS, "op": OPERATIONS,
         "recompute": (*WHOLE, *MODULES), "schedule": SCHEDULES, "attention": ATTENTION_KINDS,
         "synchronisation": SYNCHRONISATIONS, "compression": COMPRESSIONS, "option": options,
         "command": {*commands(), "--help", "--version"},

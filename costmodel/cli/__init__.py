@@ -18,6 +18,7 @@ from costmodel.cli import codes, layout
 from costmodel.cli.advice import as_options
 from costmodel.cli.arguments import Misused, Parser
 from costmodel.cli.calibrated import OPTION, not_applicable
+from costmodel.cli.guesses import guessed
 from costmodel.text import progress
 from costmodel.text.errors import CostModelError, Interrupted
 from costmodel.text.suggestions import did_you_mean
@@ -88,12 +89,16 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
                       "(`costmodel --help` lists the commands)")  # fmt: skip
     parser = build_parser(_families(asked))
     commands = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    typed = argv
+    notes: list[str] = []
     if asked in commands.choices:
+        argv, notes = guessed(commands.choices[asked], argv)
         _refuse_unknown(commands.choices[asked], argv)
     arguments, unknown = parser.parse_known_args(argv)
     if unknown:
         raise Misused(f"unknown argument {unknown[0][:80]!r}{_meant(commands.choices[arguments.command], argv, unknown[0])}")
-    arguments.command_line = shlex.join(["costmodel", *argv])
+    arguments.command_line = shlex.join(["costmodel", *typed])
+    arguments.notes = [*notes, *getattr(arguments, "notes", ())]
     return arguments
 
 

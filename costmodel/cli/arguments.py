@@ -51,6 +51,10 @@ OLD = ("--out",)
 """Spellings that are taken and not shown."""
 
 
+NO_HARDWARE = "one of the arguments --cluster --device is required"
+"""What `argparse` says where nothing says on what."""
+
+
 class Helper(argparse.RawDescriptionHelpFormatter):
     """Shows the default of an option that has one and doesn't say so itself, and its value once, behind all its spellings.
 
@@ -140,7 +144,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("-h", "--help", action="help", default=argparse.SUPPRESS, help="show this help and leave")
 
     def error(self, message: str) -> NoReturn:
-        raise Misused(message)
+        raise Misused(f"{message}{' (such as --device h100 --gpus 8)' if message == NO_HARDWARE else ''}")
 
     def variant(self, option: str, parser: Parser) -> None:
         """Have another parser read what stands beside an option: a command that asks for other things with it."""
@@ -213,6 +217,12 @@ def _meant(text: str) -> str:
     return f"; did you mean {' or '.join(wholes)}?" if wholes else ""
 
 
+def length(text: str) -> int:
+    """Tokens of a sequence: a whole number, or such as ``8k`` and ``1M``, which count by 1,024 there."""
+    match = re.fullmatch(r"([0-9]{1,6})([kKmM])", text.strip())
+    return whole(text) if match is None else int(match[1]) * 1024 ** (1 if match[2] in "kK" else 2)
+
+
 def number(text: str) -> float:
     """A number."""
     try:
@@ -227,7 +237,9 @@ def nbytes(text: str) -> float:
 
     match = re.fullmatch(r"([0-9.]+(?:[eE][-+]?[0-9]+)?)\s*(?:B|(([KMGT])i?B))?", text)
     if match is None:
-        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not a size, such as 25MB or 1GiB")
+        short = re.fullmatch(r"([0-9.]{1,20})\s*([kKMGT])[bi]?", text)
+        meant = f"; did you mean {short[1]}{short[2].upper()}B or {short[1]}{short[2].upper()}iB?" if short else ""
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not a size, such as 25MB or 1GiB{meant}")
     return number(match[1]) * float(getattr(units, match[2]) if match[2] else 1.0)
 
 

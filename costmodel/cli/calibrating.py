@@ -8,10 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
-from costmodel.cli.arguments import Commands, Misused, add_output, spelled, whole
+from costmodel.cli.arguments import Commands, Misused, add_output, length, spelled, whole
 from costmodel.cli.files import add_file, check_files
 from costmodel.cli.output import TerminalTable, named, print_json, print_page, table, written
-from costmodel.cli.question import add_hardware, add_plan, read_asked_model, read_hardware, read_plan
+from costmodel.cli.question import (
+    add_hardware,
+    add_plan,
+    plan_group,
+    read_asked_model,
+    read_hardware,
+    read_plan,
+)
 from costmodel.text.units import counted, format_seconds
 
 if TYPE_CHECKING:
@@ -53,8 +60,8 @@ def add(commands: Commands) -> None:
     software.add_argument("--framework", metavar="F", help="software that ran (default: what runs and launch files say)")
     work = calibrating.add_argument_group("what ran", "of a model that has a log and no launch file")
     work.add_argument(*spelled("global_batch"), type=whole, metavar="N", help="sequences per step")
-    work.add_argument("--seq-len", type=whole, metavar="N", help="tokens of a sequence")
-    add_plan(calibrating, several=False, software=software)
+    work.add_argument("--seq-len", type=length, metavar="N", help="tokens of a sequence")
+    add_plan(calibrating, several=False, plan=plan_group(calibrating, several=False), software=software)
     calibrating.add_argument(
         "--next", type=whole, default=3, metavar="N", help="runs to name that would tell most for a GPU-minute (default: 3)"
     )

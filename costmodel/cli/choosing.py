@@ -11,6 +11,7 @@ from costmodel.cli.arguments import (
     Misused,
     Parser,
     add_output,
+    length,
     many,
     number,
     read_cluster,
@@ -87,10 +88,10 @@ def add(commands: Commands) -> None:
     sizing.set_defaults(run=_gpus, notes=[], verbose=False)
 
 
-def _model(parser: argparse.ArgumentParser, batch: str, length: str) -> None:
+def _model(parser: argparse.ArgumentParser, batch: str, usual: str) -> None:
     parser.add_argument("model", metavar="MODEL", help="name in the catalogue, a TOML file, or a Hugging Face config.json")
     parser.add_argument(*spelled("global_batch"), type=whole, metavar="N", help=f"sequences per step (default: {batch})")
-    parser.add_argument("--seq-len", type=whole, metavar="N", help=f"tokens of a sequence (default: {length})")
+    parser.add_argument("--seq-len", type=length, metavar="N", help=f"tokens of a sequence (default: {usual})")
     add_calibration(parser)
 
 

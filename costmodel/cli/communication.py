@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING
 
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.cli import codes
-from costmodel.cli.arguments import Commands, add_output, add_size, gpus_of, nbytes, read_cluster, whole, yes
+from costmodel.cli.arguments import (
+    Commands,
+    add_output,
+    add_size,
+    gpus_of,
+    nbytes,
+    read_cluster,
+    read_device,
+    whole,
+    yes,
+)
 from costmodel.cli.calibrated import add_calibration, calibrated_software, with_calibration
 from costmodel.cli.files import add_files, check_files
 from costmodel.cli.output import (
@@ -26,6 +36,7 @@ from costmodel.cli.question import PLAYED, add_question, judged_by, read_asked_m
 from costmodel.text.units import counted
 
 if TYPE_CHECKING:
+    from costmodel.description.cluster import Cluster
     from costmodel.evaluation.collectives import CollectiveTime
     from costmodel.evaluation.estimation import Estimate
     from costmodel.simulation.transactions import Ledger, Load
@@ -48,7 +59,7 @@ def add(commands: Commands) -> None:
     add_files(booking, add_output(booking), csv="every kind of transaction")
     booking.set_defaults(run=_ledger)
 
-    usage = "costmodel collective OPERATION SIZE --cluster C [--nodes N | --gpus N] [options]"
+    usage = "costmodel collective OPERATION SIZE (--cluster C | --device D) [--nodes N | --gpus N] [options]"
     timing = commands.add_parser(
         "collective", usage=usage, help="time of one collective, and by what",
         examples=(
@@ -58,7 +69,9 @@ def add(commands: Commands) -> None:
     )  # fmt: skip
     timing.add_argument("operation", metavar="OPERATION", help="all-reduce, all-gather, reduce-scatter, all-to-all, ...")
     timing.add_argument("size", type=nbytes, metavar="SIZE", help="of the buffer, such as 4096, 25MB or 1GiB")
-    timing.add_argument("--cluster", required=True, metavar="C", help="name in the catalogue, or a TOML file")
+    where = timing.add_mutually_exclusive_group(required=True)
+    where.add_argument("--cluster", metavar="C", help="name in the catalogue, or a TOML file")
+    where.add_argument("--device", metavar="D", help="a GPU by name or TOML file: --gpus of them, in nodes as it comes in")
     add_size(timing)
     timing.add_argument("--stride", type=whole, default=1, metavar="N", help="distance of neighbours in the group (default: 1)")
     timing.add_argument("--alone", action="store_true", help="the GPUs between the members are silent")
@@ -165,7 +178,7 @@ def _collective(arguments: argparse.Namespace) -> int:
     from costmodel.description.topology import Group
     from costmodel.evaluation.collectives import LATEST, collective_time
 
-    cluster = with_calibration(arguments, read_cluster(arguments.cluster))
+    cluster = with_calibration(arguments, _cluster(arguments))
     if arguments.calibration is not None:  # own runs are steps of a framework, and say nothing of a benchmark
         arguments.framework = calibrated_software(arguments, arguments.framework) or arguments.framework
     ranks = gpus_of(arguments, cluster)
@@ -174,7 +187,7 @@ def _collective(arguments: argparse.Namespace) -> int:
     if group.span > (cluster.gpus or 0):  # nodes enough for the group
         cluster = cluster.with_gpus(-(-group.span // node) * node)
     answer = collective_time(
-        arguments.operation, arguments.size, group, cluster, arguments.algorithm, library=arguments.library,
+        _operation(arguments.operation), arguments.size, group, cluster, arguments.algorithm, library=arguments.library,
         version=LATEST if arguments.version is None else arguments.version, launcher=arguments.launcher,
         nvls=arguments.nvls, sharp=arguments.sharp, processor=arguments.processor, framework=arguments.framework,
         sharded=arguments.sharded,
@@ -192,6 +205,27 @@ def _collective(arguments: argparse.Namespace) -> int:
     else:
         print_page(*_collective_page(answer, cluster.name), markdown=arguments.markdown)
     return codes.ANSWERED
+
+
+def _operation(name: str) -> str:
+    """An operation by its own name, of whatever people write for it."""
+    from costmodel.text.suggestions import MEANT
+
+    plain = name.strip().lower().replace("_", "-")
+    return MEANT["op"].get(plain, plain)
+
+
+def _cluster(arguments: argparse.Namespace) -> Cluster:
+    """That which was named; of a device its nodes, one where no number of GPUs is said."""
+    if arguments.device is None:
+        return read_cluster(arguments.cluster)
+    from costmodel.catalogue.machines import machine, machine_of
+
+    node = machine_of(read_device(arguments.device)).gpus
+    gpus = node * (arguments.nodes or 1) if arguments.gpus is None else arguments.gpus
+    cluster = machine(arguments.device, gpus, arguments.nodes if arguments.gpus is not None else None)
+    arguments.gpus, arguments.nodes = gpus, None
+    return cluster
 
 
 def _collective_page(answer: CollectiveTime, cluster: str) -> list[TerminalTable | str]:

@@ -8,8 +8,18 @@ from typing import TYPE_CHECKING
 
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.cli import codes
-from costmodel.cli.arguments import Commands, Misused, add_output, chosen, many, plan_fields, reader, whole
-from costmodel.cli.defaults import fill_work, priced
+from costmodel.cli.arguments import (
+    Commands,
+    Misused,
+    add_output,
+    chosen,
+    length,
+    many,
+    plan_fields,
+    reader,
+    whole,
+)
+from costmodel.cli.defaults import BATCH, LENGTH, fill_work, priced
 from costmodel.cli.files import add_files, check_files
 from costmodel.cli.output import TerminalTable, named, print_json, print_page, table, write_csv, written
 from costmodel.cli.question import add_question, cluster_names, read_asked_model, read_hardware
@@ -26,8 +36,8 @@ if TYPE_CHECKING:
 
 MOST = 64
 """Choices that are compared at most."""
-BATCH, LENGTH, GPUS = 256, 4096, 8
-"""Sequences of a step, tokens of a sequence and GPUs of a device that are taken where they aren't said."""
+GPUS = 8
+"""GPUs of a device that are taken where they aren't said."""
 
 
 def add(commands: Commands) -> None:
@@ -53,7 +63,7 @@ def add(commands: Commands) -> None:
     add_question(comparing, several=True, fixed=False)
     for action in comparing._actions:
         if action.dest in ("gpus", "nodes", "global_batch", "seq_len"):
-            action.type = many(whole)
+            action.type = many(length if action.dest == "seq_len" else whole)
     comparing.add_argument(
         "--plan", action="append", default=[], dest="plans", metavar="NAME=X,...",
         help="a plan by its options, such as tp=8,pp=4 or framework=fsdp2,tp=1; each further --plan is compared with it",

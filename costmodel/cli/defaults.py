@@ -9,6 +9,10 @@ if TYPE_CHECKING:
     from costmodel.description.transformer import Transformer
 
 
+BATCH, LENGTH = 256, 4096
+"""Sequences of a step and tokens of a sequence that are taken where they aren't said."""
+
+
 def fill_work(arguments: argparse.Namespace, model: Transformer, *, global_batch: int, seq_len: int) -> str:
     """Give a question the sequences that it doesn't say.
 
@@ -33,6 +37,11 @@ def fill_work(arguments: argparse.Namespace, model: Transformer, *, global_batch
     return f"Taken, as it wasn't said: {', '.join(taken)}" if taken else ""
 
 
+def as_note(taken: str) -> list[str]:
+    """The line of `fill_work` as a note; none where all was said."""
+    return [f"{taken[0].lower()}{taken[1:]}"] if taken else []
+
+
 def priced(text: str) -> dict[str, float]:
     """Prices such as ``2.5`` or ``h100=2.5,b200=5``: by names, that of all by an empty one."""
     from costmodel.cli.arguments import number
@@ -49,4 +58,4 @@ def priced(text: str) -> dict[str, float]:
     return found
 
 
-__all__ = ["fill_work", "priced"]
+__all__ = ["BATCH", "LENGTH", "as_note", "fill_work", "priced"]

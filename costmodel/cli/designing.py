@@ -6,8 +6,19 @@ import argparse
 from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
-from costmodel.cli.arguments import Commands, Misused, add_output, many, number, read_model, spelled, whole
+from costmodel.cli.arguments import (
+    Commands,
+    Misused,
+    add_output,
+    length,
+    many,
+    number,
+    read_model,
+    spelled,
+    whole,
+)
 from costmodel.cli.calibrated import add_calibration, calibrated_software, each_calibrated
+from costmodel.cli.defaults import as_note, fill_work
 from costmodel.cli.files import add_files, check_files
 from costmodel.cli.output import TerminalTable, named, print_json, print_page, table, write_csv, written
 from costmodel.cli.training import tokens
@@ -43,15 +54,15 @@ def add(commands: Commands) -> None:
     )  # fmt: skip
     designing.add_argument("model", metavar="MODEL", help="name in the catalogue, a TOML file, or a Hugging Face config.json")
     run = designing.add_argument_group("the run")
-    run.add_argument(*spelled("global_batch"), type=whole, required=True, metavar="N", help="sequences per step")
-    run.add_argument("--seq-len", type=whole, required=True, metavar="N", help="tokens of a sequence")
+    run.add_argument(*spelled("global_batch"), type=whole, metavar="N", help="sequences per step (default: 1024)")
+    run.add_argument("--seq-len", type=length, metavar="N", help="tokens of a sequence (default: 4096)")
     run.add_argument("--tokens", type=tokens, required=True, metavar="X", help="to train on, such as 1e12 or 15T")
     run.add_argument("--days", type=number, metavar="X", help="that it may take (default: as many as it takes)")
     run.add_argument("--budget", type=number, metavar="X", help="that it may cost, in the currency of the prices (default: any)")
     run.add_argument("--framework", default="megatron-core", metavar="F", help="the software")
     add_calibration(run)
     tried = designing.add_argument_group("clusters to try, one value of each or several (1,2,4)")
-    tried.add_argument("--devices", type=many(str.strip), required=True, metavar="D", help="kinds of GPU")
+    tried.add_argument("--devices", "--device", type=many(str.strip), required=True, metavar="D", help="kinds of GPU")
     tried.add_argument("--gpus", type=many(whole), required=True, metavar="N", help="of the whole cluster")
     tried.add_argument("--gpus-per-node", type=many(whole), default=[8], metavar="N", help="that share NVLink (default: 8)")
     tried.add_argument("--networks", type=many(str.strip), metavar="RATE",
@@ -75,6 +86,8 @@ def _design(arguments: argparse.Namespace) -> int:
     if len(prices) < len(pairs):
         raise Misused("--prices: a device is given twice")
     model = read_model(arguments.model)
+    taken = fill_work(arguments, model, global_batch=1024, seq_len=4096)
+    arguments.notes += as_note(taken)
     clusters = candidates(
         arguments.devices, arguments.gpus, gpus_per_node=arguments.gpus_per_node, networks=arguments.networks,
         oversubscriptions=arguments.oversubscriptions,

@@ -95,8 +95,9 @@ def _diagnose(arguments: argparse.Namespace) -> int:
         cluster, plan = read_plan(arguments)
         answer = judged_by(estimate(model, cluster, plan, arguments.framework), arguments)
     else:
+        rate = arguments.mfu is not None or arguments.tokens_per_second is not None
         missing = [name for name in ("global-batch", "seq-len") if getattr(arguments, name.replace("-", "_")) is None]
-        if missing:
+        if missing and not rate:  # of any step the rate is known; seconds are those of one
             raise Misused(f"the following arguments are required: {', '.join(f'--{name}' for name in missing)}")
         answer = asked_plan(arguments)
         told = any(

@@ -1,4 +1,4 @@
-"""`costmodel whatif`, a page to drag and to send; `costmodel site`, such pages for any host of files."""
+"""`costmodel whatif`, a page to drag and to send; `costmodel site`, one of all the catalogue for any host of files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def add(commands: Commands) -> None:
 
     hosting = commands.add_parser(
         "site", usage="costmodel site -o FOLDER [--model M,...] [--cluster C,...]",
-        help="a folder of such pages for any host of files: every model on every cluster",
+        help="such a page of every model on every cluster, as a folder for any host of files",
         examples=("costmodel site -o site --model llama3-8b --cluster dgx-h100",),
     )  # fmt: skip
     hosting.add_argument("-o", "--output", required=True, metavar="FOLDER", help="where it is written")
@@ -75,7 +75,7 @@ def _site(arguments: argparse.Namespace) -> int:
     from costmodel.catalogue.clusters import load_cluster
     from costmodel.catalogue.loader import load_model, names
     from costmodel.page.site import build, left_out
-    from costmodel.text.units import counted
+    from costmodel.text.units import counted, format_bytes
 
     models = arguments.model.split(",") if arguments.model else list(names("model"))
     clusters = arguments.cluster.split(",") if arguments.cluster else list(names("cluster"))
@@ -87,6 +87,8 @@ def _site(arguments: argparse.Namespace) -> int:
         device_of_calibration(path)
     built = build(Path(arguments.output), models, clusters, calibrations=arguments.calibration)
     refused = list(left_out(built))
-    print_page(*(["\n".join(["No page:", *refused])] if refused else []),
-               written(f"{Path(arguments.output) / 'index.html'} ({counted(len(built) - len(refused), 'page')})"))  # fmt: skip
-    return codes.ANSWERED if len(refused) < len(built) else codes.NOTHING_FITS
+    size = sum(file.stat().st_size for file in Path(arguments.output).rglob("*") if file.is_file())
+    has = f"{counted(len(built.models), 'model')}, {counted(len(built.clusters), 'cluster')}, {format_bytes(size)}"
+    print_page(*(["\n".join(["Left out:", *refused])] if refused else []),
+               written(f"{Path(arguments.output) / 'index.html'} ({has})"))  # fmt: skip
+    return codes.ANSWERED if built.clusters else codes.NOTHING_FITS

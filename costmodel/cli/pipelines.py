@@ -147,10 +147,9 @@ def _simulate(arguments: argparse.Namespace) -> int:
     from costmodel.text.units import format_bytes, format_seconds
 
     check_files(arguments)
+    model = read_asked_model(arguments)
     cluster, plan = read_plan(arguments)
-    played = simulate(
-        read_asked_model(arguments), cluster, plan, arguments.framework, jitter=arguments.jitter, seed=arguments.seed
-    )
+    played = simulate(model, cluster, plan, arguments.framework, jitter=arguments.jitter, seed=arguments.seed)
     files = perfetto_file(arguments.perfetto, played)
     if arguments.html:
         from costmodel.plots.page import write_page

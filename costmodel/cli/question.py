@@ -11,6 +11,7 @@ from costmodel.cli.arguments import (
     Misused,
     Parser,
     chosen,
+    length,
     many,
     meaning,
     number,
@@ -45,8 +46,8 @@ LAUNCHING = (".sh", ".bash", ".slurm", ".sbatch", ".args", ".yaml", ".yml")
 """How names of launch files end that no model's file has."""
 
 def add_question(
-    parser: Parser, several: bool, fixed: bool = True, launches: bool = False, without: Sequence[str] = ()
-) -> None:
+    parser: Parser, several: bool, fixed: bool = True, launches: bool = False, assumed: bool = True, without: Sequence[str] = ()
+) -> None:  # fmt: skip
     """Arguments of a question about plans.
 
     Parameters
@@ -55,6 +56,7 @@ def add_question(
     several : values of a dimension, or one
     fixed : with a batch and a length
     launches : a launch file may stand where the model does, and gives what isn't given
+    assumed : a usual batch and length are taken where they aren't said
     without : fields of a plan that the command says in its own words
     """
     model = parser.add_argument_group("model")
@@ -64,31 +66,36 @@ def add_question(
         add_launched(parser, model)
     else:
         model.add_argument("model", metavar="MODEL", help="name in the catalogue, a TOML file, or a Hugging Face config.json")
-    needed = fixed and not launches
+    needed = fixed and not launches and not assumed
+    parser.set_defaults(work_assumed=fixed and assumed)
     model.add_argument(*spelled("global_batch"), type=whole, required=needed, metavar="N", help="sequences per step")
-    model.add_argument("--seq-len", type=whole, required=needed, metavar="N", help="tokens of a sequence")
+    model.add_argument("--seq-len", type=length, required=needed, metavar="N", help="tokens of a sequence")
     add_hardware(parser)
+    plan = plan_group(parser, several)
     software = parser.add_argument_group("framework")
     software.add_argument("--framework", default="megatron-core", metavar="F",
                           help="software: name in the catalogue, or a TOML file (default: megatron-core)")  # fmt: skip
-    add_plan(parser, several, software, without)
+    add_plan(parser, several, plan, software, without)
+
+
+def plan_group(parser: Parser, several: bool) -> argparse._ArgumentGroup:
+    """The group of a plan's choices, of which there are values to try, or one."""
+    words = "what to try of each dimension, one value or several (1,2,4)" if several else "one value of each dimension"
+    return parser.add_argument_group("plan", words)
 
 
 def add_plan(
-    parser: Parser, several: bool, software: argparse._ArgumentGroup, without: Sequence[str] = ()
-) -> None:
+    parser: Parser, several: bool, plan: argparse._ArgumentGroup, software: argparse._ArgumentGroup, without: Sequence[str] = ()
+) -> None:  # fmt: skip
     """Arguments of a plan's choices.
 
     Parameters
     ----------
     parser : of a command
     several : values of a dimension, or one
-    software : group of the choices that are of a framework's
+    plan, software : groups of its choices, of those that frameworks make for it
     without : fields of a plan that the command says in its own words
     """
-    plan = parser.add_argument_group(
-        "plan", "what to try of each dimension, one value or several (1,2,4)" if several else "one value of each dimension"
-    )
     for name, row in plan_fields().items():
         if name in without:
             parser.set_defaults(**{name: None})
@@ -257,9 +264,29 @@ def read_asked_model(arguments: argparse.Namespace) -> Transformer:
     """The model that was asked about, some of its numbers changed; what was left out of its file goes to the notes."""
     launched = _launched(arguments)
     model = read_with_notes(arguments.model, arguments) if launched is None else launched.model
+    if launched is None and getattr(arguments, "work_assumed", False):
+        _take_work(arguments, model)
     if not arguments.changes:
         return model
     return _changed(arguments, arguments.model, model, _changes(arguments, None)["model"])
+
+
+def _take_work(arguments: argparse.Namespace, model: Transformer) -> None:
+    """Take a usual batch, which splits over all GPUs, and a usual length where they aren't said; a note says so."""
+    from costmodel.cli.defaults import BATCH, LENGTH, as_note, fill_work
+
+    gpus = 1 if arguments.global_batch is not None else world(arguments)
+    taken = fill_work(arguments, model, global_batch=gpus * -(-BATCH // gpus), seq_len=LENGTH)
+    arguments.notes += as_note(taken)
+
+
+def world(arguments: argparse.Namespace) -> int:
+    """How many GPUs are asked about, of the first cluster where several are named."""
+    if arguments.gpus is not None:
+        return max(1, int(arguments.gpus))
+    nodes = max(1, arguments.nodes or 1)
+    names = cluster_names(arguments)
+    return nodes * (read_cluster(names[0]).gpus_per_node if names else 1)
 
 
 def _launched(arguments: argparse.Namespace) -> Priced | None:

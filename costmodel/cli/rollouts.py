@@ -43,7 +43,7 @@ def add(commands: Commands) -> None:
             "--mean-length 800",
         ),
     )  # fmt: skip
-    add_question(parser, several=False, without=("batching", "mean_length"))
+    add_question(parser, several=False, assumed=False, without=("batching", "mean_length"))
     group = parser.add_argument_group(
         "the step", "--global-batch is of one update, in sequences; --seq-len is the longest sample's"
     )

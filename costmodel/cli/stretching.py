@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, Misused, add_output, chosen
+from costmodel.cli.defaults import BATCH, LENGTH, as_note, fill_work
 from costmodel.cli.output import TerminalTable, heading_of, print_json, print_page, whole_plan
-from costmodel.cli.question import add_question, read_asked_model, read_hardware
+from costmodel.cli.question import add_question, read_asked_model, read_hardware, world
 from costmodel.description.dimensions import DIMENSIONS
 from costmodel.description.labels import CAPACITIES
 from costmodel.evaluation.estimation import memory_limit, of_limit
@@ -76,9 +77,11 @@ def _found(arguments: argparse.Namespace) -> Capacity:
         if getattr(arguments, field) is not None:
             raise Misused(f"--{field.replace('_', '-')} is what --find {find} looks for")
     asked: Row = {field: getattr(arguments, field) for field in sought.asked}
-    lacking = [f"--{field.replace('_', '-')}" for field, value in asked.items() if value is None]
-    if lacking:
-        raise Misused(f"the following arguments are required: {', '.join(lacking)}")
+    if None in asked.values():
+        gpus = world(arguments)  # a sequence a GPU is the least, where the longest is looked for
+        taken = fill_work(arguments, model, global_batch=gpus if find == "sequence" else BATCH, seq_len=LENGTH)
+        arguments.notes += as_note(taken)
+        asked = {field: getattr(arguments, field) for field in sought.asked}
     tried = {name: list(dict.fromkeys(values)) for name, values in chosen(arguments).items()}
     cluster = read_hardware(arguments, grow=find == "gpus")
     sized = arguments.gpus is not None or arguments.nodes is not None

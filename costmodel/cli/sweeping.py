@@ -11,6 +11,7 @@ from costmodel.cli.arguments import (
     Commands,
     Misused,
     chosen,
+    length,
     many,
     meaning,
     number,
@@ -53,7 +54,7 @@ def add(commands: Commands) -> None:
     sweeping.add_argument("--cluster", metavar="C", type=_WORDS, required=True, help="clusters, by name or file")
     sweeping.add_argument("--gpus", metavar="N", type=many(whole), help="sizes to try each cluster in (default: its own)")
     sweeping.add_argument(*spelled("global_batch"), metavar="N", type=many(whole), required=True, help="sequences per step")
-    sweeping.add_argument("--seq-len", metavar="N", type=many(whole), required=True, help="tokens of a sequence")
+    sweeping.add_argument("--seq-len", metavar="N", type=many(length), required=True, help="tokens of a sequence")
     sweeping.add_argument("--framework", metavar="F", type=_WORDS, default=["megatron-core"], help="software (megatron-core)")
     add_calibration(sweeping)
     sweeping.add_argument("--price", metavar="X", type=many(number), help="of a GPU for an hour, a row each")

@@ -12,6 +12,7 @@ from costmodel.cli.arguments import (
     add_output,
     add_size,
     gpus_of,
+    length,
     number,
     read_cluster,
     read_model,
@@ -45,7 +46,7 @@ def systems_parser() -> Parser:
     add_size(comparing)
     add_calibration(comparing)
     comparing.add_argument(*spelled("global_batch"), type=whole, metavar="N", help="sequences per step, of a model")
-    comparing.add_argument("--seq-len", type=whole, metavar="N", help="tokens of a sequence, of a model")
+    comparing.add_argument("--seq-len", type=length, metavar="N", help="tokens of a sequence, of a model")
     comparing.add_argument("--framework", default="megatron-core", metavar="F", help="software of a model")
     comparing.add_argument(*spelled("micro_batch"), type=whole, metavar="N", help="sequences per micro-batch, of a model")
     comparing.add_argument("--minibatch", type=whole, default=64, metavar="N", help="samples of a GPU, of a network")

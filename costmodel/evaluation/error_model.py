@@ -377,6 +377,16 @@ def covariance_of(framework: Framework) -> tuple[list[str], list[list[float]]]:
     return list(entry["fields"]), [list(row) for row in _covariance(errors, entry["matrix"])]
 
 
+def constants_in_doubt(framework: Framework) -> tuple[Sequence[str], Matrix]:
+    """Constants that calibration left unsure, of a framework or of the device that it runs on, and their logarithms' covariance.
+
+    Parameters
+    ----------
+    framework : with whose constants; none are in doubt where own runs gave it an error of its own
+    """
+    return _fields_and_matrix(_owner(framework))
+
+
 def slopes_of(
     total: Callable[[DeviceNumbers, Software], Number], device: Device, framework: Framework, dtype: str
 ) -> Slopes:

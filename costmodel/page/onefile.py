@@ -144,12 +144,10 @@ class WhatIf:
         elements : by the names of their places in ``page.html``
         """
         title = f"{self.question.model.name} on {self.question.cluster.gpus} GPUs of {self.question.cluster.name}: what if"
-        texts = {
+        return filled({
             **elements, "title": html.escape(title), "view": embedded(self._view()),
-            "orders": embedded(orders(self.question, self.candidates.plans)), "worker": static("worker.js"),
-        }  # fmt: skip
-        parts = re.split("<!--([a-z]+)-->", static("page.html"))
-        return "".join(texts[part] if place % 2 else part for place, part in enumerate(parts))
+            "orders": embedded(orders(self.question, self.candidates.plans)),
+        })  # fmt: skip
 
     def write_html(self, path: str | Path) -> None:
         """Write the page.
@@ -174,7 +172,7 @@ class WhatIf:
         first, found = self.candidates.first, self.candidates.found
         place = {one: row for row, one in enumerate(self.candidates.plans)}
         return {
-            "version": __version__, "command": self.command,
+            **looks(), "command": self.command,
             "facts": {
                 "Model": {"model": model.name, "parameters": f"{model.parameters / 1e9:,.1f} billion",
                           "sequence": f"{plan.seq_len:,} tokens", "global batch": f"{plan.global_batch:,} sequences"},
@@ -195,25 +193,45 @@ class WhatIf:
                 for one in offers(found)
             ],
             "none": "" if found.ranked else found.why_none(),
-            "words": {
-                "degrees": [(one.field, one.short) for one in WRITTEN], "experts": OF_EXPERTS,
-                "said": [(row.name, row.usual, row.said) for row in spoken_of()],
-                "ranks": {one.column: one.short for one in DIMENSIONS}, "twin": TWIN, "tied": TIED,
-            },
             "margin": first.spread.margin(first.required_probability),
             "error": first.time_error.half, "shift": first.time_error.shift,
             "runs": first.spread.rows, "calibrated": first.spread.calibrated,
             "utilisation": first.mfu * first.step_time / first.step.model_flop,
             "price": self.price, "gpus": cluster.gpus, "tokens": plan.tokens,
             "sliders": [slider._asdict() for slider in sliders(self.question, self.price)],
-            "time": {part: drawn.TIME_LOOKS[part] for part in TIME_PARTS}, "memory": drawn.memory_looks(MEMORY_PARTS),
-            "charts": drawn.CHARTS, "rules": drawn.RULES,
             "titles": {"time": drawn.breakdown_title(model.name, cluster),
                        "frontier": drawn.frontier_title(model.name, cluster, found.evaluated)},
-            "passes": drawn.pass_looks(),
-            "names": {row.name: row.called for row in table(Plan).values() if row.called}
-            | {part: part_name(part) for part in TIME_PARTS},
         }  # fmt: skip
+
+
+def filled(elements: Mapping[str, str]) -> str:
+    """The page's frame, its places filled.
+
+    Parameters
+    ----------
+    elements : by the names of their places in ``page.html``, but for the search, which is the same in all
+    """
+    texts = {**elements, "worker": static("worker.js")}
+    parts = re.split("<!--([a-z]+)-->", static("page.html"))
+    return "".join(texts[part] if place % 2 else part for place, part in enumerate(parts))
+
+
+def looks() -> dict[str, object]:
+    """What a page shows whatever is asked: words, colours, the charts' specification."""
+    from costmodel.plots import embedded as drawn
+
+    return {
+        "version": __version__,
+        "words": {
+            "degrees": [(one.field, one.short) for one in WRITTEN], "experts": OF_EXPERTS,
+            "said": [(row.name, row.usual, row.said) for row in spoken_of()],
+            "ranks": {one.column: one.short for one in DIMENSIONS}, "twin": TWIN, "tied": TIED,
+        },
+        "time": {part: drawn.TIME_LOOKS[part] for part in TIME_PARTS}, "memory": drawn.memory_looks(MEMORY_PARTS),
+        "charts": drawn.CHARTS, "rules": drawn.RULES, "passes": drawn.pass_looks(),
+        "names": {row.name: row.called for row in table(Plan).values() if row.called}
+        | {part: part_name(part) for part in TIME_PARTS},
+    }  # fmt: skip
 
 
 def whatif(
@@ -269,4 +287,4 @@ def _asked(best: Plan, dimensions: dict[str, object]) -> tuple[Plan, set[str]]:
     return made(Plan, {"global_batch": best.global_batch, "seq_len": best.seq_len, **given}), set(given)
 
 
-__all__ = ["PRICE", "WhatIf", "whatif"]
+__all__ = ["PRICE", "SEQUENCES", "SEQ_LEN", "WhatIf", "filled", "looks", "whatif"]

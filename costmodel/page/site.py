@@ -1,165 +1,281 @@
-"""A folder for any host of files: the page of every model on every cluster, which share their scripts."""
+"""A folder for any host of files: one page for every model on every cluster, whose data are loaded when they are chosen.
+
+Scripts and formulas are shared. What a question is about lies in three kinds of files: a framework's defaults and constants, a
+cluster's figures under a framework, a model's shape. The page puts them together to what `costmodel.page.data.tables` says of a
+question, tries the plans of the usual search, and works every one of them out by the printed formulas.
+"""
 
 from __future__ import annotations
 
-import html
-import math
-import os
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
+from costmodel.arithmetic.named_tuples import Row
+from costmodel.arithmetic.whole_numbers import divisors
 from costmodel.catalogue.calibrations import calibrated_framework, device_of_calibration, load_calibration
 from costmodel.catalogue.clusters import load_cluster
 from costmodel.catalogue.loader import load_model
+from costmodel.catalogue.software import framework_on
 from costmodel.description.cluster import Cluster
+from costmodel.description.framework import Framework
+from costmodel.description.plan import FOLLOWING, Plan
+from costmodel.description.question import Question
+from costmodel.description.refusals import texts
 from costmodel.description.transformer import Transformer
-from costmodel.evaluation.estimation import sentence
-from costmodel.page.data import embedded, maker, static, tables, timeline_script
-from costmodel.page.onefile import SEQ_LEN, WhatIf, whatif
+from costmodel.evaluation.error_model import constants_in_doubt, device_errors, spread_of
+from costmodel.evaluation.search_space import LARGEST_MICRO_BATCH, TOKENS_OF_A_CONTEXT_RANK, Space
+from costmodel.page.arguments import nested
+from costmodel.page.data import embedded, maker, static, tables
+from costmodel.page.onefile import PRICE, SEQ_LEN, SEQUENCES, filled, looks
+from costmodel.page.plans import MOST
+from costmodel.page.question import Asked, unasked
+from costmodel.page.sliders import sliders
 from costmodel.text.errors import CostModelError
 
+FRAMEWORKS = ("megatron-core", "fsdp2", "deepspeed")
+"""Software that the page offers on every cluster."""
 STATES, ROOM = 20.0, 0.6
-"""Bytes that training holds of a parameter, and share of the memory that they may take where a page starts."""
-PRESETS = (("llama3-8b", "dgx-h100"), ("llama3-70b", "dgx-h100"), ("mixtral-8x7b", "hgx-h200"), ("llama3-8b", "mi300x-8"))
-"""Questions that the first page offers, where it has them."""
+"""Bytes that training holds of a parameter, and share of the memory that they may take where a question says no GPUs."""
+PRESETS = (
+    ("llama3-8b", "dgx-h100", 8), ("llama3-70b", "dgx-h100", 64), ("mixtral-8x7b", "hgx-h200", 16), ("llama3-8b", "mi300x-8", 8),
+)  # fmt: skip
+"""Questions that the page offers, where it has them."""
+DOUBTS = tuple(place / 200.0 for place in range(201))
+"""Standard deviations that constants leave a step's logarithm, for which the error of the step is told."""
+OF_MODELS = ("model", "parameters")
+"""Of the formulas' arguments what a model's own file says."""
+
+
+Family: TypeAlias = tuple[bool, float]
+"""What of a model says how sure its estimates are: whether it has experts, and its layers' share with a state."""
 
 
 class Built(NamedTuple):
-    """One page.
+    """A site.
 
     Parameters
     ----------
-    model, cluster : by name
-    refused : why there is none; empty where there is one
+    models, clusters : by name, that it has
+    refused : those that it hasn't, and why
     """
 
-    model: str
-    cluster: str
-    refused: str = ""
-
-    @property
-    def file(self) -> str:
-        """Of the page, below the folder."""
-        return f"{self.model}/{self.cluster}.html"
+    models: tuple[str, ...]
+    clusters: tuple[str, ...]
+    refused: Mapping[str, str]
 
 
-def build(
-    folder: Path, models: Sequence[str], clusters: Sequence[str], workers: int | None = None, calibrations: Sequence[str] = (),
-) -> list[Built]:  # fmt: skip
+def build(folder: Path, models: Sequence[str], clusters: Sequence[str], calibrations: Sequence[str] = ()) -> Built:
     """Write the site.
 
     Parameters
     ----------
     folder : made where it isn't there; what it holds of the same names is written anew
-    models, clusters : by name; a page for each of the one on each of the other
-    workers : processes; one a core if not given
+    models, clusters : by name; the page has each of the one on each of the other
     calibrations : files of own runs, by which clusters of their devices are priced with their frameworks
 
     Returns
     -------
-    list of Built
-        every pair, and why one has no page: a cluster whose devices lack what the model needs, a model with no legal plan
+    Built
+        what it has; a cluster on which no framework runs, or a model that no page can ask about, is left out
     """
-    for name in models:
-        (folder / name).mkdir(parents=True, exist_ok=True)
-    _write_shared(folder)
-    pairs = [(folder, model, cluster, tuple(calibrations)) for model in models for cluster in clusters]
-    with ProcessPoolExecutor(workers or os.cpu_count()) as pool:
-        built = list(pool.map(_build, pairs))
-    (folder / "index.html").write_text(_index([one for one in built if not one.refused]), encoding="utf-8")
-    return built
+    own = {(device_of_calibration(path), calibrated_framework(path)): path for path in calibrations}
+    names = tuple(dict.fromkeys((*FRAMEWORKS, *(name for _, name in own))))
+    shapes = {name: load_model(name) for name in models}
+    refused: dict[str, str] = {}
+    kinds = _recomputed(shapes.values(), load_cluster(clusters[0]), names)
+    families = dict.fromkeys(map(_family, shapes.values()))
+    made: dict[str, Row] = {}
+    first = next(iter(shapes.values()))
+    bases: dict[str, Row] = {}
+    for name in clusters:
+        cluster = load_cluster(name)
+        cluster = cluster.with_gpus(cluster.gpus_per_node)
+        of: Row = {}
+        for software in names:
+            path = own.get((cluster.device.name, software))
+            if path is None and software not in FRAMEWORKS:
+                continue
+            where = cluster if path is None else load_calibration(path, cluster)
+            try:
+                told = _cluster(first, where, framework_on(where, software), kinds, families)
+            except CostModelError as error:
+                refused[f"{name} with {software}"] = str(error)
+                continue
+            base = bases.setdefault(software, told)
+            of[software] = told if base is told else _beside(base, told)
+        if of:
+            made[name] = {"facts": _facts(cluster), "frameworks": of}
+    _write(folder, shapes, made, bases, names)
+    return Built(tuple(shapes), tuple(made), refused)
 
 
-def _write_shared(folder: Path) -> None:
+def _family(model: Transformer) -> Family:
+    return bool(model.experts), float(model.state_share)
+
+
+def _recomputed(models: Iterable[Transformer], cluster: Cluster, names: Sequence[str]) -> list[str | int]:
+    """Every kind of recomputation that the page tries of any model."""
+    kinds: dict[str | int, None] = {}
+    for model in models:
+        for name in names:
+            kinds |= dict.fromkeys(_space(model, cluster, framework_on(cluster, name)).recompute)
+    return list(kinds)
+
+
+def _space(model: Transformer, cluster: Cluster, framework: Framework) -> Space:
+    given = dict.fromkeys(field.name for field in dataclasses.fields(Plan))
+    return Space(Question(model, cluster, framework), 1, 1, {**given})
+
+
+def _asked(model: Transformer, cluster: Cluster, framework: Framework) -> Asked:
+    """A question in which nothing is said of a plan but its batch and length."""
+    plan = Plan(global_batch=SEQUENCES * int(cluster.gpus or 1), seq_len=SEQ_LEN).on(cluster)
+    return Asked(model, cluster, framework, plan, (*unasked(), FOLLOWING))
+
+
+def _cluster(
+    model: Transformer, cluster: Cluster, framework: Framework, kinds: Sequence[str | int], families: Iterable[Family]
+) -> Row:  # fmt: skip
+    """A cluster under a framework, whatever the model: the tables of a question without what is the model's."""
+    question = _asked(model, cluster, framework)
+    tried = [dataclasses.replace(question.plan, recompute=kind) for kind in kinds]
+    known = tables(question, PRICE, tried)
+    given, device = known["given"], cluster.device
+    assert isinstance(given, dict) and isinstance(known["asked"], dict) and isinstance(known["domains"], dict)
+    fields, matrix = constants_in_doubt(framework)
+    return {
+        "tables": {
+            **{name: value for name, value in known.items() if name not in ("texts", "given")},
+            "asked": {name: value for name, value in known["asked"].items() if not name.startswith("model.")},
+            "given": {name: value for name, value in given.items() if name not in OF_MODELS},
+        },
+        "space": {
+            "dimensions": framework.dimensions, "schedules": framework.default_schedules,
+            "zero_stages": list(dict.fromkeys(stage for stage, _ in _space(model, cluster, framework).shards(2, 1))),
+            "micro_batch": LARGEST_MICRO_BATCH, "context_tokens": TOKENS_OF_A_CONTEXT_RANK, "most": MOST,
+        },
+        "doubts": {
+            "fields": fields, "matrix": matrix,
+            "device": [{"numbers": one.numbers, "error": one.error} for one in device_errors(device, question.dtype)],
+        },
+        "sliders": [one._asdict() for one in sliders(question, PRICE) if not one.field.startswith("model.")],
+        "spreads": {_kind(*kind): _spread(framework, cluster, *kind) for kind in families},
+    }  # fmt: skip
+
+
+def _kind(experts: bool, states: float) -> str:
+    return f"{int(experts)} {states:g}"
+
+
+def _spread(framework: Framework, cluster: Cluster, experts: bool, states: float) -> Row:
+    """How sure estimates are, by what their constants leave unknown."""
+    spread = spread_of(framework, cluster.device, experts, states)
+    errors = [spread.time(doubt) for doubt in DOUBTS]
+    return {
+        "margin": spread.margin(0.9), "runs": spread.rows, "calibrated": spread.calibrated,
+        "halves": [error.half for error in errors], "shift": errors[0].shift,
+    }  # fmt: skip
+
+
+def _facts(cluster: Cluster) -> Row:
+    device = cluster.device
+    return {
+        "name": cluster.name, "title": device.title or device.name, "node": cluster.gpus_per_node,
+        "room": float(device.usable_memory or device.memory) * ROOM,
+    }  # fmt: skip
+
+
+def _beside(base: Row, other: Row) -> Row:
+    """What of nested tables differs from others, so that one laid over the other gives them back."""
+    found: Row = {}
+    for name, value in other.items():
+        before = base.get(name)
+        if isinstance(value, dict) and isinstance(before, dict) and name not in ("asked", "figures"):
+            if inner := _beside(before, value):
+                found[name] = inner
+        elif name not in base or before != value:
+            found[name] = value
+    return found
+
+
+def _model(model: Transformer, cluster: Cluster, names: Sequence[str]) -> Row:
+    """A model, whatever the cluster."""
+    framework = framework_on(cluster, names[0])
+    question = _asked(model, cluster, framework)
+    known = tables(question, PRICE)
+    asked, domains = known["asked"], known["domains"]
+    assert isinstance(asked, dict) and isinstance(domains, dict)
+    own = [name for name in asked if name.startswith("model.")]
+    return {
+        "name": model.name, "billions": f"{model.parameters / 1e9:,.1f} billion", "states": float(model.parameters) * STATES,
+        "asked": {name: asked[name] for name in own}, "domains": {name: domains[name] for name in own},
+        "model": nested(Question(model, cluster, framework).shape), "parameters": float(model.parameters),
+        "restrictions": [one._asdict() for one in model.restrictions], "texts": texts(model),
+        "sliders": [one._asdict() for one in sliders(question, PRICE) if one.field.startswith("model.")],
+        "heads": model.heads, "layers": model.layers, "longest": model.learned_positions,
+        "experts": divisors(model.experts, model.experts) if model.experts else [1], "kind": _kind(*_family(model)),
+        "recompute": {name: _space(model, cluster, framework_on(cluster, name)).recompute for name in names},
+    }  # fmt: skip
+
+
+def _write(
+    folder: Path, models: Mapping[str, Transformer], clusters: Mapping[str, Row], bases: Mapping[str, Row], names: Sequence[str]
+) -> None:  # fmt: skip
     from costmodel.plots.embedded import plotly_script
 
-    shared = {
-        **{name: static(name) for name in ("page.css", "charts.js", "page.js")}, "plotly.min.js": plotly_script(),
-        "formulas.js": f'"use strict";\nconst modelOf = {maker()};\n',
-        "timeline.js": f'"use strict";\nconst timelineOf = {timeline_script()};\n',
+    catalogue = {
+        "models": list(models), "clusters": list(clusters), "frameworks": [name for name in names if name in bases],
+        "sequences": SEQUENCES, "length": SEQ_LEN, "price": PRICE, "presets": PRESETS, "doubts": DOUBTS,
     }  # fmt: skip
-    (folder / "shared").mkdir(exist_ok=True)
-    for name, text in shared.items():
-        (folder / "shared" / name).write_text(text, encoding="utf-8")
+    where = load_cluster("dgx-h100", gpus=8)
+    files = {
+        **{f"shared/{name}": static(name) for name in ("page.css", "charts.js", "page.js", "site.js")},
+        "shared/plotly.min.js": plotly_script(),
+        "shared/formulas.js": f'"use strict";\nconst modelOf = {maker()};\n',
+        "shared/catalogue.js": f'"use strict";\nconst catalogue = {embedded(catalogue)}, loaded = {{}};\n',
+        **{f"frameworks/{name}.js": _told(f"framework {name}", base) for name, base in bases.items()},
+        **{f"clusters/{name}.js": _told(f"cluster {name}", _without(one, bases)) for name, one in clusters.items()},
+        **{f"models/{name}.js": _told(f"model {name}", _model(model, where, names)) for name, model in models.items()},
+        "index.html": _index(),
+    }  # fmt: skip
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
 
 
-def _build(pair: tuple[Path, str, str, tuple[str, ...]]) -> Built:
-    folder, name, where, calibrations = pair
-    built = Built(name, where)
-    try:
-        model, cluster = load_model(name), load_cluster(where)
-        length = min(SEQ_LEN, model.learned_positions or SEQ_LEN)
-        own = next((path for path in calibrations if device_of_calibration(path) == cluster.device.name), None)
-        if own is not None:
-            cluster = load_calibration(own, cluster)
-        software = "megatron-core" if own is None else calibrated_framework(own)
-        text = _page(whatif(model, _large_enough(model, cluster), seq_len=length, framework=software))
-    except CostModelError as error:
-        return built._replace(refused=str(error))
-    (folder / built.file).write_text(text, encoding="utf-8")
-    return built
+def _without(cluster: Row, bases: Mapping[str, Row]) -> Row:
+    """A cluster's file: what a framework's own file says is left out of it."""
+    of = {name: {} if told is bases[name] else told for name, told in cluster["frameworks"].items()}
+    return {**cluster, "frameworks": of}
 
 
-def _large_enough(model: Transformer, cluster: Cluster) -> Cluster:
-    """One node, or as many more, twice and twice again, as hold what training keeps of the parameters."""
-    device = cluster.device
-    node = cluster.gpus_per_node * (device.usable_memory or device.memory) * ROOM
-    nodes = 2 ** math.ceil(math.log2(max(1.0, model.parameters * STATES / node)))
-    return cluster.with_gpus(nodes * cluster.gpus_per_node)
+def _told(name: str, value: Row) -> str:
+    return f"loaded[{embedded(name)}] = {embedded(value)};\n"
 
 
-def _page(what: WhatIf) -> str:
-    data = embedded(tables(what.question, what.price, what.candidates.plans))
-    found = what.candidates.found
-    said = html.escape(sentence(found.best, found.standings.plans[0].probability_fastest) if found.ranked else found.why_none())
-    return what.filled({
-        "brand": '<a href="../index.html">costmodel</a>',
+def _index() -> str:
+    said = "How long a training step is, whether it fits and which plan is best: every model on every cluster of the catalogue."
+    return filled({
+        "brand": '<a href="index.html">costmodel</a>', "title": "costmodel: what if",
         "said": f'<meta name="description" content="{said}"><meta property="og:description" content="{said}">',
-        "style": '<link rel="stylesheet" href="../shared/page.css">',
-        "plotly": '<script type="text/plain" id="plotly" data-src="../shared/plotly.min.js"></script>',
-        "model": '<script id="formulas" src="../shared/formulas.js"></script>\n'
-                 f'<script id="model">"use strict";\nconst costmodel = modelOf({data});\n</script>',
-        "timeline": '<script src="../shared/timeline.js"></script>', "charts": '<script src="../shared/charts.js"></script>',
-        "page": '<script src="../shared/page.js"></script>',
+        "style": '<link rel="stylesheet" href="shared/page.css">',
+        "plotly": '<script type="text/plain" id="plotly" data-src="shared/plotly.min.js"></script>',
+        "model": '<script id="formulas" src="shared/formulas.js"></script>\n<script src="shared/catalogue.js"></script>',
+        "timeline": "", "orders": embedded({"tables": [], "of": {}}), "view": embedded(looks()),
+        "charts": '<script src="shared/charts.js"></script>', "page": '<script src="shared/site.js"></script>',
     })  # fmt: skip
 
 
-def _index(pages: Sequence[Built]) -> str:
-    """The first page: every model with its clusters, and a few questions to begin with."""
-    have = {(one.model, one.cluster): one.file for one in pages}
-    offered = [(f"{model} on {cluster}", have[model, cluster]) for model, cluster in PRESETS if (model, cluster) in have]
-    models: dict[str, list[Built]] = {}
-    for one in pages:
-        models.setdefault(one.model, []).append(one)
-    lists = [
-        f"<details><summary>{html.escape(name)}</summary><p>" + " · ".join(_link((one.cluster, one.file)) for one in of)
-        + "</p></details>" for name, of in models.items()
-    ]  # fmt: skip
-    return "".join([
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>costmodel: what if</title>'
-        '<meta name="viewport" content="width=device-width,initial-scale=1"><meta name="color-scheme" content="light dark">'
-        '<link rel="icon" href="data:,"><link rel="stylesheet" href="shared/page.css"></head>\n<body><main>'
-        "<h1>How long is a step, does it fit, which plan is best?</h1>",
-        f"<p>{' · '.join(map(_link, offered))}</p>" if offered else "",
-        *lists,
-        "</main></body></html>\n",
-    ])  # fmt: skip
-
-
-def _link(named: tuple[str, str]) -> str:
-    return f'<a href="{html.escape(named[1])}">{html.escape(named[0])}</a>'
-
-
-def left_out(built: Sequence[Built]) -> Iterator[str]:
-    """A line for each pair without a page.
+def left_out(built: Built) -> Iterator[str]:
+    """A line for all that has no page.
 
     Parameters
     ----------
     built : as `build` gives it
     """
-    return (f"{one.model} on {one.cluster}: {one.refused}" for one in built if one.refused)
+    return (f"{name}: {why}" for name, why in built.refused.items())
 
 
 __all__ = ["Built", "build", "left_out"]

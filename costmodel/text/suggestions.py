@@ -14,6 +14,7 @@ MEANT: dict[str, dict[str, str]] = {
         "autotp": "deepspeed-autotp", "ulysses": "deepspeed-ulysses", "alst": "deepspeed-ulysses", "openrlhf": "deepspeed",
         "jax": "maxtext", "flax": "maxtext", "pytorch-ddp": "ddp",
     },
+    "device": {"hopper": "h100-sxm", "ampere": "a100-sxm-80gb", "blackwell": "b200-sxm", "volta": "v100-sxm-32gb", "ada": "l40s"},
     "dtype": {
         "fp4": "nvfp4", "float4": "nvfp4", "mxfp4": "nvfp4", "bfloat16": "bf16", "half": "fp16", "float16": "fp16",
         "float32": "fp32", "float": "fp32", "single": "fp32", "float8": "fp8", "e4m3": "fp8", "int8": "fp8", "8bit": "fp8",
@@ -57,7 +58,8 @@ MEANT: dict[str, dict[str, str]] = {
         "--context-parallel-size": "--context-parallel", "--expert-model-parallel-size": "--expert-parallel",
         "--dp": "--data-parallel", "--vp": "--virtual-stages", "--vpp": "--virtual-stages", "--mbs": "--micro-batch",
         "--micro-batch-size": "--micro-batch", "--per-device-train-batch-size": "--micro-batch", "--gbs": "--global-batch",
-        "--batch": "--global-batch", "--batch-size": "--global-batch", "--global-batch-size": "--global-batch",
+        "--batch": "--global-batch",
+        "--bs": "--global-batch", "--batch-size": "--global-batch", "--global-batch-size": "--global-batch",
         "--seq-length": "--seq-len", "--sequence-length": "--seq-len", "--context": "--seq-len", "--max-length": "--seq-len",
         "--zero": "--zero-stage", "--precision": "--dtype", "--bf16": "--dtype", "--fp8": "--dtype", "--lora": "--adapter",
         "--qlora": "--adapter", "--gradient-checkpointing": "--recompute", "--recompute-granularity": "--recompute",

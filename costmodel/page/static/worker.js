@@ -52,7 +52,7 @@ function search(changes, top, keep) {
     if (found.memory.total <= limit) inside.push(row);
   }
   inside.sort((a, b) => times[a] - times[b]);
-  const asked = Object.keys(changes).length === 0, ranked = asked ? view.ranking.map(({row}) => row) : apart(inside, times, bytes, top);
+  const asked = Object.keys(changes).length === 0, ranked = asked && view.ranking.length ? view.ranking.map(({row}) => row) : apart(inside, times, bytes, top);
   let miss = -1;
   const fastest = inside.length ? times[inside[0]] : Infinity;
   for (let row = 0; row < count; row++)
@@ -61,6 +61,6 @@ function search(changes, top, keep) {
   const detail = (row) => ({row, plan: fieldsOf(row), ...model.evaluate({...fieldsOf(row), ...changes})});
   return {
     ranked: ranked.slice(0, top).map(detail), miss: miss < 0 ? null : detail(miss), kept: keep.map(detail),
-    fitting: asked ? view.fitting : inside.length, limit, times, bytes,
+    fitting: asked && view.fitting !== null ? view.fitting : inside.length, limit, times, bytes,
   };
 }

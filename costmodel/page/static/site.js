@@ -1,0 +1,163 @@
+// The site's page: a question out of the address, its data loaded, its plans tried, and then the page that every answer has.
+"use strict";
+(() => {
+const asking = new URLSearchParams(location.search), site = (id) => document.getElementById(id);
+const made = (tag, attributes = {}, ...children) => {
+  const one = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) one[name] = value;
+  one.append(...children);
+  return one;
+};
+
+// what is asked: of the address, else the first question that is offered
+const [MODEL, CLUSTER, GPUS] = catalogue.presets.find(([model, cluster]) => catalogue.models.includes(model) && catalogue.clusters.includes(cluster)) ?? [catalogue.models[0], catalogue.clusters[0], null];
+const plain = !asking.has("model") && !asking.has("cluster");
+const chosenName = (key, usual) => asking.get(key) ?? usual;
+const picked = {model: chosenName("model", MODEL), cluster: chosenName("cluster", CLUSTER), framework: chosenName("framework", catalogue.frameworks[0])};
+const wholeOf = (name) => { const value = Number(asking.get(name)); return asking.has(name) && Number.isInteger(value) && value > 0 ? value : null; };
+const go = (changes) => {
+  const next = new URLSearchParams(location.search);
+  for (const [name, value] of Object.entries({...picked, ...changes})) if (value === null || value === "") next.delete(name); else next.set(name, value);
+  location.href = `?${next}`;
+};
+
+function load(kind, name) {
+  const key = `${kind} ${name}`;
+  return new Promise((done, failed) => {
+    const script = made("script", {src: `${kind}s/${encodeURIComponent(name)}.js`});
+    script.onload = () => done(loaded[key]);
+    script.onerror = () => failed(new Error(`there is no ${kind} called ${name} here`));
+    document.body.append(script);
+  });
+}
+const over = (base, other) => {
+  const found = {...base};
+  for (const [name, value] of Object.entries(other))
+    found[name] = value && typeof value === "object" && !Array.isArray(value) && found[name] && typeof found[name] === "object" && !["asked", "figures"].includes(name) ? over(found[name], value) : value;
+  return found;
+};
+const divisors = (number, most) => Array.from({length: Math.min(number, most)}, (_, place) => place + 1).filter((one) => number % one === 0);
+
+// The tables of a question, as `costmodel.page.data.tables` makes them.
+function tablesOf(framework, cluster, model, sizes) {
+  const {tables} = framework;
+  return {
+    ...tables, texts: model.texts,
+    asked: {...tables.asked, ...model.asked, ...sizes}, domains: {...tables.domains, ...model.domains},
+    given: {...tables.given, model: model.model, parameters: model.parameters, restrictions: {...tables.given.restrictions, model: model.restrictions}},
+  };
+}
+
+// Plans that are tried: every split of the GPUs with the micro-batches, chunks, experts, stages of ZeRO and kinds of recomputation
+// that the library's search tries; what is legal the printed rules say.
+function* tried({space}, model, {gpus, global_batch, seq_len}, recompute) {
+  const has = (dimension) => space.dimensions.includes(dimension), upTo = (dimension, most) => has(dimension) ? divisors(gpus, most) : [1];
+  for (const t of upTo("tensor", model.heads)) for (const c of upTo("context", Math.max(1, Math.floor(seq_len / space.context_tokens))))
+    for (const p of upTo("pipeline", model.layers)) {
+      const d = gpus / (t * c * p);
+      if (!Number.isInteger(d)) continue;
+      const ranks = c * d, share = Math.floor(global_batch / d), sizes = [];
+      for (let size = 1; size <= space.micro_batch; size *= 2) if (share >= size && share % size === 0) sizes.push(size);
+      const chunks = p === 1 ? [1] : divisors(Math.ceil(model.layers / p), 8);
+      const experts = has("expert") ? model.experts.filter((one) => one <= t * ranks && (t * ranks) % one === 0) : [1];
+      const zero = ranks === 1 && model.experts.length === 1 ? [Math.min(...space.zero_stages)] : space.zero_stages;
+      for (const micro_batch of sizes.length ? sizes : [1]) for (const virtual_stages of chunks) for (const expert_parallel of experts) for (const zero_stage of zero) for (const one of recompute)
+        yield {
+          tensor_parallel: t, context_parallel: c, pipeline_parallel: p, data_parallel: d, expert_parallel, micro_batch, virtual_stages, zero_stage, recompute: one,
+          schedule: p === 1 ? "1f1b" : space.schedules[Number(virtual_stages > 1)],
+        };
+    }
+}
+
+// Legal plans that the page holds: those that fit and are fastest, and of the others the fastest.
+function held(costmodel, framework, model, sizes, limit, recompute) {
+  const inside = [], outside = [];
+  let legal = 0;
+  for (const plan of tried(framework, model, sizes, recompute)) {
+    const found = costmodel.evaluate(plan);
+    if (found.error) continue;
+    legal += 1;
+    (found.peak_memory_bytes <= limit ? inside : outside).push({plan, time: found.step_time_s});
+  }
+  for (const list of [inside, outside]) list.sort((one, other) => one.time - other.time);
+  const most = framework.space.most, kept = inside.slice(0, most);
+  return {plans: [...kept, ...outside.slice(0, Math.max(most - kept.length, most / 4))].slice(0, most).map(({plan}) => plan), legal};
+}
+function columnsOf(plans, asked) {
+  const columns = {};
+  for (const name of Object.keys(plans[0])) {
+    const values = [...new Set(plans.map((plan) => plan[name]))], place = new Map(values.map((value, at) => [value, at]));
+    if (values.length > 1) columns[name] = {values, index: plans.map((plan) => place.get(plan[name]))};
+    else if (values[0] !== asked[name]) columns[name] = {values, index: null};
+  }
+  return columns;
+}
+
+// How sure a plan's step is: by how its logarithm follows each constant in doubt, as `costmodel.evaluation.error_model` has it.
+const STEP = 1e-6;
+function deviation(costmodel, {doubts}, plan) {
+  const {made} = costmodel.checked(plan), first = Math.log(costmodel.known(made).total);
+  const slope = (changes) => (Math.log(costmodel.known({...made, ...changes}).total) - first) / STEP;
+  const more = (record, path) => { const [head, ...rest] = path; return {...record, [head]: rest.length ? more(record[head], rest) : record[head] * (1 + STEP)}; };
+  const slopes = doubts.fields.map((field) => field in made.device ? slope({device: more(made.device, [field])}) : slope({software: more(made.software, pathOf(made.software, field))}));
+  let variance = 0;
+  slopes.forEach((one, row) => slopes.forEach((other, column) => { variance += one * other * doubts.matrix[row][column]; }));
+  for (const {numbers, error} of doubts.device) variance += (error * slope({device: numbers.reduce((device, name) => more(device, [name]), made.device)})) ** 2;
+  return Math.sqrt(Math.max(variance, 0));
+}
+const pathOf = (record, name) => Object.entries(record).flatMap(([key, value]) => value && typeof value === "object" ? (name.startsWith(`${key}_`) && pathOf(value, name.slice(key.length + 1)).length ? [key, ...pathOf(value, name.slice(key.length + 1))] : []) : key === name ? [key] : []);
+function between(values, ends, at) {
+  const place = Math.min(Math.max(ends.findIndex((end) => end >= at), 1), ends.length - 1), share = (at - ends[place - 1]) / (ends[place] - ends[place - 1]);
+  return values[place - 1] + Math.min(Math.max(share, 0), 1) * (values[place] - values[place - 1]);
+}
+
+// the form
+function chooser(facts, sizes) {
+  const pick = (key, names) => {
+    const list = made("select", {id: `site-${key}`, onchange: (event) => go({[key]: event.target.value, ...(key === "cluster" ? {gpus: null, batch: null} : {})})}, ...names.map((name) => made("option", {value: name, selected: name === picked[key], textContent: name})));
+    return made("label", {textContent: key}, list);
+  };
+  const number = (key, words, value) => made("label", {textContent: words}, made("input", {type: "number", min: 1, step: 1, id: `site-${key}`, value: value ?? "", onchange: (event) => go({[key]: event.target.value})}));
+  const offered = catalogue.presets.filter(([model, cluster]) => catalogue.models.includes(model) && catalogue.clusters.includes(cluster));
+  site("ask").append(made("details", {open: !matchMedia("(max-width: 860px)").matches || plain}, made("summary", {textContent: "Question"}),
+    pick("model", catalogue.models), pick("cluster", catalogue.clusters), pick("framework", catalogue.frameworks),
+    number("gpus", "GPUs", sizes?.gpus), number("batch", "sequences a step", sizes?.global_batch), number("length", "tokens of a sequence", sizes?.seq_len),
+    made("p", {className: "note"}, "Others: ", ...offered.flatMap(([model, cluster, gpus], place) => [place ? ", " : "", made("a", {href: `?model=${model}&cluster=${cluster}&gpus=${gpus}`, textContent: `${model} on ${gpus} GPUs of ${cluster}`})]))));
+}
+function refuse(line) {
+  site("wrong").textContent = line;
+  site("answer").textContent = "No answer to this question";
+}
+
+async function answered() {
+  const [base, {facts, frameworks}, model] = await Promise.all([load("framework", picked.framework), load("cluster", picked.cluster), load("model", picked.model)]);
+  const nodes = 2 ** Math.ceil(Math.log2(Math.max(1, model.states / (facts.node * facts.room))));
+  const gpus = wholeOf("gpus") ?? (plain ? GPUS : null) ?? facts.node * nodes;
+  const sizes = {gpus, global_batch: wholeOf("batch") ?? catalogue.sequences * gpus, seq_len: wholeOf("length") ?? Math.min(catalogue.length, model.longest || catalogue.length)};
+  chooser(facts, sizes);
+  if (!frameworks[picked.framework]) return refuse(`${picked.framework} doesn't run on ${picked.cluster}`);
+  const framework = over(base, frameworks[picked.framework]), data = tablesOf(framework, facts, model, sizes), recompute = model.recompute[picked.framework];
+  const spread = framework.spreads[model.kind], limit = spread.margin * data.asked["device.memory"];
+  document.body.append(made("script", {id: "model", textContent: `"use strict";\nconst costmodel = modelOf(${JSON.stringify(data)});\n`}));
+  const {plans, legal} = held(costmodel, framework, model, sizes, limit, recompute);
+  if (!plans.length) {
+    const why = [...tried(framework, model, sizes, recompute)].slice(0, 1).map((plan) => costmodel.evaluate(plan).error);
+    return refuse(`No plan is legal: ${why[0] ?? "none can be tried"}`);
+  }
+  const first = deviation(costmodel, framework, plans[0]);
+  site("view").textContent = JSON.stringify({
+    ...JSON.parse(site("view").textContent), command: `costmodel search ${picked.model} --cluster ${picked.cluster} --gpus ${gpus} --global-batch ${sizes.global_batch} --seq-len ${sizes.seq_len} --framework ${picked.framework}`,
+    facts: {
+      Model: {parameters: model.billions, layers: String(model.layers)}, Cluster: {GPU: facts.title, "GPUs of a node": String(facts.node), framework: picked.framework},
+    },
+    columns: columnsOf(plans, data.asked), plans: plans.length, legal, fitting: null, ranking: [], offers: [], none: "",
+    margin: spread.margin, error: between(spread.halves, catalogue.doubts, first), shift: spread.shift, runs: spread.runs, calibrated: spread.calibrated,
+    utilisation: 1 / (gpus * data.peak), price: catalogue.price, gpus, tokens: sizes.global_batch * sizes.seq_len,
+    sliders: [...framework.sliders.filter(({field}) => field !== "price"), ...model.sliders, ...framework.sliders.filter(({field}) => field === "price")],
+    titles: {time: `Step time of ${picked.model} on ${gpus.toLocaleString("en")} GPUs of ${picked.cluster}`, frontier: `${legal.toLocaleString("en")} legal plans of ${picked.model} on ${gpus.toLocaleString("en")} GPUs of ${picked.cluster}`},
+  });
+  document.title = `${picked.model} on ${gpus} GPUs of ${picked.cluster}: what if`;
+  document.body.append(made("script", {src: "shared/page.js"}));
+}
+answered().catch((error) => { if (!site("site-model")) chooser(); refuse(error.message); });
+})();
