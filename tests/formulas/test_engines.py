@@ -43,6 +43,7 @@ from tests.drawing import PARTLY, WHOLE
 PACKAGE = Path(costmodel.__file__).parent
 SAME = 1e-12
 ROWS = 24
+THIRD = 3
 
 MODULES = {
     info.name.rpartition(".")[2]: importlib.import_module(info.name)
@@ -61,8 +62,10 @@ WITHIN_A_STEP = {
     "synchronisation", "training_step", "update",
 }  # fmt: skip
 """Modules whose formulas a step is composed of: searches run them as vector code."""
-COMPILED = [name for name in FORMULAS if name.partition(".")[0] in WITHIN_A_STEP and name.partition(".")[2] not in
-            ("step", "uncompressed_step")]  # fmt: skip
+WITHIN_ANOTHER = {"training_step.timed_step", "training_step.timed_uncompressed_step"}
+"""Formulas that another calls, with one argument worked out, and returns: compared within that one as algebra and vector code."""
+COMPILED = [name for name in FORMULAS if name.partition(".")[0] in WITHIN_A_STEP and name not in WITHIN_ANOTHER and
+            name.partition(".")[2] not in ("step", "uncompressed_step")]  # fmt: skip
 """Formulas of a step that are compared one by one as vector code: all but the two that are compared on thousands of plans."""
 MOST_OPERATIONS = 400
 """Of a formula of a step that Numba compiles by itself. No kernel of Numba's calls a larger one, which would take it a minute:
@@ -75,11 +78,13 @@ IN_KERNELS = {
 LARGE = {
     "gradients.compressed", "gradients.fullest_stage", "layer.layer_work", "memory.fullest_stage", "memory.stage_bills",
     "settings.settings", "settings.settings_of_model", "settings.widths", "stage.stage_pass", "stage.unsynchronised_pass",
-    "training_step.layer_pass", "training_step.step",
-    "training_step.timed_step", "training_step.timed_uncompressed_step", "training_step.uncompressed_step",
+    "training_step.layer_pass", "training_step.step", "training_step.uncompressed_step",
 }  # fmt: skip
 """Formulas that take seconds to trace as algebra. A step's trace, of which they are parts, is compared as the page's
 JavaScript, always."""
+
+DIFFERENCES = {"training_step.layer_pass"}
+"""Formulas of which a part is the small difference of sums, which algebra adds in another order; all parts are of one unit."""
 
 
 def apart(names, slow):
@@ -357,7 +362,7 @@ def test_numpy_columns_give_what_plain_python_gives(name, settings):
     assert differ(expected, found) <= SAME
 
 
-@pytest.mark.parametrize("name", apart(FORMULAS, LARGE))
+@pytest.mark.parametrize("name", apart([name for name in FORMULAS if name not in WITHIN_ANOTHER], LARGE))
 def test_sympy_gives_what_plain_python_gives(name, settings):
     formula = FORMULAS[name]
     rows = arguments(formula, settings)
@@ -368,7 +373,7 @@ def test_sympy_gives_what_plain_python_gives(name, settings):
     for row in rows:
         values = dict(paths(inspect.signature(formula).parameters, row))
         found.append(compiled(*(values[path] for path in traced.symbols)))
-    assert differ(expected, np.array(found), near=1.0) <= SAME
+    assert differ(expected, np.array(found), near=1.0 if name in DIFFERENCES else 0.0) <= SAME
 
 
 def opened(value):
@@ -592,24 +597,26 @@ def run(name, fixed, table):
 
 @pytest.fixture(scope="module")
 def evaluated():
-    """Setting, fixed tuples and columns of several thousand legal plans, and what plain Python makes of them."""
+    """Setting, fixed tuples and columns of several thousand legal plans, and what plain Python makes of every third."""
     draw = random.Random(2)
-    batches = []
+    batches = []  # plain Python, a thousand times as slow, answers every third plan of each batch
     for setting in SETTINGS:
         for _ in range(2):
             settings = drawn_options(draw)
             model, cluster, framework, plans = legal_plans(draw, setting, 120, global_batch=1536, seq_len=8192, **settings)
             table = np.array([plan.numbers(framework, model.layers) for plan in plans]).T
             fixed = fixed_numbers(model, cluster, framework, plans[0])
-            batches.append((setting[0], fixed, table, run("python", fixed, table)))
+            batches.append((setting[0], fixed, table, run("python", fixed, table[:, ::THIRD])))
     return batches
 
 
-@pytest.mark.parametrize("other", ["numpy", "numba"])
-def test_engines_agree_on_every_part_of_thousands_of_legal_plans(other, evaluated):
+def test_engines_agree_on_every_part_of_thousands_of_legal_plans(evaluated):
     assert sum(table.shape[1] for _, _, table, _ in evaluated) >= 2000
     for model, fixed, table, expected in evaluated:
-        assert differ(expected, run(other, fixed, table)) <= SAME, model
+        columns, compiled = (run(other, fixed, table) for other in ("numpy", "numba"))
+        assert differ(columns, compiled) <= SAME, model
+        for found in (columns, compiled):
+            assert differ(expected, found[:, ::THIRD]) <= SAME, model
 
 
 def test_chunks_and_threads_change_no_bit(evaluated):
