@@ -275,7 +275,7 @@ CONFIG_FILES = {
     "a key twice": ('{"model_type": "llama", "model_type": "opt"}', "twice"),
     "no model_type": ("{}", "model_type"),
     "an unknown model_type": (of(model_type="llamma"), "nearest known: llama"),
-    "an encoder-decoder": (of(model_type="t5"), "encoder-decoder"),
+    "an encoder-decoder": (of(model_type="longt5"), "encoder-decoder"),
     "state-space layers": (of(model_type="mamba2"), "state-space layers"),
     "linear attention": (of(model_type="rwkv7"), "linear attention"),
     "cross-attention": (of(model_type="mllama"), "cross-attention"),

@@ -189,7 +189,12 @@ def _layer(
     """Tensors of one layer, named within it; BLOOM registers norms where they work, Llama after the projections."""
     names, norms = _names(model), _layer_norms(model, part)
     shape = shape or model.attention_of(model.attention_layers - 1)
-    attention = list(_attention(model, part, shape)) if mixer in ("attention", "both") else []
+    attention = list(_attention(model, part, shape)) if mixer in ("attention", "both", "cross") else []
+    if mixer == "cross":
+        apart = [one._replace(name=one.name.replace(names.attention, "cross_attn.", 1)) for one in attention]
+        attention += (*apart, *_norm("cross_attn_layernorm", model.hidden, model, part))
+    if model.modulation:
+        attention += _linear("modulation", model.modulation * model.hidden, model.hidden, True, part, split=False)
     attention += _state(model, part) if mixer in ("state", "both") else ()
     feed_forward: list[Tensor] = []
     if experts:
@@ -231,7 +236,7 @@ def layer_tensors(
     ----------
     model : what is trained
     experts : a layer with routed experts, or one with a dense MLP
-    mixer : what stands before it, ``"attention"``, ``"state"``, ``"both"`` or ``""``
+    mixer : what stands before it, ``"attention"``, ``"cross"``, ``"state"``, ``"both"`` or ``""``
     mlp : whether a layer without experts has a dense MLP
     shape : of its attention, the last layer's if not given
     """

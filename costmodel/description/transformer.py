@@ -39,7 +39,7 @@ STATE_FIELDS = (
 SHAPE_OF_WINDOWS = ("windowed_heads", "windowed_kv_heads", "windowed_head_dim", "windowed_value_head_dim")
 UNLIMITED = 1e18
 """Window of a layer that looks back at everything [tokens]."""
-NO_ATTENTION = AttentionNumbers(*[0.0] * len(AttentionNumbers._fields))
+NO_ATTENTION = AttentionNumbers(*[0.0] * len(AttentionNumbers._fields))._replace(met=1.0, met_whole=1.0)
 
 
 def _spread(layer: int, many: int, layers: int) -> bool:
@@ -129,6 +129,9 @@ class Transformer:
     recurrent_chunk : of the scan [tokens]
     convolution_taps : of the short convolution before a state; 0 without
     mlp_layers : layers with an MLP or experts; where not all, each layer is an MLP or what stands before one (Nemotron-H)
+    encoder_layers : of `layers`, the first, which make an encoder; the others have cross-attention to it, too (T5, Whisper)
+    source_tokens : of the encoder, for each token of the decoder, whose the sequence's are
+    modulation : matrices that make a layer's scales and shifts of a condition, once a sequence (DiT: 6)
     prediction_layers : multi-token-prediction modules trained beside the model
     dropout : dropout in attention and after each block (its masks are saved)
     causal : a token meets those before it (decoders), or every other (encoders)
@@ -218,6 +221,9 @@ class Transformer:
     recurrent_chunk: int = field(default=64, metadata=row(Whole(1, MAX_WIDTH), unit="tokens"))
     convolution_taps: int = field(default=0, metadata=row(Whole(0, 1000), unit="tokens"))
     mlp_layers: int | None = field(default=None, metadata=row(Whole(0, MAX_LAYERS), unit="layers"))
+    encoder_layers: int = field(default=0, metadata=row(Whole(0, MAX_LAYERS), unit="layers"))
+    source_tokens: float = field(default=1.0, metadata=row(Real(1e-4, 1e4)))
+    modulation: int = field(default=0, metadata=row(Whole(0, 64)))
     prediction_layers: int = field(default=0, metadata=row(Whole(0, MAX_VOCABULARY), unit="layers"))
     dropout: bool = False
     causal: bool = True
@@ -249,6 +255,7 @@ class Transformer:
         if self.windowed_layers and not self.sliding_window:
             raise InvalidValue("sliding_window", self.sliding_window, "the window of the windowed layers [tokens]")
         self._check_recurrence()
+        self._check_encoder()
         self._check_experts()
         self._check_shapes()
         if self.latent:
@@ -277,6 +284,19 @@ class Transformer:
             raise InvalidValue("kv_latent", self.kv_latent, "0 where layers have heads of several shapes")
         if self.layer_embedding and not self.feed_forward:
             raise InvalidValue("layer_embedding", self.layer_embedding, "0 without dense MLPs")
+
+    def _check_encoder(self) -> None:
+        """A decoder behind an encoder is a plain one."""
+        if not self.encoder_layers:
+            if self.source_tokens != 1.0:
+                raise InvalidValue("source_tokens", self.source_tokens, "1 without encoder_layers")
+            return
+        whole("encoder_layers", self.encoder_layers, self.layers - 1)
+        for name in ("recurrent_layers", "windowed_layers", "kv_latent", "experts", "prediction_layers", "kv_sharing_layers"):
+            if getattr(self, name):
+                raise InvalidValue(name, getattr(self, name), "0 with encoder_layers: a decoder behind an encoder is a plain one")
+        if not self.causal or self.mlp_layers is not None or self.parallel_block:
+            raise InvalidValue("encoder_layers", self.encoder_layers, "0 but with causal layers of attention and an MLP in turn")
 
     def _check_recurrence(self) -> None:
         """States are whole where there are any, and layers are of one block each or of two."""
@@ -383,6 +403,26 @@ class Transformer:
         return self.layers - (self.mlp_layers or 0) - (0 if self.attention_beside_state else self.recurrent_layers)
 
     @property
+    def cross_layers(self) -> int:
+        """Layers with cross-attention to an encoder."""
+        return self.layers - self.encoder_layers if self.encoder_layers else 0
+
+    @property
+    def layer_tokens(self) -> float:
+        """Tokens that an average layer works through, over those of a sequence: those of the encoder are others."""
+        return (self.encoder_layers * self.source_tokens + self.layers - self.encoder_layers) / self.layers
+
+    def _met(self) -> dict[str, float]:
+        """Keys that a query of an average attention meets, over those that all would in a decoder alone."""
+        if not self.encoder_layers:
+            return {}
+        ratio, behind = self.source_tokens, self.cross_layers
+        queries = (self.layers + behind) * self.layer_tokens
+        encoded = self.encoder_layers * ratio**2
+        below, every = encoded + behind * (0.5 + ratio), encoded + behind * (1.0 + ratio)
+        return {"met": 2.0 * below / queries, "met_whole": every / queries}
+
+    @property
     def state_share(self) -> float:
         """Share of the layers that keep a state in place of attention."""
         return self.recurrent_layers / self.layers
@@ -435,7 +475,8 @@ class Transformer:
     @property
     def alike(self) -> bool:
         """Whether all layers are of one kind."""
-        return self.expert_layers in (0, self.layers) and not self.recurrent_layers and self.mlp_layers is None
+        return self.expert_layers in (0, self.layers) and not self.recurrent_layers and self.mlp_layers is None \
+            and not self.encoder_layers
 
     def has_mlp(self, layer: int) -> bool:
         """Whether a layer has an MLP or experts: all, or evenly spread ones where layers are of one block each.
@@ -447,7 +488,8 @@ class Transformer:
         return _spread(layer, self.blocks_with_mlp, self.layers)
 
     def mixer_of(self, layer: int) -> str:
-        """What brings a layer's tokens together: ``"attention"``, ``"state"``, ``"both"``, or ``""`` where it is an MLP alone.
+        """What brings a layer's tokens together: ``"attention"``, ``"cross"``, which is two, ``"state"``, ``"both"``, or ``""``
+        where it is an MLP alone.
 
         Parameters
         ----------
@@ -464,6 +506,8 @@ class Transformer:
         """
         if self.attention_beside_state:
             return "both"
+        if self.encoder_layers:
+            return "attention" if layer < self.encoder_layers else "cross"
         mixers, place = self.layers, layer
         if self.mlp_layers is not None:
             if self.has_mlp(layer):
@@ -610,7 +654,7 @@ class Transformer:
                 rope_head_dim=float(self.rope_head_dim), window=float(self.sliding_window or UNLIMITED),
                 bias=float(self.attention_bias), output_bias=float(self.output_bias), sinks=float(self.attention_sinks),
                 causal=float(self.causal), index_heads=float(self.index_heads), index_head_dim=float(self.index_head_dim),
-                share=self.attention_layers / self.layers, gate=float(self.gated_attention),
+                share=(self.attention_layers + self.cross_layers) / self.layers, **self._met(), gate=float(self.gated_attention),
             ),
             recurrent=self._state(),
             mlp=MlpNumbers(
@@ -634,7 +678,8 @@ class Transformer:
                 patch_values=float(self.patch_values), head_bias=float(self.head_bias), head_transform=float(self.head_transform),
             ),
             norm_vectors={"none": 0.0, "rmsnorm": 1.0, "layernorm": 2.0}[self.norm],
-            norms=float(self.norms_per_layer + (self.layer_embedding > 0)),
+            norms=self.norms_per_layer + float(self.layer_embedding > 0) + self.cross_layers / self.layers,
             parallel_block=float(self.parallel_block), prediction_layers=float(self.prediction_layers),
             dropout=float(self.dropout), last_norm=float(self.last_norm),
+            layer_tokens=self.layer_tokens, modulation=float(self.modulation),
         )  # fmt: skip

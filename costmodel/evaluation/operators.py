@@ -9,7 +9,7 @@ from costmodel.arithmetic.named_tuples import replaced
 from costmodel.evaluation.estimation import Estimate
 from costmodel.formulas.quantities import DeviceNumbers, Number, Software
 from costmodel.formulas.transformer import attention, layer
-from costmodel.formulas.transformer.lengths import at_work
+from costmodel.formulas.transformer.lengths import at_work, of_layers
 from costmodel.text.checks import kind
 from costmodel.text.results import brief, figure
 
@@ -116,7 +116,7 @@ def roofline(estimate: Estimate) -> Roofline:
     kind("estimate", estimate, Estimate, "estimate(...)")
     plan, device = estimate.plan, estimate.cluster.device
     model, asked, numbers, _, software, real = estimate.inputs
-    settings = at_work(asked, numbers)
+    settings = of_layers(model, at_work(asked, numbers))
     tokens = layer.local_tokens(settings, numbers)
     ideal = real._replace(
         gemm_efficiency=1.0, base_gemm_efficiency=1.0, gemm_output=0.0, gemm_depth=0.0, base_gemm_output=0.0,

@@ -62,6 +62,8 @@ class AttentionNumbers(NamedTuple):
     split_kv_heads: Number  # of keys and values in most layers: no rank holds less than one of them
     share: Number  # of the layers that have attention
     gate: Number  # 1: a gate on what heads give, projected as queries are
+    met: Number  # keys that queries of an average attention meet below the diagonal, over those of a decoder's; else 1
+    met_whole: Number  # the same of all keys
 
 
 class RecurrentNumbers(NamedTuple):
@@ -142,6 +144,8 @@ class ModelNumbers(NamedTuple):
     prediction_layers: Number  # multi-token-prediction modules
     dropout: Number
     last_norm: Number  # 1: a norm after the last layer
+    layer_tokens: Number  # that an average layer works through, over those of a sequence: 1, but with an encoder of other lengths
+    modulation: Number  # matrices from a condition to a layer's scales and shifts, once a sequence
 
 
 class DeviceNumbers(NamedTuple):

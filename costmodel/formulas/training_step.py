@@ -67,7 +67,7 @@ def layer_pass(
     ----------
     model, settings, plan, network, software, device : numbers of the question and of the plan
     """
-    settings = lengths.at_work(settings, plan)
+    settings = lengths.of_layers(model, lengths.at_work(settings, plan))
     overlap = software.overlap
     work = layer.layer_work(model, settings, plan, software, device)
     moved = communication.layer_exchange(model, settings, plan, network, software)
@@ -348,7 +348,9 @@ def _composed(
     slowed = contention * (m * pass_hidden + reduce_hidden + gather_hidden + _hidden_in_turn(settings, plan, stages))
     updates = schedules.updates(plan.schedule, m)
     updating = _updating(model, settings, plan, network, software, device, summed, layers)
-    offloaded = settings.offload.activations * m * layers * activations.kept_activations(model, settings, plan, software)
+    offloaded = settings.offload.activations * m * layers * activations.kept_activations(
+        model, lengths.of_layers(model, settings), plan, software
+    )
     transfer = 2.0 * (offloaded + m * _fetched(settings, plan, summed)) / device.host_bandwidth
     work = forward + backward + recompute + tensor + context + expert + gathering + scattering + waiting
     transfer_exposed = ops.maximum(transfer - work, 0.0)
@@ -627,9 +629,10 @@ def _flop(model: ModelNumbers, asked: Settings, settings: Settings, plan: PlanNu
     model_flop = useful * adapters.model_flop_per_token(model, asked, 0.0)
     worked_flop = tokens * adapters.model_flop_per_token(model, settings, 0.0)
     depth = model.prediction_layers
-    core = (model.layers + depth) * flops.attention_core_flop(model, attended, 0.0)
+    layers = (model.layers + depth) * model.layer_tokens
+    core = layers * flops.attention_core_flop(model, attended, 0.0)
     heads = 2.0 * (1.0 + depth) * model.hidden * model.vocabulary.outputs
     body = flops.forward_flop_per_token(model, attended, 0.0) - heads
-    modules = (model.layers + depth) * 2.0 * flops.module_matrices(model, plan)
+    modules = layers * 2.0 * flops.module_matrices(model, plan)
     repeated = plan.recompute_layers * body + (1.0 - plan.recompute_layers) * (plan.recompute_attention * core + modules)
     return model_flop, worked_flop + tokens * repeated

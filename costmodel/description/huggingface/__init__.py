@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from costmodel.arithmetic.named_tuples import made
+from costmodel.description.huggingface.encoder_decoders import ENCODER_DECODERS
 from costmodel.description.huggingface.encoders import ENCODERS
 from costmodel.description.huggingface.families import CLASS_DEFAULTS, Family
 from costmodel.description.huggingface.families import FAMILIES as DECODERS
@@ -33,7 +34,7 @@ from costmodel.text.errors import InvalidValue, NotModelled
 if TYPE_CHECKING:
     from costmodel.description.transformer import Transformer
 
-FAMILIES: dict[str, Family] = DECODERS | HYBRIDS | ENCODERS
+FAMILIES: dict[str, Family] = DECODERS | HYBRIDS | ENCODERS | ENCODER_DECODERS
 """Every `model_type` that can be read."""
 
 FLAGS = words(
@@ -99,7 +100,7 @@ def _read(path: Path, name: str | None) -> tuple[dict[str, object], tuple[str, .
     if not notes:
         tables = [key for key, value in sorted(whole.items()) if isinstance(value, dict) and value]
         towers = [key for key in tables if key in TOWERS or TOWER.search(key)]
-        if towers or whole.get("model_type") != kind:
+        if towers or whole.get("model_type", whole.get("_class_name")) != kind:
             left_out = ", ".join(towers) or "other towers"
             notes.append(f"{short(whole['model_type'])} is read by its text model; {left_out} left out")
     tables_of = (whole.get("quantization_config"), config.get("quantization_config"), whole.get("quantization"))
@@ -110,6 +111,10 @@ def _read(path: Path, name: str | None) -> tuple[dict[str, object], tuple[str, .
     fields = _fields(family, config, file)
     if fields.get("expert_layer_step") == 0:
         notes.append("layers with experts follow no rule: a pipeline's stages are taken to have equal shares of them")
+    if fields.get("encoder_layers"):
+        taken = f"{fields.get('source_tokens', 1.0):.3g}"
+        notes.append(f"the sequence is the decoder's; the encoder is taken to have {taken} times as many tokens "
+                     "(source_tokens; --set model.source_tokens=4)")
     if fields.get("recurrent_layers"):
         notes.append("layers with a state are taken to be evenly spread: a pipeline's stages have equal shares of each kind")
     lengths = [config.get(key) for key in LENGTHS]
@@ -142,7 +147,7 @@ def _text_tower(config: Config, file: Path, notes: list[str]) -> Config:
 
 
 def _kind(config: Config, file: Path) -> str:
-    kind = config.get("model_type")
+    kind = config.get("model_type", config.get("_class_name"))  # diffusers names a class
     if kind is None:
         raise InvalidValue("model_type", None, f"a value in {shown(file)}")
     if not isinstance(kind, str):

@@ -47,6 +47,18 @@ patches = FieldRule(
 """An image cut in patches, each projected to the hidden size."""
 
 
+def _clip_patches(config: Config, fields: Fields) -> Fields:
+    side, patch = count(config, "image_size", 224), count(config, "patch_size", 32)
+    return {
+        "vocabulary": count(config, "projection_dim", 512), "patch_values": count(config, "num_channels", 3) * patch * patch,
+        "learned_positions": (side // max(patch, 1)) ** 2 + 2,  # the class token has a position, and is a row itself
+    }  # fmt: skip
+
+
+clip_patches = FieldRule(_clip_patches, words("image_size patch_size num_channels projection_dim"))
+"""CLIP's tower of images, with the projection that both towers meet in."""
+
+
 def _modern_windows(config: Config, layers: int) -> int:
     every = max(count(config, "global_attn_every_n_layers", 3), 1)
     return layers - (layers + every - 1) // every
@@ -83,6 +95,10 @@ ENCODERS: dict[str, Family] = {
     "vit": family(
         "layers hidden heads feed_forward", patches, tied=False, positions=True, causal=False, output_bias=True,
         feed_forward_bias=True, head_bias=True, **CLASSIC,
+    ),
+    "clip_vision_model": family(
+        "layers hidden heads feed_forward", clip_patches, tied=False, positions=True, causal=False, embedding_norm=True,
+        **BIASED, **CLASSIC,
     ),
     "deit": family(
         "layers hidden heads feed_forward", patches, tied=False, positions=True, causal=False, output_bias=True,

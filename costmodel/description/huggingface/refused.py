@@ -9,9 +9,15 @@ REASONS: dict[str, str] = {
     "gla lightning_attn",
     "recurrent layers": "recurrent_gemma xlstm hrm_text",
     "short convolutions": "lfm2 lfm2_moe lfm2_vl lfm3 stripedhyena hyena",
-    "encoder-decoder attention": "t5 mt5 umt5 longt5 switch_transformers bart mbart marian pegasus pegasus_x blenderbot "
-    "blenderbot-small m2m_100 nllb-moe led fsmt prophetnet plbart mvp bigbird_pegasus whisper speech_to_text t5gemma t5gemma2 "
+    "encoder-decoder attention": "umt5 longt5 switch_transformers pegasus_x blenderbot "
+    "blenderbot-small m2m_100 nllb-moe led fsmt prophetnet mvp bigbird_pegasus speech_to_text t5gemma t5gemma2 "
     "encoder-decoder vision-encoder-decoder speech-encoder-decoder florence2 trocr udop",
+    "two towers that are trained beside each other": "clip siglip siglip2 chinese_clip altclip clipseg metaclip_2 xclip align "
+    "blip blip-2 owlvit owlv2 groupvit vision-text-dual-encoder",
+    "joint attention of images and texts in layers of several kinds": "FluxTransformer2DModel SD3Transformer2DModel "
+    "PixArtTransformer2DModel HunyuanDiT2DModel WanTransformer3DModel HunyuanVideoTransformer3DModel "
+    "QwenImageTransformer2DModel CogVideoXTransformer3DModel LTXVideoTransformer3DModel SanaTransformer2DModel",
+    "convolutions": "UNet2DConditionModel UNet2DModel AutoencoderKL resnet convnext convnextv2 efficientnet mobilenet_v2 regnet",
     "cross-attention to images": "mllama mllama_text_model idefics flamingo",
     "compressed sparse attention and hyper-connections": "deepseek_v4 deepseek_ref",
     "per-layer embeddings, AltUp and LAuReL": "gemma3n gemma3n_text",

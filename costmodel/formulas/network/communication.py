@@ -141,7 +141,8 @@ def tensor_reductions(model: ModelNumbers, share: Number) -> Number:
     ----------
     [shoeybi2019]_ section 3
     """
-    mixers = ops.minimum(model.attention.share + model.recurrent.share, 1.0)  # the outputs of two side by side are summed once
+    # the outputs of a state and an attention side by side are summed once
+    mixers = ops.minimum(model.attention.share + model.recurrent.share, ops.maximum(model.attention.share, 1.0))
     reductions = mixers + (1.0 - share) * model.mlp.share * (1.0 - model.parallel_block)
     return reductions + share * ops.where(model.experts.shared_width > 0.0, 1.0, 0.0)
 

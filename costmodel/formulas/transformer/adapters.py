@@ -340,7 +340,8 @@ def model_flop_per_token(model: ModelNumbers, settings: Settings, causal: Number
     """
     length = lengths.own_length(settings)
     whole = flops.model_flop_per_token(model, length, causal)
-    cores = (model.layers + model.prediction_layers) * flops.core_flop(model, length, causal)
+    layers = (model.layers + model.prediction_layers) * model.layer_tokens
+    cores = layers * flops.core_flop(model, length, causal)
     gradients = flops.forward_flop_per_token(model, length, causal) - cores
     adapter = settings.adapter
     return whole + adapter.frozen * (6.0 * adapter_parameters(model, adapter) - gradients)

@@ -352,7 +352,8 @@ def core(
         model, tokens, attended, 1.0 / plan.tensor, older, software, device, ring_ranks(settings, plan)
     )
     fused = softmax_is_fused(settings, heads, plan)
-    scored = ops.maximum(attended, settings.seq_len)  # separate kernels make the scores of a whole sequence, hidden ones too
+    # separate kernels make the scores of a whole sequence, hidden ones too
+    scored = model.attention.met_whole * ops.maximum(attended, settings.seq_len / model.layer_tokens)
     plain_forward, plain_backward = unfused(model, tokens, scored, heads, fused, software, device)
     forward = ops.where(settings.kernels.flash_attention > 0.0, flash_forward, plain_forward)
     backward = ops.where(settings.kernels.flash_attention > 0.0, flash_backward, plain_backward)

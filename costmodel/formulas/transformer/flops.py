@@ -38,7 +38,8 @@ def mean_attended_keys(model: ModelNumbers, seq_len: Number, causal: Number) -> 
     """
     share = model.attention.windowed_layers / model.layers
     below = causal * model.attention.causal
-    full = attended_keys(seq_len, seq_len, below)
+    met = ops.where(below > 0.0, model.attention.met, model.attention.met_whole)
+    full = met * attended_keys(seq_len, seq_len, below)
     seen = attended_keys(seq_len, model.attention.window, below)  # an encoder's window has a half on either side
     return full + share * (seen - full)
 
@@ -207,7 +208,7 @@ def forward_flop_per_token(model: ModelNumbers, seq_len: Number, causal: Number)
     causal : 1 counts keys below the diagonal only, 0 all (Megatron-LM's convention)
     """
     layers = model.layers + model.prediction_layers
-    body = layers * (2.0 * layer_matrices(model) + core_flop(model, seq_len, causal))
+    body = layers * model.layer_tokens * (2.0 * layer_matrices(model) + core_flop(model, seq_len, causal))
     joined = model.prediction_layers * 4.0 * model.hidden * model.hidden
     return body + joined + 2.0 * (1.0 + model.prediction_layers) * model.hidden * model.vocabulary.outputs
 

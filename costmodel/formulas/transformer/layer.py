@@ -353,7 +353,8 @@ def blocks(model: ModelNumbers) -> Number:
     model : `ModelNumbers`
     """
     share = model.experts.layers / model.layers
-    mixers = ops.minimum(model.attention.share + model.recurrent.share, 1.0)  # of two side by side the outputs are one sum
+    # of a state and an attention side by side the outputs are one sum
+    mixers = ops.minimum(model.attention.share + model.recurrent.share, ops.maximum(model.attention.share, 1.0))
     return mixers + share + (1.0 - share) * model.mlp.share
 
 

@@ -10,7 +10,7 @@ which is uniform where the mean is half of the longest, and exponential where it
 from __future__ import annotations
 
 from costmodel.arithmetic import ops
-from costmodel.formulas.quantities import Number, PlanNumbers, SampleLengths, Settings
+from costmodel.formulas.quantities import ModelNumbers, Number, PlanNumbers, SampleLengths, Settings
 
 FULL, PACKED, PADDING_FREE, GROUPED, PADDED, PADDED_WHOLE = 0.0, 1.0, 2.0, 3.0, 4.0, 5.0
 CODES = {
@@ -184,14 +184,26 @@ def at_work(settings: Settings, plan: PlanNumbers) -> Settings:
     worked = ops.where(padded, longest_of(plan.micro_batch, lengths, longest), lengths.mean)
     alone = _is(lengths, PACKED) | _is(lengths, PADDING_FREE) | _is(lengths, GROUPED)
     attended = ops.where(alone, own_sample(lengths, longest), lengths.attended)
+    attended = ops.where(padded, padded_square(plan.micro_batch, lengths, longest), attended)
+    return _of(settings, ops.where(whole, longest, worked), SampleLengths(0.0, lengths.mean, attended))
+
+
+def of_layers(model: ModelNumbers, settings: Settings) -> Settings:
+    """The settings as an average layer meets them, `Settings`: with an encoder, as many tokens as all layers have on average.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+    settings : at work, `Settings`
+    """
+    return _of(settings, settings.seq_len * model.layer_tokens, settings.lengths)
+
+
+def _of(settings: Settings, seq_len: Number, lengths: SampleLengths) -> Settings:
     return Settings(
-        seq_len=ops.where(whole, longest, worked), global_batch=settings.global_batch,
-        lengths=SampleLengths(
-            batching=0.0, mean=lengths.mean,
-            attended=ops.where(padded, padded_square(plan.micro_batch, lengths, longest), attended),
-        ),
-        trainable=settings.trainable, adapter=settings.adapter, optimizer=settings.optimizer, widths=settings.widths,
-        kernels=settings.kernels, framework=settings.framework, synchronisation=settings.synchronisation,
+        seq_len=seq_len, global_batch=settings.global_batch, lengths=lengths, trainable=settings.trainable,
+        adapter=settings.adapter, optimizer=settings.optimizer, widths=settings.widths, kernels=settings.kernels,
+        framework=settings.framework, synchronisation=settings.synchronisation,
         compression=settings.compression, buckets=settings.buckets, overlap=settings.overlap, offload=settings.offload,
         expandable_segments=settings.expandable_segments,
     )  # fmt: skip
@@ -249,5 +261,5 @@ def fullest_rank(settings: Settings, plan: PlanNumbers, micro_batches: Number) -
 
 __all__ = [
     "CODES", "FULL", "GROUPED", "PACKED", "PADDED", "PADDED_WHOLE", "PADDING_FREE", "at_work", "fullest_rank", "largest_normal",
-    "longest_of", "own_length", "own_sample", "padded_square", "spread", "useful_tokens",
+    "longest_of", "of_layers", "own_length", "own_sample", "padded_square", "spread", "useful_tokens",
 ]  # fmt: skip

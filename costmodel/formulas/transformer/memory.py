@@ -23,7 +23,7 @@ from costmodel.formulas.quantities import (
     Settings,
     Software,
 )
-from costmodel.formulas.transformer import activations, layer
+from costmodel.formulas.transformer import activations, layer, lengths
 from costmodel.formulas.transformer.parameters import (
     dense_layer_of_rank,
     embedding_of_rank,
@@ -494,6 +494,7 @@ def layer_kinds(model: ModelNumbers, settings: Settings, plan: PlanNumbers, soft
     ----------
     model, settings, plan, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `Software`
     """
+    settings = lengths.of_layers(model, settings)
     return Kinds(
         layer_bytes(of_kind(model, 0.0), settings, plan, software), layer_bytes(of_kind(model, 1.0), settings, plan, software)
     )

@@ -156,13 +156,13 @@ def expert_parameters(model: ModelNumbers) -> Number:
 
 
 def norm_parameters(model: ModelNumbers) -> Number:
-    """Parameters of the norms of hidden width in one layer.
+    """Parameters of the norms of hidden width in one layer, and of what makes their scales of a condition.
 
     Parameters
     ----------
     model : `ModelNumbers`
     """
-    return model.norms * model.norm_vectors * model.hidden
+    return model.norms * model.norm_vectors * model.hidden + model.modulation * model.hidden * (model.hidden + 1.0)
 
 
 def mixer_of_rank(model: ModelNumbers, tensor: Number) -> Number:
@@ -356,4 +356,5 @@ def of_kind(model: ModelNumbers, mixed: Number) -> ModelNumbers:
         experts=experts,
         vocabulary=model.vocabulary, norm_vectors=model.norm_vectors, norms=model.norms, parallel_block=model.parallel_block,
         prediction_layers=model.prediction_layers, dropout=model.dropout, last_norm=model.last_norm,
+        layer_tokens=model.layer_tokens, modulation=model.modulation,
     )  # fmt: skip
