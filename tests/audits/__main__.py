@@ -1,4 +1,6 @@
-"""The ledger beside real packages: `python -m tests.audits [CASE ...]` prints a table in Markdown, with their versions.
+"""The ledger, and what a layer saves, beside real packages: `python -m tests.audits [CASE ...]` prints tables in Markdown.
+
+Their versions are in it.
 
 Each case runs on GPUs that aren't there and takes half a minute to two minutes; `--keep FOLDER` keeps the traces.
 """
@@ -13,10 +15,11 @@ from costmodel.text.errors import NotModelled
 from costmodel.text.units import format_bytes
 from costmodel.traces.comparison import Compared
 from costmodel.traces.record import Trace
+from tests.audits import saved
 from tests.audits.bloom import CASES, MODEL, RANKS, Case
 
 
-def traced(case: Case, folder: Path) -> Trace:
+def traced(case: Case | saved.Case, folder: Path) -> Trace:
     """The trace of a case, read from a folder where it is there."""
     path = folder / f"{'-'.join(case.arguments)}.npz"
     if not path.exists():
@@ -41,30 +44,67 @@ def rows(case: Case, trace: Trace, made: Compared) -> list[str]:
     return found
 
 
-def main() -> None:
-    """Trace, compare, print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("cases", nargs="*", help=f"of {', '.join(CASES)}; all unless given")
-    parser.add_argument("--keep", default="", help="folder for the traces, which are read from there where they are")
-    asked = parser.parse_args()
+def told(case: Case | saved.Case, folder: Path) -> Trace | str:
+    """The trace of a case, or why there is none."""
+    if case.missing:
+        return f"{', '.join(case.missing)} isn't installed"
+    try:
+        return traced(case, folder)
+    except NotModelled as refused:
+        return str(refused)
+
+
+def ledgers(names: list[str], folder: Path) -> list[str]:
+    """Print what packages exchange beside the ledger; gives the cases that differ."""
     print(f"{MODEL} on {RANKS:,} GPUs, transactions of a rank in a step from 64 KiB:\n")
     print("| case | software | transaction | bytes | traced | ledger | |")
     print("|---|---|---|---:|---:|---:|---|")
     differing = []
+    for case in map(CASES.__getitem__, names):
+        trace = told(case, folder)
+        if isinstance(trace, str):
+            print(f"| {case.name} | not traced: {trace} | | | | | |", flush=True)
+            continue
+        made = case.compared(trace)
+        print("\n".join(rows(case, trace, made)), flush=True)
+        differing += [] if made.agrees else [case.name]
+    return differing
+
+
+def layers(names: list[str], folder: Path) -> list[str]:
+    """Print what layers save beside the library's formula; gives the cases that differ."""
+    print("What a layer saves for its backward pass, of a small model, a token and channel:\n")
+    print("| case | software | bytes | traced | formula | |")
+    print("|---|---|---:|---:|---:|---|")
+    differing = []
+    for case in map(saved.CASES.__getitem__, names):
+        trace = told(case, folder)
+        if isinstance(trace, str):
+            print(f"| {case.name} | not traced: {trace} | | | | |", flush=True)
+            continue
+        software = ", ".join(f"{name} {trace.versions[name]}" for name in ("torch", "transformers", *case.packages))
+        really, says, each = saved.channels(saved.kept(trace.roles[0])), case.told(), saved.TOKENS * saved.SHAPE.hidden
+        verdict = "equal" if really == says else "**differs**"
+        print(f"| {case.name} | {software} | {really:,} | {really / each:g} | {says / each:g} | {verdict} |", flush=True)
+        differing += [] if really == says else [case.name]
+    return differing
+
+
+def main() -> None:
+    """Trace, compare, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("cases", nargs="*", help=f"of {', '.join([*CASES, *saved.CASES])}; all unless given")
+    parser.add_argument("--keep", default="", help="folder for the traces, which are read from there where they are")
+    asked = parser.parse_args()
+    wanted = asked.cases or [*CASES, *saved.CASES]
     with tempfile.TemporaryDirectory() as passing:
-        for case in map(CASES.__getitem__, asked.cases or CASES):
-            if case.missing:
-                print(f"| {case.name} | not traced: {', '.join(case.missing)} isn't installed | | | | | |")
-                continue
-            try:
-                trace = traced(case, Path(asked.keep or passing))
-            except NotModelled as refused:
-                print(f"| {case.name} | not traced: {refused} | | | | | |", flush=True)
-                continue
-            made = case.compared(trace)
-            print("\n".join(rows(case, trace, made)), flush=True)
-            differing += [] if made.agrees else [case.name]
-    print(f"\nThe ledger differs from: {', '.join(differing) or 'none'}.")
+        folder = Path(asked.keep or passing)
+        exchanging, saving = ([name for name in wanted if name in known] for known in (CASES, saved.CASES))
+        differing = ledgers(exchanging, folder) if exchanging else []
+        if saving:
+            print()
+            differing += layers(saving, folder)
+    print(f"\nThe library differs from: {', '.join(differing) or 'none'}.")
 
 
 if __name__ == "__main__":

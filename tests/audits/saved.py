@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 from collections import Counter
 from pathlib import Path
 
@@ -11,7 +12,6 @@ from costmodel.formulas.transformer import activations
 from costmodel.traces.memory import living
 from costmodel.traces.record import KERNEL, PHASES, Role, Trace
 from costmodel.traces.running import trace_script
-from tests.audits.bloom import Case as Packages
 
 SCRIPT = Path(__file__).parent / "traced" / "saved.py"
 LAYERS, BATCH, SEQUENCE = 3, 2, 512
@@ -44,10 +44,14 @@ class Case:
     dropout: bool = True
 
     @property
+    def packages(self) -> tuple[str, ...]:
+        """That it needs beside transformers."""
+        return ("peft",) if "lora" in self.arguments else ()
+
+    @property
     def missing(self) -> list[str]:
         """Packages that aren't installed."""
-        wanted = ("peft",) if "lora" in self.arguments else ()
-        return Packages(self.name, self.arguments, wanted, "hf-trainer", 0).missing
+        return [name for name in ("torch", "transformers", *self.packages) if importlib.util.find_spec(name) is None]
 
     def traced(self) -> Trace:
         """What a GPU does in two steps."""
