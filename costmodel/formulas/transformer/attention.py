@@ -324,9 +324,9 @@ def unfused(
     """
     rate = base_product_rate(software.compute.gemm_efficiency_scale, device)
     width, value_width = model.attention.head_dim, model.attention.value_head_dim
-    batched = tokens / seq_len * heads
-    scores = base_gemm(batched * seq_len, seq_len, width, _by_alignment(width, rate, device), device)
-    values = base_gemm(batched * seq_len, value_width, seq_len, _by_alignment(value_width, rate, device), device)
+    rows = tokens * heads
+    scores = base_gemm(rows, seq_len, width, _by_alignment(width, rate, device), device)
+    values = base_gemm(rows, value_width, seq_len, _by_alignment(value_width, rate, device), device)
     reached = ops.minimum(software.compute.attention_efficiency_scale, 1.0) * device.memory_bandwidth
     once = 2.0 * tokens * heads * seq_len / reached
     dropout, apart, products = DROPOUT_PASSES * model.dropout, 1.0 - fused, scores + values
