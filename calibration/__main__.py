@@ -17,6 +17,7 @@ COMMANDS = {
     "meet": ("ledger.meet", "score a file of records at first sight and append it to the ledger of first contacts"),
     "errors": ("ledger.command", "set the error model on the ledger of first contacts and write it into the catalogue"),
     "validate": ("validate.command", "predict measured runs and report the errors"),
+    "arena": ("arena.command", "the library and other tools, fetched by whoever asks, on the same measured runs"),
     "collectives": ("fit.collectives", "fit what NCCL's model leaves out and report the errors of measured sweeps"),
     "network": ("testbed.command", "exchanges of gradients on shaped links, measured and predicted (Linux, root, iproute2)"),
 }

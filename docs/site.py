@@ -18,7 +18,7 @@ from docs.nomenclature import nomenclature
 
 ROOT = Path(__file__).resolve().parents[1]
 PLOTLY, IMAGE = "application/vnd.plotly.v1+json", "image/png"
-PAGES = ("modelled", "command_line", "library", "one_price", "accuracy", "audits", "calibration")
+PAGES = ("modelled", "command_line", "library", "one_price", "accuracy", "arena", "audits", "calibration")
 CONTENTS = """
 ```{{toctree}}
 :hidden:

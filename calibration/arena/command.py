@@ -1,0 +1,160 @@
+"""``python -m calibration arena``: the library and other tools on the same measured runs, in turns, in one table."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from calibration.arena.rivals import Rival, asked, rivals
+from calibration.data.reference import QUOTED
+from calibration.validate.command import replaced
+from calibration.validate.scores import score
+from costmodel.arithmetic.named_tuples import Row
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "arena.md"
+BEGIN, END = "<!-- arena:begin -->", "<!-- arena:end -->"
+HEADINGS = (
+    "tool", "version", "answers", "time, mean error", "the library's on these", "bias", "intervals hold", "regret",
+    "answers a second",
+)  # fmt: skip
+
+
+class Entry(NamedTuple):
+    """A tool's figures.
+
+    Parameters
+    ----------
+    rival : the tool
+    rows : that were asked
+    answers : by the records' ids; none where the tool is absent
+    rate : answers a second, of its fastest turn
+    """
+
+    rival: Rival
+    rows: Sequence[Row]
+    answers: Mapping[str, Row]
+    rate: float
+
+    def cells(self, own: Mapping[str, Row]) -> list[str]:
+        """Its row of the table.
+
+        Parameters
+        ----------
+        own : the library's answers, by the records' ids
+        """
+        if self.rival.absent:
+            return [self.rival.title, "-", f"absent: {self.rival.absent}", *["-"] * (len(HEADINGS) - 3)]
+        told = [(row, self.answers[row["id"]]) for row in self.rows if "step_time_s" in self.answers.get(row["id"], {})]
+        sure = all("low_s" in answer for _, answer in told)
+        found = score([_interval(row["measured"]["step_time_s"], one) for row, one in told])
+        regrets = regret(told)
+        beside = [(row["measured"]["step_time_s"], *[own[row["id"]]["step_time_s"]] * 3) for row, _ in told if row["id"] in own]
+        return [
+            self.rival.title, self.rival.version, f"{len(told)} of {len(self.rows)}", _percent(found["mape"]),
+            _percent(score(beside)["mape"]), _percent(found["bias"]),
+            _percent(found["coverage"]) if sure and told else "says none",
+            f"{_percent(sum(regrets) / len(regrets))} of {len(regrets)}" if regrets else "-", f"{self.rate:,.0f}",
+        ]  # fmt: skip
+
+
+def _interval(measured: float, answer: Row) -> tuple[float, float, float, float]:
+    """Measured, predicted, and both ends of the interval, which are the prediction where none is said."""
+    said: float = answer["step_time_s"]
+    return measured, said, answer.get("low_s", said), answer.get("high_s", said)
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100.0 * value:.1f} %"
+
+
+def regret(told: Sequence[tuple[Row, Row]]) -> list[float]:
+    """Of every question of which several plans were measured: by how much the plan that a tool calls fastest is slower.
+
+    Parameters
+    ----------
+    told : records with a tool's answers
+
+    Examples
+    --------
+    >>> def row(seconds, said):
+    ...     of = {"model": {"name": "m"}, "cluster": {"device": "d", "gpus": 8}, "plan": {"global_batch": 4, "seq_len": 2048}}
+    ...     return {**of, "measured": {"step_time_s": seconds}}, {"step_time_s": said}
+    >>> regret([row(1.0, 3.0), row(1.5, 2.0)]), regret([row(1.0, 2.0), row(1.5, 3.0)])
+    ([0.5], [0.0])
+    """
+    groups: dict[str, list[tuple[float, float]]] = {}
+    for row, answer in told:
+        key = (row["model"]["name"], row["cluster"]["device"], row["cluster"]["gpus"], row["plan"]["global_batch"],
+               row["plan"]["seq_len"])  # fmt: skip
+        groups.setdefault(json.dumps(key), []).append((answer["step_time_s"], row["measured"]["step_time_s"]))
+    return [
+        min(pairs)[1] / min(measured for _, measured in pairs) - 1.0 for pairs in groups.values() if len(pairs) > 1
+    ]  # fmt: skip
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of ``arena``."""
+    parser.add_argument(
+        "--peer", action="append", default=[], metavar="NAME=FOLDER",
+        help="a tool of calibration/arena/peers.toml and where it was fetched to; once for each",
+    )  # fmt: skip
+    parser.add_argument("--rows", type=Path, default=QUOTED, metavar="FILE", help="records (default: those that came with this)")
+    parser.add_argument("--turns", type=int, default=3, metavar="N", help="how often each is asked (default: 3)")
+    parser.add_argument("--update", action="store_true", help="write the table into docs/arena.md")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run ``arena``."""
+    folders = dict(text.split("=", 1) if "=" in text else (text, "") for text in arguments.peer)
+    records = [json.loads(line) for line in arguments.rows.read_text(encoding="utf-8").splitlines() if line.strip()]
+    records = [record for record in records if record.get("measured", {}).get("step_time_s")]
+    table = as_table(contest(rivals(folders), records, max(1, arguments.turns)))
+    if arguments.update:
+        today = datetime.datetime.now(tz=datetime.UTC).date()
+        text = f"{table}\n\n{len(records)} runs of `{arguments.rows.name}`, {today.isoformat()}."
+        before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
+        _, after = rest.split(END)
+        replaced(PAGE, f"{before}{BEGIN}\n{text}\n{END}{after}")
+    print(table)
+    return 0
+
+
+def contest(tools: Sequence[Rival], records: Sequence[Row], turns: int) -> list[Entry]:
+    """Every tool asked about every record, in turns, so that what else the machine does meets all of them.
+
+    Parameters
+    ----------
+    tools : the library first
+    records : of measured runs
+    turns : how often each is asked; the fastest counts
+    """
+    answers: dict[str, dict[str, Row]] = {tool.name: {} for tool in tools}
+    fastest = dict.fromkeys(answers, float("inf"))
+    for _ in range(turns):
+        for tool in tools:
+            if tool.absent:
+                continue
+            found = asked(tool, records)
+            answers[tool.name] = found
+            fastest[tool.name] = min(fastest[tool.name], sum(one["seconds"] for one in found.values()))
+    return [
+        Entry(tool, records, answers[tool.name], len(answers[tool.name]) / max(fastest[tool.name], 1e-9)) for tool in tools
+    ]  # fmt: skip
+
+
+def as_table(entries: Sequence[Entry]) -> str:
+    """The table as Markdown.
+
+    Parameters
+    ----------
+    entries : of `contest`, the library's first
+    """
+    lines = ["| " + " | ".join(HEADINGS) + " |", "|" + "---|" * len(HEADINGS)]
+    return "\n".join([*lines, *("| " + " | ".join(entry.cells(entries[0].answers)) + " |" for entry in entries)])
+
+
+__all__ = ["add_arguments", "contest", "regret", "run"]

@@ -1,0 +1,30 @@
+"""The library's step times of records, asked as every other tool is: one record after another, each with its interval."""
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from costmodel import estimate, load_runs
+
+
+def main() -> None:
+    """Answer every record on stdin."""
+    lines = sys.stdin.read().splitlines()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.jsonl"
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        runs = {run.id: run for run in load_runs(path)}
+    for record in map(json.loads, lines):
+        run, start = runs.get(record["id"]), time.perf_counter()
+        if run is None:
+            answer: dict[str, object] = {"refused": "the record isn't read"}
+        else:
+            found = estimate(run.model, run.cluster, run.plan, run.framework)
+            low, high = found.time_interval
+            answer = {"step_time_s": found.step_time, "low_s": low, "high_s": high, "peak_bytes": float(found.memory.total)}
+        print(json.dumps({"id": record["id"], **answer, "seconds": time.perf_counter() - start}))
+
+
+main()

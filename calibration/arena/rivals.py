@@ -1,0 +1,111 @@
+"""Tools that are asked: what each is, and what its script answers in a process of its own.
+
+A script gets records on stdin, one a line, and the tool's folder as its argument. It writes for each a line of JSON: ``id`` and
+either ``step_time_s`` (with ``low_s`` and ``high_s`` where the tool says how sure it is) or ``refused``, and the ``seconds`` that
+the tool itself took.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from costmodel.arithmetic.named_tuples import Row
+from costmodel.text.errors import CostModelError
+from costmodel.text.version import __version__
+
+HERE = Path(__file__).parent
+LONGEST = 600.0
+"""Seconds that a tool may take for all records."""
+OWN = "costmodel"
+
+
+class Rival(NamedTuple):
+    """A tool.
+
+    Parameters
+    ----------
+    name, title, home : what it is called, and where it is from
+    script : that asks it, in `peers`; empty where there is none yet
+    fetch : how it is fetched
+    folder : where it was fetched to; empty where it wasn't
+    """
+
+    name: str
+    title: str
+    home: str
+    script: str = ""
+    fetch: str = ""
+    folder: str = ""
+
+    @property
+    def absent(self) -> str:
+        """Why it isn't asked; empty where it is."""
+        if not self.script:
+            return "no script asks it yet"
+        return "" if self.folder or self.name == OWN else f"not fetched: {self.fetch}"
+
+    @property
+    def version(self) -> str:
+        """Commit of its folder, or the library's own version."""
+        if self.name == OWN:
+            return __version__
+        asked = ["git", "-C", self.folder, "log", "-1", "--format=%h of %cs"]
+        told = subprocess.run(asked, capture_output=True, text=True, check=False)
+        return told.stdout.strip() or "unknown"
+
+
+def rivals(folders: dict[str, str]) -> list[Rival]:
+    """The library and every tool of ``peers.toml``.
+
+    Parameters
+    ----------
+    folders : of those that were fetched, by name
+
+    Raises
+    ------
+    CostModelError
+        for a name that isn't there, or a folder that isn't
+    """
+    known = tomllib.loads((HERE / "peers.toml").read_text(encoding="utf-8"))
+    for name, folder in folders.items():
+        if name not in known:
+            raise CostModelError(f"--peer {name[:80]}: expected one of {', '.join(known)}")
+        if not folder or not Path(folder).is_dir():
+            raise CostModelError(f"--peer {name}={folder[:200]}: no such folder")
+    others = [Rival(name, **entry, folder=str(Path(folders[name]).resolve()) if name in folders else "")
+              for name, entry in known.items()]  # fmt: skip
+    return [Rival(OWN, OWN, "this repository", "own_rows.py"), *others]
+
+
+def asked(rival: Rival, records: Sequence[Row]) -> dict[str, Row]:
+    """What a tool answers, by the records' ids.
+
+    Parameters
+    ----------
+    rival : whose script is run
+    records : of runs
+
+    Raises
+    ------
+    CostModelError
+        where the script fails, in its last line
+    """
+    text = "".join(f"{json.dumps(record)}\n" for record in records)
+    command = [sys.executable, str(HERE / "peers" / rival.script), rival.folder]
+    try:
+        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=LONGEST)
+    except subprocess.TimeoutExpired:
+        raise CostModelError(f"{rival.title}: no answer within {LONGEST:g} s") from None
+    if done.returncode:
+        raise CostModelError(f"{rival.title}: {(done.stderr.strip().splitlines() or ['it failed'])[-1][:300]}")
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    return {answer["id"]: answer for answer in answers}
+
+
+__all__ = ["OWN", "Rival", "asked", "rivals"]

@@ -1,0 +1,74 @@
+"""The arena: tools in processes of their own, asked about the same rows; those that aren't there are said to be absent."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import costmodel
+from calibration.__main__ import main
+from calibration.arena.command import HEADINGS, as_table, contest
+from calibration.arena.rivals import Rival, asked, rivals
+from calibration.data.reference import QUOTED
+from costmodel.text.errors import CostModelError
+
+RECORDS = [json.loads(line) for line in QUOTED.read_text(encoding="utf-8").splitlines()]
+PAIR = [record for record in RECORDS if record["model"]["name"] == "megatron-22B"]
+TOOL = """
+import json, sys
+for record in map(json.loads, sys.stdin):
+    seconds = record["measured"]["step_time_s"]
+    print(json.dumps({"id": record["id"], "seconds": 0.5, "step_time_s": SAID}))
+"""
+
+
+def tool(folder, said: str) -> Rival:
+    script = folder / "tool.py"
+    script.write_text(TOOL.replace("SAID", said), encoding="utf-8")
+    return Rival("tool", "A tool", "nowhere", str(script), folder=str(folder))
+
+
+def cells(table: str) -> dict[str, dict[str, str]]:
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+    return {row[0]: dict(zip(HEADINGS, row, strict=True)) for row in rows}
+
+
+def test_the_librarys_row_is_what_the_library_answers_of_the_rows_that_came_with_it():
+    found = asked(rivals({})[0], PAIR)
+    for run in costmodel.load_runs(QUOTED):
+        if run.id in found:
+            known = costmodel.estimate(run.model, run.cluster, run.plan, run.framework)
+            told = found[run.id]
+            assert told["step_time_s"] == pytest.approx(known.step_time, rel=1e-12)
+            assert (told["low_s"], told["high_s"]) == pytest.approx(known.time_interval)
+    assert len(found) == len(PAIR) == 2
+
+
+@pytest.mark.parametrize(("said", "error", "regretted"), [
+    ("2.0 * seconds", "100.0 %", "0.0 % of 1"), ("1.0 / seconds", None, "29.1 % of 1"),
+])  # fmt: skip
+def test_a_tools_figures_are_those_of_its_answers(tmp_path, said, error, regretted):
+    row = cells(as_table(contest([rivals({})[0], tool(tmp_path, said)], PAIR, 1)))["A tool"]
+    assert row["answers"] == "2 of 2" and row["intervals hold"] == "says none" and row["answers a second"] == "2"
+    assert row["regret"] == regretted and (error is None or row["time, mean error"] == error)
+
+
+def test_what_is_absent_is_said_to_be_and_how_it_is_fetched():
+    table = cells(as_table(contest([one._replace(folder="") for one in rivals({})][:3], PAIR[:1], 1)))
+    assert "not fetched: git clone" in table["Calculon"]["answers"] and "no script" in table["SimuMax"]["answers"]
+    assert table["costmodel"]["answers"] == "1 of 1"
+
+
+def test_a_tool_that_fails_is_named_with_its_last_line(tmp_path):
+    with pytest.raises(CostModelError, match=r"A tool: ZeroDivisionError"):
+        asked(tool(tmp_path, "1 / 0"), PAIR)
+
+
+@pytest.mark.parametrize(("peer", "hint"), [
+    ("oracle=/tmp", "expected one of"), ("calculon=/nowhere", "no such folder"), ("calculon", "no such folder"),
+])  # fmt: skip
+def test_a_peer_that_is_none_is_refused_in_a_line(peer, hint, capsys):
+    assert main(["arena", "--peer", peer]) == 2
+    err = capsys.readouterr().err
+    assert hint in err and err.count("\n") == 1
