@@ -8,11 +8,17 @@ import pytest
 if importlib.util.find_spec("torch") is None:
     pytest.skip("the fake machine needs PyTorch: pip install 'costmodel[trace]'", allow_module_level=True)
 
+from costmodel import Plan, Transformer, ledger, load_cluster
+from costmodel.traces.comparison import compare
 from tests.traces import scripts
 from tests.traces.test_machine import ENDS, LAYER, exchanged, needs, planned, traced
 
 pytestmark = pytest.mark.slow
 
+TINY = Transformer(
+    name="tiny", layers=4, hidden=256, heads=4, kv_heads=2, head_dim=64, feed_forward=512, vocabulary=1024, gated=True,
+    norm="rmsnorm", tied_embeddings=False,
+)  # fmt: skip
 WRAPPED = 'fsdp="full_shard auto_wrap", fsdp_config={"transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"]}'
 REPLICATED = {
     "ResNet-50 with a gradient scaler": ("torchvision", scripts.VISION.replace("MODEL", "resnet50()"), 25_557_032),
@@ -68,7 +74,7 @@ def test_stages_of_a_pipeline_are_run_both_and_match_message_by_message(tmp_path
 
 @pytest.mark.parametrize("stage", [1, 2, 3])
 def test_zero_reduces_all_gradients_in_half_and_gathers_all_weights_once(tmp_path: Path, stage: int) -> None:
-    """At stage 3, too, where so few weights are never given up between the passes."""
+    """At stage 3, too, where so few weights are never given up between the passes; the ledger has every transaction."""
     needs("deepspeed")
     trace = traced(tmp_path, scripts.DEEPSPEED.replace("STAGE", str(stage)), roles="0")
     found = exchanged(trace.roles[0])
@@ -78,3 +84,8 @@ def test_zero_reduces_all_gradients_in_half_and_gathers_all_weights_once(tmp_pat
     reduced = "all-reduce" if stage < 3 else "reduce-scatter"
     assert sums[reduced] == found[reduced, weights] * weights == weights
     assert planned(trace) == ("deepspeed", 8, 1, stage, 16)
+    plan = Plan(
+        global_batch=16, micro_batch=2, seq_len=128, data_parallel=8, zero_stage=stage, dtype="bf16", overlap_gradients=False
+    )
+    made = compare(trace, ledger(TINY, load_cluster("dgx-h100", gpus=8), plan, "deepspeed"))
+    assert made.agrees and made.rows, made
