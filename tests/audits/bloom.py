@@ -13,6 +13,8 @@ from costmodel.traces.record import Trace
 from costmodel.traces.running import trace_script
 
 SCRIPT = Path(__file__).parent / "traced" / "bloom.py"
+LIMIT = 3600.0
+"""Of a case, on a busy machine [s]."""
 CLUSTER, MODEL, RANKS, SEQUENCE = "dgx-h100", "bloom-560m", 3072, 2048
 
 
@@ -49,7 +51,9 @@ class Case:
 
     def traced(self) -> Trace:
         """What a rank does."""
-        return trace_script(str(SCRIPT), self.arguments, cluster=CLUSTER, gpus=RANKS, roles=(0,), steps=self.steps)
+        return trace_script(
+            str(SCRIPT), self.arguments, cluster=CLUSTER, gpus=RANKS, roles=(0,), steps=self.steps, limit=LIMIT
+        )
 
     def compared(self, trace: Trace) -> Compared:
         """Both, transaction by transaction."""

@@ -12,6 +12,7 @@ from costmodel.formulas.transformer import activations
 from costmodel.traces.memory import living
 from costmodel.traces.record import KERNEL, PHASES, Role, Trace
 from costmodel.traces.running import trace_script
+from tests.audits.bloom import LIMIT
 
 SCRIPT = Path(__file__).parent / "traced" / "saved.py"
 LAYERS, BATCH, SEQUENCE = 3, 2, 512
@@ -22,6 +23,7 @@ SHAPE = Transformer(
 )  # fmt: skip
 EVERY = ("query", "key", "value", "output", "gate", "up", "down")
 ADAPTED = {"adapter": "lora", "lora_rank": 8, "lora_targets": EVERY}
+MIXTURE: dict[str, object] = {"experts": 4, "experts_per_token": 2}
 MIDDLE = ".layers.1"
 
 
@@ -55,7 +57,7 @@ class Case:
 
     def traced(self) -> Trace:
         """What a GPU does in two steps."""
-        return trace_script(str(SCRIPT), self.arguments, cluster="dgx-h100", gpus=1, roles=(0,), steps=2)
+        return trace_script(str(SCRIPT), self.arguments, cluster="dgx-h100", gpus=1, roles=(0,), steps=2, limit=LIMIT)
 
     def told(self) -> float:
         """Bytes of a layer and micro-batch by the library's formula."""
@@ -78,9 +80,10 @@ CASES = {
         Case("Llama with LoRA", ("llama", "lora"), plan=ADAPTED, dropout=False),
         Case("Llama with LoRA that drops out", ("llama", "lora", "dropout"), plan=ADAPTED),
         Case("Qwen3", ("qwen3",), {"qk_norm": "head"}),
-        Case("Mixtral", ("mixtral",), {"experts": 4, "experts_per_token": 2, "expert_feed_forward": 768}),
-        Case("Qwen3-MoE, recomputed", ("qwen3_moe", "checkpoint"),
-             {"experts": 4, "experts_per_token": 2, "expert_feed_forward": 96, "qk_norm": "head"}, {"recompute": "full"}),
+        Case("Mixtral", ("mixtral",), MIXTURE | {"expert_feed_forward": 768}),
+        Case("Qwen3-MoE", ("qwen3_moe",), MIXTURE | {"expert_feed_forward": 96, "qk_norm": "head"}),
+        Case("Qwen3-MoE, recomputed", ("qwen3_moe", "checkpoint"), MIXTURE | {"expert_feed_forward": 96, "qk_norm": "head"},
+             {"recompute": "full"}),
     )
 }  # fmt: skip
 """By name."""
@@ -107,5 +110,5 @@ def channels(found: Counter[tuple[str, str, int]]) -> int:
 
 
 def _without_channels(dtype: str, op: str, nbytes: int) -> bool:
-    few = dtype == "float32" and nbytes <= 16 * TOKENS and "attention" not in op  # but what attention keeps of its softmax
-    return op == "aten.rsqrt" or dtype.startswith(("int", "uint")) or few
+    few = nbytes < 16 * TOKENS and "attention" not in op  # but what attention keeps of its softmax
+    return op in ("aten.rsqrt", "aten._softmax") or dtype.startswith(("int", "uint")) or few
