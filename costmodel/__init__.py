@@ -50,6 +50,8 @@ _HOME = {
     "influences": "evaluation.own_runs",
     "next_run": "evaluation.own_runs",
     "next_runs": "evaluation.own_runs",
+    "HeldTensor": "evaluation.held_tensors",
+    "held_tensors": "evaluation.held_tensors",
     "Verdict": "evaluation.verdicts",
     "verdict": "evaluation.verdicts",
     "Capacity": "evaluation.capacity",
@@ -212,6 +214,8 @@ if TYPE_CHECKING:
     from costmodel.evaluation.dimension_sweeps import scaling as scaling
     from costmodel.evaluation.estimation import Estimate as Estimate
     from costmodel.evaluation.estimation import estimate as estimate
+    from costmodel.evaluation.held_tensors import HeldTensor as HeldTensor
+    from costmodel.evaluation.held_tensors import held_tensors as held_tensors
     from costmodel.evaluation.mixed_groups import UnlikeGroups as UnlikeGroups
     from costmodel.evaluation.mixed_groups import unlike_groups as unlike_groups
     from costmodel.evaluation.operators import roofline as roofline

@@ -20,7 +20,16 @@ import costmodel
 from calibration.data.reference import DEFAULT_FOLDER, default_files
 from calibration.data.runs import measured_runs
 from calibration.fit.operators import Operator, fit_operators, read_measurement, read_micro
-from calibration.fit.runs import ITERATIONS, clocks, evidence_table, fit_runs, identification, owner_tables
+from calibration.fit.runs import (
+    ITERATIONS,
+    clocks,
+    evidence_table,
+    fit_memory,
+    fit_runs,
+    identification,
+    memory_tables,
+    owner_tables,
+)
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.description.run import Run
 from costmodel.evaluation.own_runs_fit import Fit
@@ -86,6 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--devices", action="store_true", help="fit devices to their operators too, and write them")
     parser.add_argument("--plots", type=Path, metavar="FILE", help="write measured against fitted, a plot for each family")
     parser.add_argument("--iterations", type=int, default=ITERATIONS, help=f"most iterations (default: {ITERATIONS})")
+    parser.add_argument("--memory", action="store_true", help="fit the constants of memory alone, and leave those of time")
     parser.add_argument("--dry-run", action="store_true", help="print the errors, write nothing")
 
 
@@ -109,7 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
         if not fits:
             raise CostModelError("nothing to fit: name files of `measure` or of runs, or give --reference DIR")
         return 0
-    tables = _run_tables(cases, date, arguments)
+    tables = _memory_tables(cases, arguments) if arguments.memory else _run_tables(cases, date, arguments)
     if not arguments.dry_run:
         write_tables(tables)
     return 0
@@ -142,6 +152,16 @@ def _run_tables(cases: Sequence[Run], date: str, arguments: argparse.Namespace) 
         "correlations.jsonl": "".join(json.dumps({"owner": owner, **entry}) + "\n" for owner, entry in correlations.items()),
         "distance.json": json.dumps(document, indent=1) + "\n",
     }  # fmt: skip
+
+
+def _memory_tables(cases: Sequence[Run], arguments: argparse.Namespace) -> dict[str, str]:
+    """Files of the catalogue that peaks of whole runs fill, times aside."""
+    memory = fit_memory(cases, arguments.iterations, print)
+    counts = identification(memory)
+    print("memory: " + ", ".join(f"{count} {what.replace('_', ' ')}" for what, count in counts.items()))
+    residuals = _existing("residuals.toml")
+    residuals["constants"] = {**residuals["constants"], "memory": counts}
+    return {"stacks.toml": toml(memory_tables(_existing("stacks.toml"), memory)), "residuals.toml": toml(residuals)}
 
 
 def _existing(name: str) -> dict[str, Row]:

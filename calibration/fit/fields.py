@@ -115,5 +115,6 @@ MEMORY = (
     _of("memory_library_overhead", 1.0, field=0.7, architecture=0.4),
     # of what comes and goes in a step
     _of("memory_fragmentation", 0.1, 0.0, 0.6, field=0.7, framework=0.7),
+    _of("memory_idle", 0.3, 0.0, 1.5, field=0.7, framework=0.5),
 )
 """Constants of the peak memory."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
@@ -21,8 +22,6 @@ ROWS_OF_GROUP = 40
 TIME_FREEDOM = 2.0
 """Degrees of freedom of the scatter of step times: of 1 to 4, those with which plans that are publicly known to be good come out
 as their reports say, at errors that are alike at all distances (8.9 to 9.0 % at a new model)."""
-LARGEST_PULL = 0.25
-"""Log distance from the limit beyond which a run that was marked out of memory no longer pulls at the constants."""
 
 
 def cluster_name(run: Run) -> str:
@@ -113,25 +112,34 @@ def time_model(cases: Sequence[Run], columns: Inputs | None = None) -> Model:
 
 
 def memory_model(cases: Sequence[Run], columns: Inputs | None = None) -> Model:
-    """Cases as a model of the logarithm of their peak memory, or, where none was measured, of the room that is left.
+    """Cases with a peak as a model of its logarithm.
 
-    The verdict on a run tells one side only: where it is judged right the row is met, whatever the constants.
+    What ran and what ran out of memory is no row: a verdict says nothing of how much was held.
+
+    Parameters
+    ----------
+    cases : with a peak each
+    columns : of them
     """
     known = columns or columns_of(cases)
-    failed = np.array([case.ran is False for case in cases])
-    told = np.array([case.ran is not None and "recompute" not in case.unstated for case in cases])
-    peak = np.array([case.peak_bytes or math.nan for case in cases])
 
     def predict(places: Array, rows: Array | None) -> Array:
         chosen = np.arange(len(cases)) if rows is None else rows
         at = columns_at(take(known, chosen), MEMORY, places)
-        bill = evaluated(at).memory
-        room = np.log(np.asarray(bill.total) / at.device.memory)
-        wrong = np.where(failed[chosen], np.clip(room, -LARGEST_PULL, 0.0), np.maximum(room, 0.0))
-        held = np.log(logged_memory([cases[int(row)] for row in chosen], at))
-        return np.where(np.isnan(peak[chosen]), np.where(told[chosen], wrong, 0.0), held)
+        return np.log(logged_memory([cases[int(row)] for row in chosen], at))
 
-    return Model(MEMORY, grouping_of(cases, memory_owner), np.where(np.isnan(peak), 0.0, np.log(peak)), predict)
+    peaks = np.log([float(case.peak_bytes or math.nan) for case in cases])
+    return Model(MEMORY, grouping_of(cases, memory_owner), peaks, predict)
+
+
+def counted_otherwise(cases: Sequence[Run]) -> list[Run]:
+    """Cases again, with what the allocator or the process held in place of what tensors did, where both are known."""
+    found = []
+    for case in cases:
+        for kind, peak in (("reserved", case.peak_reserved), ("process", case.peak_process)):
+            if peak is not None and case.peak_bytes is not None and kind != case.memory_kind:
+                found.append(dataclasses.replace(case, peak_memory=peak, memory_kind=kind))
+    return found
 
 
 def thinned(grouping: Grouping, most: int = ROWS_OF_GROUP) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -13,13 +13,12 @@ from calibration.data.runs import at_clocks, catalogue_has, source_of
 from calibration.fit import pooled
 from calibration.fit.fields import CLOCKS, MEMORY, Field
 from calibration.fit.pooled import Effect, Model, Posterior
-from calibration.fit.problem import columns_at, memory_model, take, thinned, time_model
+from calibration.fit.problem import columns_at, counted_otherwise, memory_model, take, thinned, time_model
 from calibration.validate.predictions import columns_of
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.catalogue.software import framework_names, load_framework
 from costmodel.description.run import Run
 from costmodel.evaluation.own_runs_fit import Array
-from costmodel.formulas.quantities import Inputs
 
 PASSES = 12
 """Most rounds of dropping effects. A round drops half of those that are too many: what is left is then better known, and fewer
@@ -107,20 +106,31 @@ def fit_runs(
     """
     plain = [without_clock(case) for case in cases]
     columns = columns_of(plain)
-
-    def fitted(of: Callable[[Sequence[Run], Inputs], Model], wanted: Sequence[bool], averaged: bool) -> Fitted:
-        rows = np.flatnonzero(wanted)
-        some = [plain[row] for row in rows]
-        model = of(some, take(columns, rows))
-        return Fitted(some, model, solve(model, iterations, averaged, report))
-
     memory = None
     if with_memory:
-        memory = fitted(memory_model, [bool(c.peak_bytes or c.ran is False or c.seconds) for c in plain], False)
+        memory = fit_memory(cases, iterations, report)
         # a step takes longer where memory is short: time is fitted beside what memory is found to be
         found, every = memory.posterior, memory_model(plain, columns)
         columns = columns_at(columns, MEMORY, every.incidence(found.effects, np.arange(len(plain))).places(found.mean))
-    return fitted(time_model, [c.seconds is not None for c in plain], True), memory
+    rows = np.flatnonzero([case.seconds is not None for case in plain])
+    timed = [plain[row] for row in rows]
+    model = time_model(timed, take(columns, rows))
+    return Fitted(timed, model, solve(model, iterations, True, report)), memory
+
+
+def fit_memory(cases: Sequence[Run], iterations: int, report: Callable[[str], None]) -> Fitted:
+    """The fit of memory alone.
+
+    Parameters
+    ----------
+    cases : runs
+    iterations : of Gauss-Newton, at most
+    report : is told of each iteration
+    """
+    held = [without_clock(case) for case in cases if case.peak_bytes is not None]
+    held += counted_otherwise(held)
+    model = memory_model(held)
+    return Fitted(held, model, solve(model, iterations, False, report))
 
 
 def identification(fitted: Fitted) -> dict[str, int]:
@@ -224,6 +234,25 @@ def owner_tables(time: Fitted, memory: Fitted, date: str) -> tuple[dict[str, obj
             name = f"{framework}@{architecture}" if framework or architecture else "default"
             stacks[name] = values if name == "default" else {**values, "fit": {"date": date, "runs": runs}}
     return stacks, correlations
+
+
+def memory_tables(stacks: Mapping[str, Row], memory: Fitted) -> dict[str, Row]:
+    """Tables of owners with their constants of memory fitted anew, those of time as they were.
+
+    Parameters
+    ----------
+    stacks : tables by owner
+    memory : fit
+    """
+    fields, found = memory.model.fields, {}
+    for name, values in stacks.items():
+        framework, _, architecture = name.removeprefix("default").partition("@")
+        places, _ = expected(memory.posterior, fields, _owners(framework, architecture, ""))
+        constants, _ = _log_slopes(fields, places)
+        fit = {"fit": values["fit"]} if "fit" in values else {}
+        of_time = {key: value for key, value in values.items() if key not in ("fit", *(one.path for one in fields))}
+        found[name] = of_time | {one.path: _rounded(value) for one, value in zip(fields, constants, strict=True)} | fit
+    return found
 
 
 def clocks(time: Fitted) -> dict[str, dict[str, float]]:

@@ -29,6 +29,7 @@ FAMILIES = {
     "sweeping": ("sweep",),
     "warming": ("warmup",),
     "estimating": ("estimate",),
+    "holding": ("memory",),
     "stretching": ("capacity",),
     "designing": ("design",),
     "choosing": ("cards", "gpus"),

@@ -34,6 +34,7 @@ class Run:
     peak_memory : of a GPU [bytes]; None where it wasn't measured
     memory_kind : what the peak counts, one of `MEMORY_KINDS`
     memory_of : whose it is, one of `MEMORY_OF`
+    peak_reserved, peak_process : of the same GPU as the allocator and as ``nvidia-smi`` count it, where known beside [bytes]
     out_of_memory : the run ended so
     use_time, use_memory, use_verdict : whether the time, the peak, and whether it ran, are this plan's; where a source
         contradicts itself they are not
@@ -56,6 +57,8 @@ class Run:
     peak_memory: float | None = None
     memory_kind: str = "unstated"
     memory_of: str = "max"
+    peak_reserved: float | None = None
+    peak_process: float | None = None
     out_of_memory: bool = False
     use_time: bool = True
     use_memory: bool = True
@@ -76,7 +79,8 @@ class Run:
         kind("cluster", self.cluster, Cluster, "load_cluster(name)")
         kind("framework", self.framework, Framework, "load_framework(name)")
         kind("plan", self.plan, Plan, "Plan(...)")
-        for field, most in (("step_time", LONGEST), ("peak_memory", LARGEST)):
+        peaks = ("peak_memory", "peak_reserved", "peak_process")
+        for field, most in (("step_time", LONGEST), *((peak, LARGEST) for peak in peaks)):
             if getattr(self, field) is not None:
                 object.__setattr__(self, field, real(field, getattr(self, field), 0.0, most))
                 if getattr(self, field) == 0.0:

@@ -154,7 +154,7 @@ class PeakMemory:
         """Bytes that the allocator holds, as ``torch.cuda.max_memory_reserved`` counts them."""
         asked, stage = self.asked, self.fullest.stage
         idle = formula.idle_bytes(
-            contents_of(asked, place_of(asked, stage)), asked.settings, asked.plan, float(asked.micro_batches)
+            contents_of(asked, place_of(asked, stage)), asked.settings, asked.plan, asked.software, float(asked.micro_batches)
         )
         return self.total - float(formula.outside_allocator(asked.plan, asked.network, asked.software)) + float(idle)
 

@@ -277,6 +277,7 @@ class MemoryConstants(NamedTuple):
     fixed: Number  # outside the allocator: context, communication library [bytes]
     library_overhead: Number  # what the communication library holds over the buffers of its channels
     fragmentation: Number  # reserved over allocated, minus one
+    idle: Number  # of what comes and goes, kept by the allocator beside what is needed at once, until memory is short
 
 
 class Software(NamedTuple):

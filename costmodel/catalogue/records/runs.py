@@ -58,7 +58,8 @@ def run_of(record: Mapping[str, Any], name: str = "") -> Run:
     return Run(
         model=model, cluster=cluster, framework=framework, plan=plan, step_time=_step_time(measured, plan, cluster),
         peak_memory=measured.get("peak_memory_bytes"), memory_kind=measured.get("memory_kind") or "unstated",
-        memory_of=measured.get("memory_of") or "max", out_of_memory=bool(measured.get("out_of_memory", False)),
+        memory_of=measured.get("memory_of") or "max", peak_reserved=measured.get("peak_reserved_bytes"),
+        peak_process=measured.get("peak_process_bytes"), out_of_memory=bool(measured.get("out_of_memory", False)),
         use_time=use.get("time", True) is True, use_memory=use.get("memory", True) is True,
         use_verdict=use.get("verdict", True) is True, id=record.get("id") or name, campaign=record.get("campaign") or "",
         source=record.get("source") or "", release=record.get("release") or "", trust=record.get("trust") or "",

@@ -625,20 +625,29 @@ def passing_bytes(contents: Contents, plan: PlanNumbers, micro_batches: Number) 
     return saved + others + working + contents.gathered - contents.late_gradients
 
 
-def idle_bytes(contents: Contents, settings: Settings, plan: PlanNumbers, micro_batches: Number) -> Number:
-    """Bytes that the allocator keeps idle at a stage's fullest moment where an update works in flat buffers.
+def idle_bytes(
+    contents: Contents, settings: Settings, plan: PlanNumbers, software: Software, micro_batches: Number,
+) -> Number:  # fmt: skip
+    """Bytes that the allocator keeps idle at a stage's fullest moment; it gives them back before memory runs out.
 
-    No block that the passes have freed is large enough for a buffer of a whole shard, nor does a pass need one: what the
-    lesser of the two moments took stays reserved beside the other. It is given back before memory runs out.
+    Blocks that are freed wait for tensors of their size, so that more is reserved than any moment needs: a share of what comes
+    and goes. Where an update works in flat buffers, no block that the passes have freed is large enough for a whole shard, nor
+    does a pass need one: what the lesser of the two moments took stays reserved beside the other.
 
     Parameters
     ----------
     contents : `Contents`
-    settings, plan : `Settings`, `PlanNumbers`
+    settings, plan, software : `Settings`, `PlanNumbers`, `Software`
     micro_batches : of a step
+
+    References
+    ----------
+    pytorch/pytorch c10/cuda/CUDACachingAllocator.cpp (``release_cached_blocks``); foundation-model-stack/fms-acceleration@876e2ed
+    (peaks that ``nvidia-smi`` showed beside those of tensors)
     """
-    lesser = ops.minimum(contents.update, passing_bytes(contents, plan, micro_batches))
-    return settings.framework.flat_updates * ops.maximum(lesser, 0.0)
+    passing = ops.maximum(passing_bytes(contents, plan, micro_batches), 0.0)
+    lesser = settings.framework.flat_updates * ops.minimum(ops.maximum(contents.update, 0.0), passing)
+    return lesser + software.memory.idle * ops.maximum(contents.update, passing)
 
 
 def fullest_moment(
@@ -787,7 +796,7 @@ def _held_and_idle(
     """The total of a rank's bill, and its `idle_bytes`."""
     held = stage_contents(model, settings, plan, software, kinds, place, micro_batches)
     total = stage_memory(held, settings, plan, network, software, micro_batches).total
-    return total, idle_bytes(held, settings, plan, micro_batches)
+    return total, idle_bytes(held, settings, plan, software, micro_batches)
 
 
 def fullest_stage(

@@ -1,0 +1,114 @@
+"""`costmodel memory`: what a GPU holds at its fullest moment, module by module."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from costmodel.cli import codes
+from costmodel.cli.arguments import Commands, add_output, whole
+from costmodel.cli.files import add_files, check_files
+from costmodel.cli.output import (
+    TerminalTable,
+    gib,
+    heading_of,
+    judged,
+    print_json,
+    print_page,
+    share,
+    table,
+    whole_plan,
+    write_csv,
+    written,
+)
+from costmodel.cli.question import PLAYED, add_question, read_asked_model, read_plan
+from costmodel.text.checks import whole as whole_number
+from costmodel.text.units import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from costmodel.evaluation.estimation import Estimate
+    from costmodel.evaluation.held_tensors import HeldTensor
+
+SHOWN = 0.05 * 2**30
+"""Bytes below which rows stand together."""
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    holding = commands.add_parser(
+        "memory", usage=PLAYED % "memory", help="what a GPU holds at its fullest moment, by part or tensor by tensor",
+        examples=(
+            "costmodel memory llama3-8b --device a100 --gpus 4 --global-batch 8 --seq-len 4096 --framework hf-fsdp",
+            "costmodel memory llama3-70b --cluster dgx-h100 --nodes 4 --global-batch 256 --seq-len 8192 --tp 8 --tensors",
+        ),
+    )  # fmt: skip
+    add_question(holding, several=False)
+    holding.add_argument("--stage", type=whole, metavar="S", help="of the pipeline, from 0 (default: the fullest)")
+    holding.add_argument("--tensors", action="store_true", help="module by module, in rows that add up to the bill")
+    add_files(holding, add_output(holding), csv="what is held, module by module")
+    holding.set_defaults(run=_memory)
+
+
+def _memory(arguments: argparse.Namespace) -> int:
+    from costmodel.evaluation.estimation import estimate
+    from costmodel.evaluation.held_tensors import HeldTensor, held_tensors
+    from costmodel.evaluation.notes import notes
+
+    check_files(arguments)
+    model = read_asked_model(arguments)
+    answer = estimate(model, *read_plan(arguments), arguments.framework, fit_probability=arguments.fit_probability)
+    bill = answer.memory
+    if arguments.stage is not None:
+        whole_number("stage", arguments.stage, len(bill.stages) - 1)
+    rows = held_tensors(bill, arguments.stage)
+    stage = bill.fullest if arguments.stage is None else bill.stages[arguments.stage]
+    arguments.notes += notes(answer)
+    files = [f"{arguments.csv} ({counted(len(rows), 'row')})"] if arguments.csv else []
+    if arguments.csv:
+        write_csv(arguments.csv, list(HeldTensor._fields), rows)
+    if arguments.json:
+        print_json({
+            "model": model.name, "cluster": answer.cluster.name, "framework": answer.framework.name, "stage": stage.stage,
+            "phase": stage.phase, "total_bytes": stage.total, "usable_memory_bytes": answer.usable_memory,
+            "judgement": answer.judgement, "low_bytes": answer.memory_interval[0], "high_bytes": answer.memory_interval[1],
+            "tensors": [row._asdict() for row in rows], "notes": arguments.notes,
+        })  # fmt: skip
+    else:
+        head = (
+            f"{heading_of(answer)}\n{whole_plan(answer)}\nFullest at its {stage.phase}"
+            + (f", stage {stage.stage} of {len(bill.stages)}" if len(bill.stages) > 1 else "")
+        )  # fmt: skip
+        opened = _tensors(rows, stage.total) if arguments.tensors else _parts(rows, stage.total)
+        print_page(head, opened, _bounds(answer), written(*files), markdown=arguments.markdown)
+    return codes.ANSWERED if answer.fits else codes.NOTHING_FITS
+
+
+def _parts(rows: Sequence[HeldTensor], total: float) -> TerminalTable:
+    """The bill, part by part."""
+    parts = dict.fromkeys(row.part for row in rows)
+    sums = {part: sum(row.nbytes for row in rows if row.part == part) for part in parts}
+    lines = [(part, f"{gib(held)} GiB", share(held, total)) for part, held in sums.items()]
+    return table(["part", "held", "of the total"], [*lines, ("total", f"{gib(total)} GiB", "100.0 %")], total=True)
+
+
+def _tensors(rows: Sequence[HeldTensor], total: float) -> TerminalTable:
+    """The bill, module by module."""
+    lines = [
+        (row.part, row.module if row.name == row.part else f"{row.module}: {row.name}", f"{row.number:g}", gib(row.nbytes),
+         row.begins, row.ends)
+        for row in rows if row.nbytes >= SHOWN
+    ]  # fmt: skip
+    small = sum(row.nbytes for row in rows if row.nbytes < SHOWN)
+    rest = [("others", "", "", gib(small), "", "")] if small >= SHOWN else []
+    lines += [*rest, ("total", "", "", gib(total), "", "")]
+    return table(["part", "of", "number", "GiB", "from", "until"], lines, words=(0, 1, 4, 5), total=True)
+
+
+def _bounds(answer: Estimate) -> str:
+    least, most = answer.memory_interval
+    return f"{judged(answer)}\nError: 90 % of such estimates lie within {gib(least)} to {gib(most)} GiB"
+
+
+__all__ = ["add"]
