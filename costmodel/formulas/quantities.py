@@ -346,6 +346,7 @@ class FrameworkHabits(NamedTuple):
     repeat_keys: Number  # 1: keys and values that several queries share are copied for each
     keep_expert_outputs: Number  # 1: outputs of experts are kept, as the router's probabilities weigh them
     keep_activated: Number  # 1: activation and product are kernels of their own, between which the activated gate is kept
+    compiled: Number  # 1: what lies between products is compiled, and what no backward pass reads isn't kept
     separate_projections: Number  # 1: queries, keys and values, and gate and up, are products of their own
     grouped_experts: Number  # 1: one kernel multiplies for all experts of a rank; 0: one for each
     fused_accumulation: Number  # 1: products of weight gradients add them to the accumulated ones in their own kernel
@@ -613,7 +614,6 @@ class FrameworkDefaults(NamedTuple):
     flat_gradient_bytes: Number
     older_flash: Number
     first_flash: Number
-    compiled: Number
     wide_residual: Number
     wide_quantised: Number  # 1: beside a quantised base products run in 32 bit
     keep_quantised_inputs: Number

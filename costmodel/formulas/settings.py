@@ -297,7 +297,7 @@ def kernel_choices(choices: PlanChoices, defaults: FrameworkDefaults) -> KernelC
         cuda_graphs=choices.cuda_graphs * (1.0 - partly), captured_attention=captured.attention, captured_mlp=captured.mlp,
         captured_router=captured.router, fused_experts=choices.fused_experts, flash_attention=_is(choices.attention, 0.0),
         older_flash=ops.maximum(defaults.older_flash, 2.0 * defaults.first_flash),
-        fused_softmax=ops.maximum(_is(choices.attention, 1.0), _is(choices.attention, 2.0) * defaults.compiled),
+        fused_softmax=ops.maximum(_is(choices.attention, 1.0), _is(choices.attention, 2.0) * defaults.habits.compiled),
         fused_norms=choices.fused_norms, fused_cross_entropy=one_kernel, deduplicated_dispatch=_is(choices.dispatcher, 1.0),
         gathered_keys=_is(choices.context_communication, 1.0), exchanged_heads=_is(choices.context_communication, 2.0),
     )  # fmt: skip
@@ -332,7 +332,8 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
             gather_logits=habits.gather_logits, balanced_stages=habits.balanced_stages, listed_chunks=habits.listed_chunks,
             keep_gathered=habits.keep_gathered, separate_rotation=habits.separate_rotation, keep_rotated=habits.keep_rotated,
             repeat_keys=habits.repeat_keys, keep_expert_outputs=habits.keep_expert_outputs,
-            keep_activated=habits.keep_activated, separate_projections=habits.separate_projections,
+            keep_activated=habits.keep_activated, compiled=habits.compiled,
+            separate_projections=habits.separate_projections,
             grouped_experts=habits.grouped_experts, fused_accumulation=habits.fused_accumulation,
             weight_traffic=habits.weight_traffic, module_hooks=habits.module_hooks, deferred_sums=habits.deferred_sums,
             lazy_gradients=habits.lazy_gradients, double_registers=habits.double_registers, flat_updates=habits.flat_updates,

@@ -173,7 +173,7 @@ def operators_kept(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -
     states = model.recurrent.share * 0.5 * model.recurrent.kept
     inner = attended + states + (1.0 - share) * dense + share * experts
     statistics = 4.0 * attention.share * attention.heads
-    unread = gated * settings.framework.keep_activated
+    unread = gated * settings.framework.keep_activated * (1.0 - settings.framework.compiled)
     outer = model.hidden * ((latent + (1.0 - latent) * unread) * tokens + layer.norm_tokens(settings, plan))
     return bytes_ * outer + tokens / plan.tensor * (bytes_ * inner + statistics)
 
