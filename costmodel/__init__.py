@@ -50,8 +50,8 @@ _HOME = {
     "influences": "evaluation.own_runs",
     "next_run": "evaluation.own_runs",
     "next_runs": "evaluation.own_runs",
-    "HeldTensor": "evaluation.held_tensors",
-    "held_tensors": "evaluation.held_tensors",
+    "HeldTensor": "evaluation.opened_bill",
+    "held_tensors": "evaluation.opened_bill",
     "Verdict": "evaluation.verdicts",
     "verdict": "evaluation.verdicts",
     "Capacity": "evaluation.capacity",
@@ -214,10 +214,10 @@ if TYPE_CHECKING:
     from costmodel.evaluation.dimension_sweeps import scaling as scaling
     from costmodel.evaluation.estimation import Estimate as Estimate
     from costmodel.evaluation.estimation import estimate as estimate
-    from costmodel.evaluation.held_tensors import HeldTensor as HeldTensor
-    from costmodel.evaluation.held_tensors import held_tensors as held_tensors
     from costmodel.evaluation.mixed_groups import UnlikeGroups as UnlikeGroups
     from costmodel.evaluation.mixed_groups import unlike_groups as unlike_groups
+    from costmodel.evaluation.opened_bill import HeldTensor as HeldTensor
+    from costmodel.evaluation.opened_bill import held_tensors as held_tensors
     from costmodel.evaluation.operators import roofline as roofline
     from costmodel.evaluation.own_runs import calibrate as calibrate
     from costmodel.evaluation.own_runs import influences as influences

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from costmodel.evaluation.estimation import Estimate
-    from costmodel.evaluation.held_tensors import HeldTensor
+    from costmodel.evaluation.opened_bill import HeldTensor
 
 SHOWN = 0.05 * 2**30
 """Bytes below which rows stand together."""
@@ -53,8 +53,8 @@ def add(commands: Commands) -> None:
 
 def _memory(arguments: argparse.Namespace) -> int:
     from costmodel.evaluation.estimation import estimate
-    from costmodel.evaluation.held_tensors import HeldTensor, held_tensors
     from costmodel.evaluation.notes import notes
+    from costmodel.evaluation.opened_bill import HeldTensor, held_tensors
 
     check_files(arguments)
     model = read_asked_model(arguments)

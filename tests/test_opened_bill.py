@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from costmodel import Plan, estimate, load_cluster, load_model
 from costmodel.cli import main
-from costmodel.evaluation.held_tensors import held_frame, held_tensors
 from costmodel.evaluation.memory_breakdown import PARTS
+from costmodel.evaluation.opened_bill import held_frame, held_tensors
 from costmodel.text.errors import CostModelError
 
 QUESTIONS = st.fixed_dictionaries({
