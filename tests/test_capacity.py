@@ -89,7 +89,7 @@ def test_a_plan_that_does_not_fit_says_where_and_what_would_help():
     ],
 )  # fmt: skip
 def test_no_longer_sequence_fits_than_the_one_that_is_found(gpus, dimensions):
-    node = node_of(gpus, 3.4e9)
+    node = node_of(gpus, 5.9e9)
     found = longest_sequence(SMALL, node, global_batch=12, **dimensions)
     longer = range(found.value + 128, 2 * found.value, 128)
     assert not [n for n in longer if search(SMALL, node, global_batch=12, seq_len=n, top=1, **dimensions).ranked]
@@ -98,7 +98,7 @@ def test_no_longer_sequence_fits_than_the_one_that_is_found(gpus, dimensions):
     assert best.plan == found.plan and best.step_time == found.best.step_time
 
 
-@pytest.mark.parametrize(("gpus", "memory"), [(6, 3.6e9), (8, 3.6e9)])
+@pytest.mark.parametrize(("gpus", "memory"), [(6, 5.2e9), (8, 5.2e9)])
 @pytest.mark.parametrize("dimensions", [{}, {"pipeline_parallel": [1], "tensor_parallel": [1]}, {"recompute": ["none"]}])
 def test_no_larger_batch_fits_at_once_than_the_one_that_is_found(gpus, memory, dimensions):
     node, question = node_of(gpus, memory), {"seq_len": 1024, "top": 1, **dimensions}
@@ -119,7 +119,7 @@ def test_no_larger_batch_fits_at_once_than_the_one_that_is_found(gpus, memory, d
 @pytest.mark.parametrize("gpus", [4, 6])
 @pytest.mark.parametrize("stages", [[1, 2], [4, 3, 2]])
 def test_no_deeper_model_fits_than_the_one_that_is_found(gpus, stages):
-    node, question = node_of(gpus, 3.5e9), {"global_batch": 12, "seq_len": 2048, "pipeline_parallel": stages, "top": 1}
+    node, question = node_of(gpus, 5.2e9), {"global_batch": 12, "seq_len": 2048, "pipeline_parallel": stages, "top": 1}
     found = most_layers(SMALL, node, **{name: value for name, value in question.items() if name != "top"})
     deeper = range(found.value + 1, 2 * found.value + 4 * gpus)
     assert not [n for n in deeper if search(deepened(SMALL, n), node, **question).ranked]
@@ -129,7 +129,7 @@ def test_no_deeper_model_fits_than_the_one_that_is_found(gpus, stages):
 
 @pytest.mark.parametrize("batch", [8, 24, 60])
 def test_the_largest_micro_batch_is_the_last_divisor_that_fits(batch):
-    node, question = node_of(6, 3.6e9), {"global_batch": batch, "seq_len": 2048}
+    node, question = node_of(6, 5.2e9), {"global_batch": batch, "seq_len": 2048}
     sizes = [n for n in range(1, batch + 1) if batch % n == 0]
     fitting = [n for n in sizes if search(SMALL, node, micro_batch=n, top=1, **question).ranked]
     assert largest_micro_batch(SMALL, node, **question).value == max(fitting)
