@@ -180,6 +180,7 @@ class _Tally:
             question.device(str(sample.dtype))  # refused where the device has no such dtype
             legal = self._plans(sample)
             each = legal.considered
+            self.considered += each
             for rule, count in legal.rejected.items():
                 self.rejected[rule] = self.rejected.get(rule, 0) + count
             self._report(each - len(legal), each)
@@ -190,14 +191,15 @@ class _Tally:
             each = self._plans(self.template).considered
         for rule in refused:
             self.rejected[rule] = self.rejected.get(rule, 0) + each
-        self.considered = each * len(self.combinations)
+            self.considered += each
 
     def _plans(self, sample: Plan) -> LegalPlans:
         """The legal plans with a choice; those of choices that no rule tells apart are found once."""
         settings = self.space.question.settings(sample)
-        read = operator.attrgetter(*legality.READ)(settings)
+        space = self.space.of(sample)
+        read = (space.stages, *operator.attrgetter(*legality.READ)(settings))
         if read not in self._legal:
-            self._legal[read] = legal_plans(self.space, settings, sample.rank_order, self.most)
+            self._legal[read] = legal_plans(space, settings, sample.rank_order, self.most)
         found = dataclasses.replace(self._legal[read], order=sample.rank_order)
         if not len(found):
             return found

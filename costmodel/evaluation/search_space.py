@@ -51,6 +51,8 @@ NEUTRAL: Mapping[str, Column | float] = {
 """What a factor that is not looked at has while the rules of another are checked."""
 COLUMNS = {FIELDS.get(name, name): name for name in (*SPLIT, *NEUTRAL)}
 """The columns of a search by their fields of a plan."""
+OF_STAGES = {"dtype": None, "synchronisation": "all-reduce"}
+"""Choices of which the stages of ZeRO are that a framework has, as they are unasked."""
 EXPERT_RULES = ("degrees_of_framework", "experts", "expert_ranks", "expert_feed_forward")
 SHARD_RULES = ("zero_stage", "zero_pipeline", "shard_group", "synchronisation", "compression")
 RULES = ("degrees_of_framework", "zero_stage", "zero_pipeline", "schedule_of_framework", *legality.Violations._fields)
@@ -286,16 +288,27 @@ class Space:
         wanted = self.given["sequence_parallel"] or [self.question.framework.sequence_parallel]
         return tuple(dict.fromkeys(float(bool(value) and t > 1) for value in wanted))
 
+    def of(self, sample: Plan) -> Space:
+        """What is tried with the dtype and the synchronisation of a plan.
+
+        Parameters
+        ----------
+        sample : a plan with the choices
+        """
+        return dataclasses.replace(self, given=self.given | {name: [getattr(sample, name)] for name in OF_STAGES})
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        """Stages of ZeRO as they run with the dtype and the synchronisation that are tried first."""
+        framework = self.question.framework
+        dtype, way = ((self.given[name] or [usual])[0] for name, usual in OF_STAGES.items())
+        sharded = framework.defaults(dtype=dtype or self.question.cluster.device.usual_dtype).sharded_dtype
+        asked = self.given["zero_stage"] or framework.zero_stages
+        return tuple(dict.fromkeys(int(sharded_stage(float(stage), SYNCHRONISATIONS[way], sharded)) for stage in asked))
+
     def shards(self, ranks: int, tensor: int) -> tuple[tuple[float, float], ...]:
         """ZeRO stage and shard group: all ranks, and where the framework has such groups, those inside a node."""
-        framework = self.question.framework
-        dtypes = self.given["dtype"] or [self.question.cluster.device.usual_dtype]
-        ways = [SYNCHRONISATIONS[name] for name in self.given["synchronisation"] or ["all-reduce"]]
-        sharded = [framework.defaults(dtype=dtype).sharded_dtype for dtype in dtypes]
-        asked = self.given["zero_stage"] or framework.zero_stages
-        stages = list(dict.fromkeys(
-            int(min(max(sharded_stage(float(stage), way, of) for way in ways) for of in sharded)) for stage in asked
-        ))  # fmt: skip
+        framework, stages = self.question.framework, list(self.stages)
         if ranks == 1 and not self.question.model.experts:  # nothing is shared out, whatever the stage is called
             stages = [min(stages)]  # the one that is refused least
         inside = self.question.cluster.gpus_per_node // tensor

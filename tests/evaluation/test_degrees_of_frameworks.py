@@ -130,3 +130,14 @@ def test_states_that_are_sharded_whatever_the_stage_stay_whole_for_ranks_that_av
         assert {one.plan.zero_stage for one in found.ranked} == stages
         best = found.best
         assert costmodel.estimate(model, cluster, best.plan, "megatron-deepspeed").step_time == best.step_time
+
+
+def test_a_stage_is_a_dtype_s_own_where_a_search_tries_several():
+    """Each plan is evaluated at the stage at which it runs, beside dtypes that have another."""
+    model, cluster = load_model("bloom-560m"), load_cluster("dgx-h100", gpus=8)
+    asked = {"global_batch": 64, "seq_len": 2048, "framework": "megatron-deepspeed", "engine": "numpy", "top": 200}
+    found = search(model, cluster, dtype=["bf16", "fp16"], zero_stage=[0, 1], **asked)
+    assert {(one.plan.dtype, one.plan.zero_stage) for one in found.ranked} == {("bf16", 1), ("fp16", 0)}  # no stage 0 in bf16
+    assert found.evaluated + sum(found.rejected.values()) == found.considered
+    for one in found.ranked[::20]:
+        assert estimate(model, cluster, one.plan, "megatron-deepspeed").memory.total == pytest.approx(one.memory.total)
