@@ -199,10 +199,6 @@ def _program(
     return Program(_reader(notes["constants"]), code["once"], notes["scalars"], parts, code.get("product"))
 
 
-def _step(compressed: bool) -> Callable[..., Step]:
-    return training_step.step if compressed else training_step.uncompressed_step
-
-
 @functools.cache
 def every_part(compressed: bool) -> Program:
     """Every part of a step where plan, framework and device are columns: of plans, or of one as its constants vary.
@@ -211,7 +207,7 @@ def every_part(compressed: bool) -> Program:
     ----------
     compressed : whether gradients may be compressed
     """
-    formula = _step(compressed)
+    formula = training_step.STEPS[compressed]
 
     def bits(path: str) -> int:
         return _SPLIT if path.startswith(("plan.", "software.", "device.")) else 0
@@ -227,7 +223,7 @@ def ranking(compressed: bool) -> Program:
     ----------
     compressed : whether gradients may be compressed
     """
-    formula = _step(compressed)
+    formula = training_step.STEPS[compressed]
     return _program(f"ranking-{formula.__name__}", ("inner", "outer"), True, lambda: trace(formula, Inputs, RANKED))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -265,17 +265,6 @@ def _amount(money: float) -> str:
     return f"{money:,.0f}" if money >= 100.0 else f"{money:.3g}"
 
 
-def smallest_that_fits(sizes: Iterable[int], best: Callable[[int], Estimate | None]) -> Iterator[Estimate]:
-    """The best plans of the sizes on which any fits, in the order of the sizes; lazily, so that the first costs no more.
-
-    Parameters
-    ----------
-    sizes : numbers of GPUs
-    best : the best plan on so many, or None where none fits
-    """
-    return (found for found in map(best, sizes) if found is not None)
-
-
 def _several(given: Any) -> list[Any]:
     if given is None or isinstance(given, str | Device | int | float):
         return [given]
@@ -287,4 +276,4 @@ def _several(given: Any) -> list[Any]:
     return values
 
 
-__all__ = ["ClusterDesign", "Option", "candidates", "design_cluster", "smallest_that_fits"]
+__all__ = ["ClusterDesign", "Option", "candidates", "design_cluster"]

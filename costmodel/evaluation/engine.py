@@ -111,13 +111,13 @@ def unflatten(parts: Sequence[Number]) -> Step:
 
 
 def step_formula(settings: Settings) -> Callable[..., Step]:
-    """The formula of a step: the whole one, or where gradients travel as they are the faster one that gives the same.
+    """The formula of a step, one of `costmodel.formulas.training_step.STEPS`.
 
     Parameters
     ----------
     settings : of the plans
     """
-    return training_step.step if settings.compression.kind else training_step.uncompressed_step
+    return training_step.STEPS[bool(settings.compression.kind)]
 
 
 def timed_formula(settings: Settings) -> Callable[..., Step]:
@@ -127,7 +127,7 @@ def timed_formula(settings: Settings) -> Callable[..., Step]:
     ----------
     settings : of the plans
     """
-    return training_step.timed_step if settings.compression.kind else training_step.timed_uncompressed_step
+    return training_step.TIMED_STEPS[bool(settings.compression.kind)]
 
 
 def stretched(step: Step, by: float) -> Step:

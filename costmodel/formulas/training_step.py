@@ -237,6 +237,12 @@ def timed_uncompressed_step(
     return _composed(model, settings, plan, network, software, device, gradients.uncompressed(model, settings, plan), bill)
 
 
+STEPS = {True: step, False: uncompressed_step}
+"""The formula of a step by whether gradients are compressed: the whole one, or the faster one that gives the same without."""
+TIMED_STEPS = {True: timed_step, False: timed_uncompressed_step}
+"""The same where the memory is known."""
+
+
 class _Ends(NamedTuple):
     """The embedding and the head on one micro-batch [s], and the share of micro-batches that meet them on either end rank."""
 

@@ -27,7 +27,7 @@ from costmodel.page.question import Asked, Domain, domains
 
 PRINTED: tuple[Callable[..., object], ...] = (
     settings.resolved, settings.settings_of_model, settings.plan_numbers, hardware.device_numbers, hardware.level_numbers,
-    violations, training_step.step, training_step.uncompressed_step, discrepancy.correlation,
+    violations, *training_step.STEPS.values(), discrepancy.correlation,
 )  # fmt: skip
 """Formulas of the model: from choices to what a step takes, from that to time and memory."""
 PLAYED: tuple[Callable[..., object], ...] = (

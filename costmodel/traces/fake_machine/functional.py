@@ -23,7 +23,6 @@ _OPS = {
     "broadcast": "broadcast",
     "broadcast_": "broadcast",
 }
-NAMESPACES = ("_c10d_functional", "c10d_functional")
 
 
 def launched(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
