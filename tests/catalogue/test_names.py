@@ -178,7 +178,7 @@ def test_an_option_is_offered_for_its_letters_not_for_its_dashes(run, arguments,
 def test_no_error_names_an_option_that_its_command_has_not(run):
     for arguments in (
         ["models", "--help-all"], ["models", "--tp", "2"], ["accuracy", "--foo"], ["show", "x", "--zero", "1"],
-        ["search", "x", *WORK, "--cluster", "y", "--clusterx", "z"], ["estimate", "x", *WORK, "--cluster", "y", "--lora"],
+        ["search", "x", *WORK, "--cluster", "y", "--clusterx", "z"], ["estimate", "x", *WORK, "--cluster", "y", "--lora-x"],
     ):  # fmt: skip
         code, _, err = run(*arguments)
         assert code == 2
