@@ -23,6 +23,7 @@ from costmodel.cli.arguments import (
     whole,
 )
 from costmodel.cli.calibrated import add_calibration, with_calibration
+from costmodel.description.judgement import FIT_PROBABILITY
 from costmodel.text.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -112,8 +113,8 @@ def add_plan(
         if row.rare:
             parser.rarely(added)
     parser.rarely(plan.add_argument(
-        "--fit-probability", type=number, default=0.9, metavar="P",
-        help="probability to fit in memory from which a plan is judged to (default: 0.9)",
+        "--fit-probability", type=number, default=FIT_PROBABILITY, metavar="P",
+        help=f"probability to fit in memory from which a plan is judged to (default: {FIT_PROBABILITY:g})",
     ))  # fmt: skip
 
 

@@ -13,10 +13,10 @@ from costmodel.arithmetic.whole_numbers import divisors
 from costmodel.catalogue.software import framework_on
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
+from costmodel.description.judgement import FIT_PROBABILITY
 from costmodel.description.labels import CAPACITIES
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import MAX_LAYERS, Transformer
-from costmodel.evaluation.error_model import FIT_PROBABILITY
 from costmodel.evaluation.estimation import Estimate, estimate, lack, sentence, title
 from costmodel.evaluation.offers import Offer, offered, offers
 from costmodel.evaluation.search_result import SearchResult

@@ -12,9 +12,9 @@ from costmodel.catalogue.machines import cloud_instance, machine
 from costmodel.catalogue.software import framework_names, framework_on
 from costmodel.description.cluster import Cluster
 from costmodel.description.dimensions import DIMENSIONS
+from costmodel.description.judgement import FIT_PROBABILITY
 from costmodel.description.plan import Plan
 from costmodel.description.question import Question
-from costmodel.evaluation.error_model import FIT_PROBABILITY
 from costmodel.text.errors import CostModelError
 
 OF_EVERY_PLAN = (

@@ -33,10 +33,6 @@ OF_DEVICE = {
     "attention_width": ("attention_width",), "attention_rows": ("attention_rows",),
 }  # fmt: skip
 """Numbers that each constant of a device sets; those whose names begin with ``base_`` are of the 16-bit dtype."""
-FIT_PROBABILITY = 0.9
-"""Probability to fit from which a plan is recommended."""
-EVEN = 0.5
-"""Probability to fit below which a plan is said not to: what lies between may run out."""
 KNOWN = 0.02
 """Standard error of a constant's logarithm up to which it counts as known."""
 STATE_TIME, STATE_MEMORY = 0.3, 0.1

@@ -13,6 +13,7 @@ from costmodel.catalogue.software import ask
 from costmodel.description.cluster import Cluster
 from costmodel.description.fields import hold
 from costmodel.description.framework import Framework
+from costmodel.description.judgement import EVEN, FIT_PROBABILITY
 from costmodel.description.labels import label, part_name
 from costmodel.description.plan import Plan
 from costmodel.description.question import Question
@@ -20,8 +21,6 @@ from costmodel.description.transformer import Transformer
 from costmodel.evaluation import engine
 from costmodel.evaluation.engine import evaluate_one, evaluate_several, stretched, timed_formula, total_time
 from costmodel.evaluation.error_model import (
-    EVEN,
-    FIT_PROBABILITY,
     Slopes,
     Spread,
     slopes_of,
@@ -489,7 +488,7 @@ def memory_limit(estimate: Estimate) -> str:
     Returns
     -------
     str
-        such as ``70.5 GiB a GPU: 79.2 GiB usable less 10.9 % for the estimate's error (90 % sure)``
+        such as ``70.5 GiB a GPU: 79.2 GiB usable less 10.9 % for the estimate's error (80 % sure)``
     """
     host = host_memory(estimate)
     beside = f"; {host}" if host else ""

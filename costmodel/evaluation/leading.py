@@ -9,10 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from costmodel.description.cluster import Cluster
+from costmodel.description.judgement import FIT_PROBABILITY
 from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
 from costmodel.evaluation import engine as engines
-from costmodel.evaluation.error_model import FIT_PROBABILITY, spread_of
+from costmodel.evaluation.error_model import spread_of
 from costmodel.evaluation.estimation import NO_PLAN, Estimate, StepParts
 from costmodel.evaluation.plan_search import SearchResult
 from costmodel.evaluation.ranking import LEADERS

@@ -18,11 +18,12 @@ from costmodel.description.cluster import Cluster
 from costmodel.description.dimensions import DIMENSIONS
 from costmodel.description.fields import table
 from costmodel.description.framework import Framework
+from costmodel.description.judgement import FIT_PROBABILITY
 from costmodel.description.plan import Plan, restrictions
 from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
 from costmodel.evaluation import engine as engines
-from costmodel.evaluation.error_model import FIT_PROBABILITY, spread_of
+from costmodel.evaluation.error_model import spread_of
 from costmodel.evaluation.estimation import (
     Estimate,
     check_length,

@@ -15,12 +15,12 @@ import numpy as np
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
+from costmodel.description.judgement import FIT_PROBABILITY
 from costmodel.description.labels import alternatives, label, rejections
 from costmodel.description.plan import Plan
 from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
 from costmodel.evaluation.departures import departures
-from costmodel.evaluation.error_model import FIT_PROBABILITY
 from costmodel.evaluation.estimation import Estimate, lack, not_by_default
 from costmodel.evaluation.ranking import Ranking, standings
 from costmodel.formulas.quantities import Settings

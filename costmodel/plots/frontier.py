@@ -8,8 +8,9 @@ import numpy as np
 import plotly.graph_objects as go
 
 from costmodel.description.cluster import Cluster
+from costmodel.description.judgement import FIT_PROBABILITY
 from costmodel.description.labels import label
-from costmodel.evaluation.error_model import FIT_PROBABILITY, spread_of
+from costmodel.evaluation.error_model import spread_of
 from costmodel.evaluation.plan_search import SearchResult
 from costmodel.plots.specification import filled, named, of, when
 from costmodel.plots.style import (

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from costmodel.description.dimensions import RANK_ORDER
+from costmodel.description.judgement import FIT_PROBABILITY
 from costmodel.evaluation import plan_search
-from costmodel.evaluation.error_model import FIT_PROBABILITY
 from costmodel.evaluation.search_result import NOT_PLAYED, Replayed, SearchResult
 from costmodel.text.checks import flag, positive_int
 from costmodel.text.errors import CostModelError

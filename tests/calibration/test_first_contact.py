@@ -24,7 +24,7 @@ from calibration.ledger.errors import (
     verdicts_of,
 )
 from calibration.ledger.reliability import of_fits
-from costmodel.evaluation.error_model import FIT_PROBABILITY
+from costmodel.description.judgement import FIT_PROBABILITY
 from costmodel.evaluation.first_contacts import HALF, memory_error, room_error, time_error
 from costmodel.plots.reliability import reliability, reliability_figure
 from costmodel.text.errors import CostModelError

@@ -1,0 +1,11 @@
+"""From which probability to fit in memory a plan is said to fit, and below which it is said not to."""
+
+from __future__ import annotations
+
+FIT_PROBABILITY = 0.8
+"""Probability to fit from which a plan is recommended: that at which the shares of the runs that ran, and of those that ran out,
+that are told so add up to most (``python -m calibration validate`` says how many)."""
+EVEN = 0.5
+"""Probability to fit below which a plan is said not to: what lies between may run out."""
+
+__all__ = ["EVEN", "FIT_PROBABILITY"]
