@@ -24,7 +24,7 @@ from costmodel.cli.output import (
     written,
 )
 from costmodel.cli.question import add_plan, add_question, plan_group, read_hardware, read_plan
-from costmodel.description.judgement import FIT_PROBABILITY
+from costmodel.description.judgement import JUDGED
 from costmodel.evaluation.estimation import memory_limit
 from costmodel.text.units import counted
 
@@ -80,7 +80,7 @@ def add(commands: Commands) -> None:
     work.add_argument("--seq-len", type=length, metavar="N", help="tokens of a sequence")
     add_plan(explaining, several=False, plan=plan_group(explaining, several=False), software=software)
     add_output(explaining)
-    explaining.set_defaults(run=_explain, notes=[], changes=[], verbose=False, fit_probability=FIT_PROBABILITY)
+    explaining.set_defaults(run=_explain, notes=[], changes=[], verbose=False, fit_probability=JUDGED)
 
     reading = commands.add_parser(
         "read", help="what a launch file says, field by field", examples=("costmodel read ds_config.json train.sh --json",)

@@ -23,7 +23,7 @@ from costmodel.cli.arguments import (
     whole,
 )
 from costmodel.cli.calibrated import add_calibration, with_calibration
-from costmodel.description.judgement import FIT_PROBABILITY
+from costmodel.description.judgement import CHOSEN, JUDGED
 from costmodel.text.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -112,9 +112,10 @@ def add_plan(
             parser.briefly(added, f"{row.brief} ({tail})")
         if row.rare:
             parser.rarely(added)
+    needed = CHOSEN if several else JUDGED
     parser.rarely(plan.add_argument(
-        "--fit-probability", type=number, default=FIT_PROBABILITY, metavar="P",
-        help=f"probability to fit in memory from which a plan is judged to (default: {FIT_PROBABILITY:g})",
+        "--fit-probability", type=number, default=needed, metavar="P",
+        help=f"probability to fit in memory from which a plan is judged to (default: {needed:g})",
     ))  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from costmodel.cli.arguments import (
 from costmodel.cli.calibrated import add_calibration, calibrated_software, each_calibrated
 from costmodel.cli.files import add_file
 from costmodel.cli.output import print_json, print_page, written
-from costmodel.description.judgement import FIT_PROBABILITY
+from costmodel.description.judgement import CHOSEN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,8 +60,8 @@ def add(commands: Commands) -> None:
     add_calibration(sweeping)
     sweeping.add_argument("--price", metavar="X", type=many(number), help="of a GPU for an hour, a row each")
     sweeping.add_argument("--top", type=whole, default=1, metavar="K", help="plans of each search (default: 1)")
-    sweeping.add_argument("--fit-probability", type=float, default=FIT_PROBABILITY, metavar="P",
-                          help=f"probability to fit in memory from which a plan fits (default: {FIT_PROBABILITY:g})")  # fmt: skip
+    sweeping.add_argument("--fit-probability", type=float, default=CHOSEN, metavar="P",
+                          help=f"probability to fit in memory from which a plan fits (default: {CHOSEN:g})")  # fmt: skip
     sweeping.add_argument("--engine", default="auto", metavar="E", help="auto, python, numpy or numba")
     sweeping.add_argument("--workers", type=whole, default=1, metavar="N", help="processes to search in (default: 1)")
     add_file(sweeping, "Parquet file to write")

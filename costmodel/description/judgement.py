@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-FIT_PROBABILITY = 0.8
-"""Probability to fit from which a plan is recommended: that at which the shares of the runs that ran, and of those that ran out,
-that are told so add up to most (``python -m calibration validate`` says how many)."""
+JUDGED = 0.8
+"""Probability to fit from which a plan that somebody asks about is said to: that at which the shares of the runs that ran, and of
+those that ran out, that are told so add up to most (``python -m calibration validate`` says how many)."""
+CHOSEN = 0.9
+"""Probability to fit from which a plan is chosen among many: one that seems to fit just so is likelier one whose memory is told
+too low than a plan that somebody runs."""
 EVEN = 0.5
 """Probability to fit below which a plan is said not to: what lies between may run out."""
 
-__all__ = ["EVEN", "FIT_PROBABILITY"]
+__all__ = ["CHOSEN", "EVEN", "JUDGED"]

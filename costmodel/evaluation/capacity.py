@@ -13,7 +13,7 @@ from costmodel.arithmetic.whole_numbers import divisors
 from costmodel.catalogue.software import framework_on
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
-from costmodel.description.judgement import FIT_PROBABILITY
+from costmodel.description.judgement import CHOSEN
 from costmodel.description.labels import CAPACITIES
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import MAX_LAYERS, Transformer
@@ -261,7 +261,7 @@ def _asked(
 
 def longest_sequence(
     model: Transformer, cluster: Cluster, plan: Plan | None = None, framework: Framework | str = "megatron-core", *,
-    global_batch: int | None = None, most: int = LONGEST, fit_probability: float = FIT_PROBABILITY, **dimensions: object,
+    global_batch: int | None = None, most: int = LONGEST, fit_probability: float = CHOSEN, **dimensions: object,
 ) -> Capacity:  # fmt: skip
     """The longest sequences with which a plan fits, in steps of `TOKENS` tokens that the plan's degrees split.
 
@@ -326,7 +326,7 @@ def longest_sequence(
 
 def largest_batch(
     model: Transformer, cluster: Cluster, plan: Plan | None = None, framework: Framework | str = "megatron-core", *,
-    seq_len: int | None = None, most: int = LARGEST_BATCH, fit_probability: float = FIT_PROBABILITY, **dimensions: object,
+    seq_len: int | None = None, most: int = LARGEST_BATCH, fit_probability: float = CHOSEN, **dimensions: object,
 ) -> Capacity:  # fmt: skip
     """The largest global batch that fits at once: each copy of the model takes its share as one micro-batch.
 
@@ -384,7 +384,7 @@ def largest_batch(
 def largest_micro_batch(
     model: Transformer, cluster: Cluster, plan: Plan | None = None, framework: Framework | str = "megatron-core", *,
     global_batch: int | None = None, seq_len: int | None = None, most: int = LARGEST_BATCH,
-    fit_probability: float = FIT_PROBABILITY, **dimensions: object,
+    fit_probability: float = CHOSEN, **dimensions: object,
 ) -> Capacity:  # fmt: skip
     """The largest micro-batch with which a plan fits, the global batch as it is: every divisor of that is tried.
 
@@ -434,7 +434,7 @@ def largest_micro_batch(
 
 def most_layers(
     model: Transformer, cluster: Cluster, plan: Plan | None = None, framework: Framework | str = "megatron-core", *,
-    global_batch: int | None = None, seq_len: int | None = None, most: int = DEEPEST, fit_probability: float = FIT_PROBABILITY,
+    global_batch: int | None = None, seq_len: int | None = None, most: int = DEEPEST, fit_probability: float = CHOSEN,
     **dimensions: object,
 ) -> Capacity:  # fmt: skip
     """The deepest model of these layers with which a plan fits; every number of layers is tried.
@@ -521,7 +521,7 @@ def deepened(model: Transformer, layers: int) -> Transformer:
 def fewest_gpus(
     model: Transformer, cluster: Cluster, plan: Plan | None = None, framework: Framework | str = "megatron-core", *,
     global_batch: int | None = None, seq_len: int | None = None, most: int = MOST_GPUS,
-    fit_probability: float = FIT_PROBABILITY, **dimensions: object,
+    fit_probability: float = CHOSEN, **dimensions: object,
 ) -> Capacity:  # fmt: skip
     """The fewest GPUs on which a plan fits: a part of a node that divides it, or whole nodes.
 

@@ -12,7 +12,7 @@ from costmodel.catalogue.machines import cloud_instance, machine
 from costmodel.catalogue.software import framework_names, framework_on
 from costmodel.description.cluster import Cluster
 from costmodel.description.dimensions import DIMENSIONS
-from costmodel.description.judgement import FIT_PROBABILITY
+from costmodel.description.judgement import CHOSEN, JUDGED
 from costmodel.description.plan import Plan
 from costmodel.description.question import Question
 from costmodel.text.errors import CostModelError
@@ -24,7 +24,7 @@ OF_EVERY_PLAN = (
 """Fields that are said of every plan, whatever they are."""
 
 
-def departures(question: Question, plans: Sequence[Plan], fit_probability: float = FIT_PROBABILITY) -> tuple[str, ...]:
+def departures(question: Question, plans: Sequence[Plan], fit_probability: float = CHOSEN) -> tuple[str, ...]:
     """What of a question isn't as it would be unasked: choices that all its plans share, and changed descriptions.
 
     Parameters
@@ -49,7 +49,7 @@ def departures(question: Question, plans: Sequence[Plan], fit_probability: float
     """
     chosen = _choices(question, plans)
     said = [f"{name} {_word(values[0])}" for name, values in chosen.items() if len(values) == 1]
-    if fit_probability != FIT_PROBABILITY:
+    if fit_probability not in (JUDGED, CHOSEN):
         said.append(f"fit_probability {fit_probability:g}")
     return (*said, *_of_descriptions(question))
 

@@ -13,7 +13,7 @@ from costmodel.catalogue.software import ask
 from costmodel.description.cluster import Cluster
 from costmodel.description.fields import hold
 from costmodel.description.framework import Framework
-from costmodel.description.judgement import EVEN, FIT_PROBABILITY
+from costmodel.description.judgement import EVEN, JUDGED
 from costmodel.description.labels import label, part_name
 from costmodel.description.plan import Plan
 from costmodel.description.question import Question
@@ -83,7 +83,7 @@ class Estimate:
     question: Question
     plan: Plan
     step: StepParts
-    required_probability: float = FIT_PROBABILITY
+    required_probability: float = JUDGED
 
     plot = figure
 
@@ -309,7 +309,7 @@ class Estimate:
 
 
 def estimate_several(
-    question: Question, plans: Sequence[Plan], alike: Sequence[int], fit_probability: float = FIT_PROBABILITY
+    question: Question, plans: Sequence[Plan], alike: Sequence[int], fit_probability: float = JUDGED
 ) -> list[Estimate]:
     """Estimates of several plans at once.
 
@@ -397,7 +397,7 @@ def probability(field: str, value: float) -> float:
 
 def estimate(
     model: Transformer, cluster: Cluster, plan: Plan, framework: Framework | str = "megatron-core",
-    *, fit_probability: float = FIT_PROBABILITY,
+    *, fit_probability: float = JUDGED,
 ) -> Estimate:  # fmt: skip
     """Time and memory of one training step.
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from costmodel.description.cluster import Cluster
-from costmodel.description.judgement import FIT_PROBABILITY
+from costmodel.description.judgement import CHOSEN
 from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
 from costmodel.evaluation import engine as engines
@@ -173,7 +173,7 @@ class _Leads(NamedTuple):
         """The search as of the leading plans alone, once their parts are known."""
         found, every, parts, device = self.found, self.every, self.parts, self.question.cluster.device
         model = self.question.model
-        limit = spread_of(found.framework, device, bool(model.experts), model.state_share).margin(FIT_PROBABILITY)
+        limit = spread_of(found.framework, device, bool(model.experts), model.state_share).margin(CHOSEN)
         times, held = parts[0], parts[engines.PARTS.index("memory_total")]
         fits = held <= limit * float(device.usable_memory or 0.0)
 

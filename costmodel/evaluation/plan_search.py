@@ -18,7 +18,7 @@ from costmodel.description.cluster import Cluster
 from costmodel.description.dimensions import DIMENSIONS
 from costmodel.description.fields import table
 from costmodel.description.framework import Framework
-from costmodel.description.judgement import FIT_PROBABILITY
+from costmodel.description.judgement import CHOSEN
 from costmodel.description.plan import Plan, restrictions
 from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
@@ -90,7 +90,7 @@ def _values(name: str, given: object) -> list[object] | None:
 
 def search(
     model: Transformer, cluster: Cluster, *, global_batch: int, seq_len: int, framework: Framework | str = "megatron-core",
-    fit_probability: float = FIT_PROBABILITY, top: int = 20, engine: str = "auto",
+    fit_probability: float = CHOSEN, top: int = 20, engine: str = "auto",
     progress: Callable[[int, int], None] | None = None, keep_evaluated: bool = False, keep_frontier: bool = False,
     space: str = "default", most_combinations: int = LARGEST_SEARCH,
     **dimensions: object,

@@ -15,7 +15,7 @@ import numpy as np
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
-from costmodel.description.judgement import FIT_PROBABILITY
+from costmodel.description.judgement import CHOSEN
 from costmodel.description.labels import alternatives, label, rejections
 from costmodel.description.plan import Plan
 from costmodel.description.question import Question
@@ -237,7 +237,7 @@ class SearchResult:
     def departures(self) -> tuple[str, ...]:
         """What all plans have otherwise than unasked, such as ``"dtype fp8"``: choices, and changed numbers of descriptions."""
         known = self.ranked or [one for one in (self.closest_miss,) if one is not None]
-        plans, required = [one.plan for one in known], known[0].required_probability if known else FIT_PROBABILITY
+        plans, required = [one.plan for one in known], known[0].required_probability if known else CHOSEN
         return departures(self.question, plans, required)
 
     @property

@@ -20,7 +20,7 @@ from costmodel.catalogue.loader import load_model
 from costmodel.catalogue.software import framework_on
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
-from costmodel.description.judgement import FIT_PROBABILITY
+from costmodel.description.judgement import CHOSEN
 from costmodel.description.plan import FOLLOWING, Plan
 from costmodel.description.question import Question
 from costmodel.description.refusals import texts
@@ -175,7 +175,7 @@ def _spread(framework: Framework, cluster: Cluster, experts: bool, states: float
     spread = spread_of(framework, cluster.device, experts, states)
     errors = [spread.time(doubt) for doubt in DOUBTS]
     return {
-        "margin": spread.margin(FIT_PROBABILITY), "runs": spread.rows, "calibrated": spread.calibrated,
+        "margin": spread.margin(CHOSEN), "runs": spread.rows, "calibrated": spread.calibrated,
         "halves": [error.half for error in errors], "shift": errors[0].shift,
     }  # fmt: skip
 

@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from costmodel.description.cluster import Cluster
-from costmodel.description.judgement import FIT_PROBABILITY
+from costmodel.description.judgement import CHOSEN
 from costmodel.description.labels import label
 from costmodel.evaluation.error_model import spread_of
 from costmodel.evaluation.plan_search import SearchResult
@@ -153,7 +153,7 @@ def frontier(result: SearchResult, most: int = MOST_POINTS, among: str = "legal"
         wanted = "the result of search(..., keep_evaluated=True) that evaluated a plan"
         raise InvalidValue("result", f"{result.evaluated} plans", wanted)
     spread = spread_of(result.framework, result.cluster.device, bool(result.model.experts), result.model.state_share)
-    limit = spread.margin(FIT_PROBABILITY) * float(result.cluster.device.usable_memory or 0.0)
+    limit = spread.margin(CHOSEN) * float(result.cluster.device.usable_memory or 0.0)
     best = every.frontiers[0]
     on = np.zeros(len(every), dtype=bool)
     on[best] = True

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from costmodel.description.dimensions import RANK_ORDER
-from costmodel.description.judgement import FIT_PROBABILITY
+from costmodel.description.judgement import CHOSEN
 from costmodel.evaluation import plan_search
 from costmodel.evaluation.search_result import NOT_PLAYED, Replayed, SearchResult
 from costmodel.text.checks import flag, positive_int
@@ -89,7 +89,7 @@ def _played_alike(made: Ledger) -> object:
 
 def search(
     model: Transformer, cluster: Cluster, *, global_batch: int, seq_len: int, framework: Framework | str = "megatron-core",
-    fit_probability: float = FIT_PROBABILITY, top: int = 20, engine: str = "auto", check: bool = False,
+    fit_probability: float = CHOSEN, top: int = 20, engine: str = "auto", check: bool = False,
     progress: Callable[[int, int], None] | None = None, keep_evaluated: bool = False, keep_frontier: bool = False,
     space: str = "default", most_combinations: int = plan_search.LARGEST_SEARCH, **dimensions: object,
 ) -> SearchResult:  # fmt: skip

@@ -24,7 +24,7 @@ from calibration.ledger.errors import (
     verdicts_of,
 )
 from calibration.ledger.reliability import of_fits
-from costmodel.description.judgement import FIT_PROBABILITY
+from costmodel.description.judgement import JUDGED
 from costmodel.evaluation.first_contacts import HALF, memory_error, room_error, time_error
 from costmodel.plots.reliability import reliability, reliability_figure
 from costmodel.text.errors import CostModelError
@@ -118,7 +118,7 @@ def test_an_interval_is_as_wide_whatever_the_order_of_the_ledger(entries):
 def test_runs_that_ran_out_and_runs_that_ran_are_told_at_the_shipped_threshold(entries):
     """By the ledger's own predictions, of the release that met them; what it had wrong of memory has been mended since."""
     verdicts = verdicts_of(entries)
-    fits = verdicts.room >= -math.log(room_error().margin(FIT_PROBABILITY))
+    fits = verdicts.room >= -math.log(room_error().margin(JUDGED))
     assert np.mean(~fits[~verdicts.ran]) >= 0.8
     assert np.mean(fits[verdicts.ran]) >= 0.9
 
