@@ -14,6 +14,7 @@ from costmodel.catalogue.clusters import load_cluster
 from costmodel.catalogue.loader import load_model
 from costmodel.catalogue.machines import machine
 from costmodel.description.cluster import Cluster
+from costmodel.description.judgement import CHOSEN
 from costmodel.description.labels import label
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
@@ -210,7 +211,7 @@ def unmoved(question: State, plan: Plan) -> Estimate:
     plan : one of its search
     """
     before = searched(question)
-    return estimate(before.model, before.cluster, plan, before.framework)
+    return estimate(before.model, before.cluster, plan, before.framework, fit_probability=CHOSEN)
 
 
 @functools.lru_cache(maxsize=16)

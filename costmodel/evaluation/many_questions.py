@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from costmodel.arithmetic.named_tuples import stacked
+from costmodel.description.judgement import JUDGED
 from costmodel.description.plan import Plan
 from costmodel.description.question import Question
 from costmodel.description.run import Run
@@ -32,13 +33,16 @@ class _Asked(NamedTuple):
     inputs: Inputs
 
 
-def estimates_of(runs: Sequence[Run], with_slopes: bool = True) -> list[Estimate | CostModelError]:
+def estimates_of(
+    runs: Sequence[Run], with_slopes: bool = True, fit_probability: float = JUDGED
+) -> list[Estimate | CostModelError]:
     """What is estimated of each run's plan, its slopes known; or why it isn't.
 
     Parameters
     ----------
     runs : measured or not
     with_slopes : work out those of the constants too, which intervals of time need
+    fit_probability : from which a plan is judged to fit
     """
     found: list[Estimate | CostModelError] = []
     asked: list[_Asked] = []
@@ -54,7 +58,7 @@ def estimates_of(runs: Sequence[Run], with_slopes: bool = True) -> list[Estimate
             found.append(error)
     for members in _grouped(asked, TOGETHER).values():
         for one, step in zip(members, _steps([member.inputs for member in members]), strict=True):
-            found[one.place] = _estimate(one, step)
+            found[one.place] = _estimate(one, step, fit_probability)
     if with_slopes:
         _fill_slopes([one for one in found if isinstance(one, Estimate)])
     return found
@@ -100,10 +104,11 @@ def _steps(inputs: Sequence[Inputs]) -> list[Step]:
     return [Step._make([*row, Memory._make(bill)]) for row, bill in zip(times.tolist(), bills.tolist(), strict=True)]
 
 
-def _estimate(one: _Asked, step: Step) -> Estimate:
+def _estimate(one: _Asked, step: Step, fit_probability: float) -> Estimate:
     by = one.question.discrepancy(one.inputs.settings, one.inputs.plan)
     made = Estimate(
-        question=one.question, plan=one.plan, step=StepParts.of(stretched(step, float(by)), one.question, one.plan)
+        question=one.question, plan=one.plan, step=StepParts.of(stretched(step, float(by)), one.question, one.plan),
+        required_probability=fit_probability,
     )
     made.__dict__["inputs"] = one.inputs  # where `cached_property` looks
     return made

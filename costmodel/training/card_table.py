@@ -15,6 +15,7 @@ from costmodel.catalogue.machines import machine
 from costmodel.catalogue.software import framework_on
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
+from costmodel.description.judgement import CHOSEN
 from costmodel.description.plan import Plan
 from costmodel.description.run import Run
 from costmodel.description.transformer import Transformer
@@ -283,9 +284,10 @@ def _fastest(
             else:
                 plans = _plans(one.adapter, global_batch, seq_len)
                 alone += [(place, Run(model=model, cluster=one.cluster, framework=software, plan=plan)) for plan in plans]
-    for (place, _), answer in zip(alone, estimates_of([run for _, run in alone], with_slopes=False), strict=True):
+    found = estimates_of([run for _, run in alone], with_slopes=False, fit_probability=CHOSEN)
+    for (place, _), answer in zip(alone, found, strict=True):
         answers[place].append(answer)
-    return [(None, one.why) if one.why else _chosen(found) for one, found in zip(asked, answers, strict=True)]
+    return [(None, one.why) if one.why else _chosen(made) for one, made in zip(asked, answers, strict=True)]
 
 
 def _plans(adapter: str, global_batch: int, seq_len: int) -> list[Plan]:
@@ -360,7 +362,7 @@ def _found(rows: Sequence[Card], sought: Sequence[tuple[int, str, Callable[[int]
             assert best is not None
             plan = sought[number][2](count)
             runs.append(Run(model=best.model, cluster=best.cluster, framework=best.framework, plan=plan))
-        answers = dict(zip(asking, estimates_of(runs, with_slopes=False), strict=True))
+        answers = dict(zip(asking, estimates_of(runs, with_slopes=False, fit_probability=CHOSEN), strict=True))
         asking = {}
         for number, answer in answers.items():
             try:
