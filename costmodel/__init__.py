@@ -50,7 +50,6 @@ _HOME = {
     "influences": "evaluation.own_runs",
     "next_run": "evaluation.own_runs",
     "next_runs": "evaluation.own_runs",
-    "HeldTensor": "evaluation.opened_bill",
     "held_tensors": "evaluation.opened_bill",
     "Verdict": "evaluation.verdicts",
     "verdict": "evaluation.verdicts",
@@ -216,7 +215,6 @@ if TYPE_CHECKING:
     from costmodel.evaluation.estimation import estimate as estimate
     from costmodel.evaluation.mixed_groups import UnlikeGroups as UnlikeGroups
     from costmodel.evaluation.mixed_groups import unlike_groups as unlike_groups
-    from costmodel.evaluation.opened_bill import HeldTensor as HeldTensor
     from costmodel.evaluation.opened_bill import held_tensors as held_tensors
     from costmodel.evaluation.operators import roofline as roofline
     from costmodel.evaluation.own_runs import calibrate as calibrate

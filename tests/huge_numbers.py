@@ -47,6 +47,7 @@ def bases() -> dict[str, dict[str, object]]:
     nodes = {"nbytes": 1e8, "compute_time": 1.0, "servers": 4, "bandwidth": 1e9}
     return {
         "Plan": WORK, "Group": {"ranks": 4},
+        "held_tensors": {"memory": costmodel.estimate(model, cluster, plan).memory, "stage": 0},
         "Transformer": {"name": "a", "layers": 2, "hidden": 512, "heads": 8, "vocabulary": 1000, "feed_forward": 2048},
         "Cluster": {"name": "a", "device": cluster.device, "levels": cluster.levels},
         "Level": {"name": "a", "size": 8, "latency": 0.0, "bandwidth": 1e9},
@@ -97,6 +98,7 @@ def bases() -> dict[str, dict[str, object]]:
 COMMANDS = {
     "search": "bloom-560m --cluster dgx-h100 --global-batch 32 --seq-len 1024",
     "estimate": "bloom-560m --cluster dgx-h100 --global-batch 32 --seq-len 1024 --data-parallel 8",
+    "memory": "bloom-560m --cluster dgx-h100 --global-batch 32 --seq-len 1024 --data-parallel 8",
     "train": "bloom-560m --cluster dgx-h100 --global-batch 32 --seq-len 1024 --data-parallel 8 --tokens 1e9",
     "timeline": "bloom-560m --cluster dgx-h100 --global-batch 32 --seq-len 1024 --data-parallel 4 --pipeline-parallel 2",
     "simulate": "bloom-560m --cluster dgx-h100 --global-batch 32 --seq-len 1024 --data-parallel 4 --pipeline-parallel 2",

@@ -22,7 +22,6 @@ from costmodel.cli.output import (
     written,
 )
 from costmodel.cli.question import PLAYED, add_question, read_asked_model, read_plan
-from costmodel.text.checks import whole as whole_number
 from costmodel.text.units import counted
 
 if TYPE_CHECKING:
@@ -60,8 +59,6 @@ def _memory(arguments: argparse.Namespace) -> int:
     model = read_asked_model(arguments)
     answer = estimate(model, *read_plan(arguments), arguments.framework, fit_probability=arguments.fit_probability)
     bill = answer.memory
-    if arguments.stage is not None:
-        whole_number("stage", arguments.stage, len(bill.stages) - 1)
     rows = held_tensors(bill, arguments.stage)
     stage = bill.fullest if arguments.stage is None else bill.stages[arguments.stage]
     arguments.notes += notes(answer)

@@ -322,7 +322,7 @@ class Plan:
 
         Examples
         --------
-        >>> Plan(global_batch=64, seq_len=4096, batching="padded", mean_length=500).tokens
+        >>> Plan(global_batch=64, seq_len=4096, batching="padded", mean_length=500.0).tokens
         32000.0
         """
         mean, code = self.mean_length or self.seq_len, lengths.CODES[self.batching]

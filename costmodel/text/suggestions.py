@@ -42,7 +42,7 @@ MEANT: dict[str, dict[str, str]] = {
     "command": {
         "plan": "search", "tune": "search", "optimize": "search", "rank": "search", "best": "search", "find": "search",
         "predict": "estimate", "run": "estimate", "time": "estimate", "cost": "train", "price": "train", "days": "train",
-        "memory": "estimate", "fit": "capacity", "hardware": "devices", "list": "models", "help": "--help",
+        "fit": "capacity", "hardware": "devices", "list": "models", "help": "--help",
         "parse": "read", "export": "write", "launch": "write", "allreduce": "collective", "all-reduce": "collective",
         "pipeline": "timeline", "what-if": "whatif", "gui": "app", "serve": "app", "template": "new",
         "init": "new", "info": "show", "describe": "show", "version": "--version",

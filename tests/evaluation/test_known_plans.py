@@ -62,7 +62,8 @@ KNOWN = {
     ),
     "DeepSeek-V3, arXiv 2412.19437 section 3.2: no tensor parallelism": Known(
         ("deepseek-v3", "h800-ib", 2_048, 15_360, 4_096, "hai-llm"),
-        {"tensor_parallel": 1, "pipeline_parallel": 16, "expert_parallel": 64}, {"dtype": "fp8-block"},
+        {"tensor_parallel": 1, "pipeline_parallel": 16, "expert_parallel": 64},
+        {"dtype": "fp8-block", "fit_probability": 0.8},  # as of a plan that is asked about: it is said to hold 69 of 79 GiB
     ),
 }  # fmt: skip
 
@@ -119,9 +120,11 @@ def test_deepseek_v3_trains_as_fast_as_its_report_says_under_the_plan_that_it_de
 def test_a_search_of_deepseek_v3_under_its_own_software_finds_the_plan_that_trained_it():
     """arXiv 2412.19437 section 3.2: no tensor parallelism, 16 stages of DualPipe, 64 expert ranks over eight nodes."""
     model, cluster = load_model("deepseek-v3"), load_cluster("h800-ib", gpus=2_048)
-    best = search(model, cluster, global_batch=15_360, seq_len=4_096, framework="hai-llm", dtype="fp8-block").best.plan
-    found = (best.tensor_parallel, best.pipeline_parallel, best.expert_parallel, best.schedule, best.dispatcher)
-    assert found == (1, 16, 64, "dualpipe", "deduplicated")
+    asked = {"global_batch": 15_360, "seq_len": 4_096, "dtype": "fp8-block", "fit_probability": 0.8}
+    found = search(model, cluster, framework="hai-llm", **asked).ranked
+    alike = [one.plan for one in found if one.step_time <= 1.01 * found[0].step_time]
+    assert all((one.tensor_parallel, one.pipeline_parallel, one.schedule) == (1, 16, "dualpipe") for one in alike)
+    assert (64, "deduplicated") in [(one.expert_parallel, one.dispatcher) for one in alike]
 
 
 QWEN = {"global_batch": 2_048, "seq_len": 4_096}

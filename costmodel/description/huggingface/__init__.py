@@ -114,7 +114,7 @@ def _read(path: Path, name: str | None) -> tuple[dict[str, object], tuple[str, .
     if fields.get("encoder_layers"):
         taken = f"{fields.get('source_tokens', 1.0):.3g}"
         notes.append(f"the sequence is the decoder's; the encoder is taken to have {taken} times as many tokens "
-                     "(source_tokens; --set model.source_tokens=4)")
+                     "(source_tokens)")
     if fields.get("recurrent_layers"):
         notes.append("layers with a state are taken to be evenly spread: a pipeline's stages have equal shares of each kind")
     lengths = [config.get(key) for key in LENGTHS]
