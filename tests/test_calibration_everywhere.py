@@ -27,6 +27,7 @@ ASKED = {
     "capacity": [MODEL, *NODE, "--global-batch", "64", "--tp", "2", "--find", "sequence"],
     "compare": [MODEL, *NODE, *WORK, *DEGREES, "--tp", "4"], "diagnose": [MODEL, *NODE, *PLAN, "--step-time", "5"],
     "train": [MODEL, *NODE, *PLAN, "--tokens", "1B"],
+    "memory": [MODEL, *NODE, *PLAN],
     "post-train": [MODEL, *NODE, *PLAN, "--samples", "8", "--mean-length", "512"],
     "timeline": [MODEL, *NODE, *PLAN], "simulate": [MODEL, *NODE, *PLAN], "ledger": [MODEL, *NODE, *PLAN],
     "sweep": [MODEL, *NODE, *WORK, *DEGREES, "-o", "plans.parquet"],

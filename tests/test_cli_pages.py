@@ -269,9 +269,9 @@ def test_what_would_be_faster_is_said_as_the_options_that_make_it(run, monkeypat
 def test_every_answer_of_one_plan_says_what_is_not_by_default(run, monkeypatch, command):
     monkeypatch.setenv("COLUMNS", "300")
     verb, *options = command.split()
-    changed = ["--dtype", "fp16", "--set", "device.memory=100GiB", "--fit-probability", "0.8"]
+    changed = ["--dtype", "fp16", "--set", "device.memory=100GiB", "--fit-probability", "0.85"]
     out = run(verb, *NODE, "--recompute", "full", *changed, *options)[1]
-    assert "\nNot by default: dtype fp16, fit_probability 0.8, device.memory 80 GiB" in out
+    assert "\nNot by default: dtype fp16, fit_probability 0.85, device.memory 80 GiB" in out
 
 
 def test_what_was_changed_of_a_description_of_ones_own_is_said_before_and_after(run, tmp_path):

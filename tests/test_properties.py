@@ -253,6 +253,7 @@ def test_search_finds_what_trying_every_plan_finds(name, framework):
             legal_ones.append(estimate(model, cluster, plan, software))
         except IllegalPlan:
             continue
+    legal_ones = [dataclasses.replace(one, required_probability=0.9) for one in legal_ones]  # as a search asks
     fit = sorted((one for one in legal_ones if one.fits), key=lambda one: one.step_time)
     misses = [one for one in legal_ones if not one.fits]
     found = search(model, cluster, global_batch=32, seq_len=1024, framework=software, top=100_000, engine="numpy", **space)
@@ -291,6 +292,7 @@ def test_a_search_over_everything_lets_no_legal_plan_of_8_gpus_be_faster():
             other = estimate(model, cluster, plan)
         except IllegalPlan:
             continue
+        other = dataclasses.replace(other, required_probability=0.9)
         assert not other.fits or other.step_time >= best.step_time * (1 - 1e-12), plan
 
 

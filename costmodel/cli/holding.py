@@ -40,7 +40,7 @@ def add(commands: Commands) -> None:
         "memory", usage=PLAYED % "memory", help="what a GPU holds at its fullest moment, by part or tensor by tensor",
         examples=(
             "costmodel memory llama3-8b --device a100 --gpus 4 --global-batch 8 --seq-len 4096 --framework hf-fsdp",
-            "costmodel memory llama3-70b --cluster dgx-h100 --nodes 4 --global-batch 256 --seq-len 8192 --tp 8 --tensors",
+            "costmodel memory llama3-8b --cluster dgx-h100 --nodes 4 --global-batch 256 --seq-len 4096 --tp 8 --tensors",
         ),
     )  # fmt: skip
     add_question(holding, several=False)

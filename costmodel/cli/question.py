@@ -115,7 +115,7 @@ def add_plan(
     needed = CHOSEN if several else JUDGED
     parser.rarely(plan.add_argument(
         "--fit-probability", type=number, default=needed, metavar="P",
-        help=f"probability to fit in memory from which a plan is judged to (default: {needed:g})",
+        help="probability to fit in memory from which a plan is judged to (default: %(default)g)",
     ))  # fmt: skip
 
 

@@ -33,6 +33,7 @@ from costmodel.cli.question import (
     read_plan,
 )
 from costmodel.cli.runs import amounts
+from costmodel.description.judgement import CHOSEN
 from costmodel.evaluation.estimation import memory_limit
 from costmodel.text.errors import IllegalPlan, InvalidValue
 from costmodel.text.units import counted, read_count
@@ -73,6 +74,7 @@ def add(commands: Commands) -> None:
         ),
     )  # fmt: skip
     add_question(training, several=False)
+    training.set_defaults(fit_probability=CHOSEN)  # it searches where no plan is given
     add_run(training)
     run = training.add_argument_group("how long it goes on, and what stops it")
     run.add_argument("--epochs", type=number, default=1.0, metavar="X", help="passes over the tokens (default: 1)")

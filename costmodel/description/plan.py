@@ -186,10 +186,10 @@ class Plan:
     global_batch: int = field(metadata=row(Whole(1, MOST), unit="sequences", role="size", short="gbs", launched=True))
     seq_len: int = field(metadata=row(Whole(1, 10**8), unit="tokens", role="size", called="sequence length", launched=True))
     batching: str = field(default="full", metadata=row(
-        OneOf(BATCHINGS), brief="of samples of unlike lengths: full, packed, padded, ...", usual=("full",), said="{}",
+        OneOf(BATCHINGS), brief="of samples of unlike lengths: full, packed, padded, ...", usual=("full",), said="{}", rare=True,
         inert="all samples are as long as the longest: mean_length says how long they are on average"))  # fmt: skip
     mean_length: float | None = field(default=None, metadata=row(
-        Real(1.0, 1e8), unit="tokens", role="size", brief="of a sample that isn't full", unset="as the longest",
+        Real(1.0, 1e8), unit="tokens", role="size", brief="of a sample that isn't full", unset="as the longest", rare=True,
         owner=Owner("batching", BATCHINGS[1:])))  # fmt: skip
     tensor_parallel: int = field(default=1, metadata=degree("tensor_parallel", link="tp", brief="GPUs that share each layer"))
     context_parallel: int = field(default=1, metadata=degree(
