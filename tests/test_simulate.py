@@ -164,14 +164,16 @@ def without_network(question):
 @given(questions(zero=[0, 1]))
 def test_without_a_network_a_step_is_compute_and_bubble(question):
     assume(question[2].mean_length is None)  # replicas that wait for the one with most tokens play no event
-    question = without_network(question)
+    model, cluster, plan, software = without_network(question)
+    # the memory of a GPU bounds its exchange, too: eight times the work beside it
+    question = model, cluster, dataclasses.replace(plan, global_batch=8 * plan.global_batch), software
     step = drawn(question)
     played = timeline(*question)
     left = 2.0 * step.stages * max(step.ledger.times.values())  # of the exchange: bandwidth has an end
     assert step.total == pytest.approx(played.total, rel=1e-9, abs=left)
     idle = sum(step.times[name].max() for name in IDLE if name not in ("bubble", "host"))
     assert idle <= left + 1e-9 * step.total
-    assume(left < 0.1 * step.total)  # else so little is left to compute that nothing is told
+    assert left < 0.1 * step.total
 
 
 def test_a_uniform_pipeline_idles_by_its_stages_less_one():  # narayanan2021, section 2.2.1

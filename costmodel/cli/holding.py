@@ -59,8 +59,7 @@ def _memory(arguments: argparse.Namespace) -> int:
     model = read_asked_model(arguments)
     answer = estimate(model, *read_plan(arguments), arguments.framework, fit_probability=arguments.fit_probability)
     bill = answer.memory
-    rows = held_tensors(bill, arguments.stage)
-    stage = bill.fullest if arguments.stage is None else bill.stages[arguments.stage]
+    stage, rows = bill.bill_of(arguments.stage), held_tensors(bill, arguments.stage)
     arguments.notes += notes(answer)
     files = [f"{arguments.csv} ({counted(len(rows), 'row')})"] if arguments.csv else []
     if arguments.csv:

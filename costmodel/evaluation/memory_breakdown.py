@@ -163,6 +163,20 @@ class PeakMemory:
         """Bill of every pipeline stage, the first one first."""
         return tuple(stage_bill(self.asked, stage) for stage in range(round(self.asked.plan.pipeline)))
 
+    def bill_of(self, stage: int | None) -> StageBill:
+        """The bill of a stage, the fullest if None.
+
+        Parameters
+        ----------
+        stage : rank in the pipeline, from 0
+
+        Raises
+        ------
+        InvalidValue
+            where there is no such stage
+        """
+        return self.fullest if stage is None else self.stages[whole("stage", stage, len(self.stages) - 1)]
+
     @property
     def fullest(self) -> StageBill:
         """The stage that needs most."""
@@ -191,9 +205,7 @@ class PeakMemory:
         >>> abs(line.peak.held.total / bill.total - 1.0) < 1e-12
         True
         """
-        if stage is not None:
-            whole("stage", stage, round(self.asked.plan.pipeline) - 1)
-        return timeline_of(self.asked, self.fullest.stage if stage is None else stage)
+        return timeline_of(self.asked, self.bill_of(stage).stage)
 
     @property
     def phase(self) -> str:

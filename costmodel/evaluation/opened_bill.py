@@ -9,7 +9,6 @@ from costmodel.evaluation.memory_breakdown import MemoryInputs, PeakMemory, Stag
 from costmodel.formulas.quantities import Contents, ModelNumbers, Place, RankParameters
 from costmodel.formulas.transformer import activations, adapters, layer, parameters
 from costmodel.formulas.transformer import memory as formula
-from costmodel.text.checks import whole
 
 if TYPE_CHECKING:
     import pandas
@@ -73,9 +72,7 @@ def held_tensors(memory: PeakMemory, stage: int | None = None) -> tuple[HeldTens
     >>> [(row.module, row.number) for row in rows if row.part == "weights"]
     [('attention', 32.0), ('mlp', 32.0), ('norms and biases', 32.0), ('embedding and head', 1.0)]
     """
-    if stage is not None:
-        whole("stage", stage, len(memory.stages) - 1)
-    bill = memory.stages[memory.fullest.stage if stage is None else stage]
+    bill = memory.bill_of(stage)
     place = place_of(memory.asked, bill.stage)
     held = contents_of(memory.asked, place)
     rows = [

@@ -248,7 +248,7 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
         _is(choices.adapter, adapters.QUANTISED) * defaults.wide_residual, ops.where(base, 1.0, 0.0)
     )  # fmt: skip
     # DistributedDataParallel's buckets stay beside the gradients that it sums in them
-    rule = rule_at(choices.zero_stage, choices.prefetch_bytes, defaults.buckets, defaults.replicated_buckets)
+    rule = _bucket_code(choices, defaults)
     distributed = ops.where(choices.data_parallel > 1.0, ops.equal(rule, CODES["ddp"]), 0.0)
     wider = ops.where(wide, ops.pick(choices.loss, _WIDER), 1.0)
     served = ops.equal(choices.synchronisation, communication.PARAMETER_SERVER)
@@ -271,6 +271,11 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
         logit=ops.where(choices.loss < 0.0, logit, ops.pick(choices.loss, _LOGIT_BYTES) * wider),
         wide=held - parameter, residual=ops.where(wide_residual > 0.0, 4.0, activation),
     )  # fmt: skip
+
+
+def _bucket_code(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
+    """The code of the rule by which a plan's gradients and weights are grouped into calls."""
+    return rule_at(choices.zero_stage, choices.prefetch_bytes, defaults.buckets, defaults.replicated_buckets)
 
 
 def _optimizer_width(optimizer: Number, wide: bool, held: Number, usual: Number) -> Number:
@@ -312,7 +317,7 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
     defaults : `FrameworkDefaults`
     """
     of = widths(choices, defaults)
-    rule = rule_at(choices.zero_stage, choices.prefetch_bytes, defaults.buckets, defaults.replicated_buckets)
+    rule = _bucket_code(choices, defaults)
     habits = defaults.habits
     beside = 1.0 - habits.blocking_launches  # of a host that waits for every kernel nothing runs beside anything
     return Settings(

@@ -25,6 +25,7 @@ from costmodel.compilation.programs import Ruled
 from costmodel.compilation.tape import needed, trace
 from costmodel.description.dimensions import RANK_ORDER
 from costmodel.description.framework import OF_EXPERTS, Framework
+from costmodel.description.judgement import CHOSEN
 from costmodel.description.plan import SCHEDULES
 from costmodel.description.recomputation import modules_of
 from costmodel.evaluation import plan_products
@@ -113,7 +114,7 @@ def brute_force(model, cluster, framework: Framework, given, **asked):
             continue
         key = tuple(sorted((name, str(value)) for name, value in fields.items()))
         try:
-            found[key] = estimate(model, cluster, Plan(**asked, **fields), framework)
+            found[key] = estimate(model, cluster, Plan(**asked, **fields), framework, fit_probability=CHOSEN)
         except (IllegalPlan, InvalidValue):
             continue
     return list(found.values())
@@ -142,7 +143,7 @@ def test_a_search_finds_what_brute_force_finds(space, engine, block):
     assert set(found) <= set(times)
     np.testing.assert_allclose([times[plan] for plan in found], every.step_time, rtol=1e-12)
     np.testing.assert_allclose([held[plan] for plan in found], every.peak_memory, rtol=1e-12)
-    fitting = {one.step_time for one in expected if dataclasses.replace(one, required_probability=0.9).fits}
+    fitting = {one.step_time for one in expected if one.fits}
     np.testing.assert_allclose(sorted({one.step_time for one in result.ranked}), sorted(fitting), rtol=1e-12)
     bounded = search(model, cluster, framework=framework, engine=engine, top=1000, **asked, **given)
     for field in ("ranked", "closest_miss", "evaluated", "fitting", "rejected", "considered"):
