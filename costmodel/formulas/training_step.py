@@ -363,7 +363,8 @@ def _composed(
     host = waiting + transfer_exposed + software.host.pace * software.host.step
 
     backward_total = backward + slowed
-    with_tokens = forward + backward_total + recompute + tensor + context + expert
+    # what slows kernels beside an exchange goes with its bytes
+    with_tokens = forward + backward + recompute + tensor + context + expert
     waited_for = lengths.fullest_rank(asked, plan, m) * with_tokens
     reduce_exposed = scattering + updates * (after.reduce + after.tied + summed.coding) + after.mirrored + waited_for
     gather_exposed = updates * after.gather + gathering
