@@ -197,6 +197,14 @@ def _rounded(value: float) -> float:
     return float(f"{value:.5g}")
 
 
+def _of_owners(fitted: Fitted, owners: dict[str, str]) -> tuple[dict[str, float], Array, Array]:
+    """Constants of some owners by their paths, slopes of their logarithms, and the covariance of their places."""
+    fields = fitted.model.fields
+    places, covariance = expected(fitted.posterior, fields, owners)
+    constants, slopes = _log_slopes(fields, places)
+    return {one.path: _rounded(value) for one, value in zip(fields, constants, strict=True)}, slopes, covariance
+
+
 def owner_tables(time: Fitted, memory: Fitted, date: str) -> tuple[dict[str, object], dict[str, Row]]:
     """Constants of every framework on every architecture, measured there or not; and how their errors go together.
 
@@ -217,9 +225,8 @@ def owner_tables(time: Fitted, memory: Fitted, date: str) -> tuple[dict[str, obj
             owners = _owners(framework, architecture, device)
             values: dict[str, float] = {}
             for fitted in (time, memory):
-                places, covariance = expected(fitted.posterior, fitted.model.fields, owners)
-                constants, slopes = _log_slopes(fitted.model.fields, places)
-                values |= {f.path: _rounded(v) for f, v in zip(fitted.model.fields, constants, strict=True)}
+                constants, slopes, covariance = _of_owners(fitted, owners)
+                values |= constants
                 if fitted is time:
                     logs = covariance * np.outer(slopes, slopes)
                     errors = np.sqrt(np.diag(logs))
@@ -247,11 +254,10 @@ def memory_tables(stacks: Mapping[str, Row], memory: Fitted) -> dict[str, Row]:
     fields, found = memory.model.fields, {}
     for name, values in stacks.items():
         framework, _, architecture = name.removeprefix("default").partition("@")
-        places, _ = expected(memory.posterior, fields, _owners(framework, architecture, ""))
-        constants, _ = _log_slopes(fields, places)
+        constants, _, _ = _of_owners(memory, _owners(framework, architecture, ""))
         fit = {"fit": values["fit"]} if "fit" in values else {}
         of_time = {key: value for key, value in values.items() if key not in ("fit", *(one.path for one in fields))}
-        found[name] = of_time | {one.path: _rounded(value) for one, value in zip(fields, constants, strict=True)} | fit
+        found[name] = of_time | constants | fit
     return found
 
 

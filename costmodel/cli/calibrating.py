@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
-from costmodel.cli.arguments import Commands, Misused, add_output, length, spelled, whole
+from costmodel.cli.arguments import Commands, Misused, add_output, whole
 from costmodel.cli.files import add_file, check_files
 from costmodel.cli.output import TerminalTable, named, print_json, print_page, table, written
 from costmodel.cli.question import (
     add_hardware,
-    add_plan,
-    plan_group,
+    add_logged,
     read_asked_model,
     read_hardware,
     read_plan,
@@ -58,10 +57,7 @@ def add(commands: Commands) -> None:
     add_hardware(calibrating)
     software = calibrating.add_argument_group("framework")
     software.add_argument("--framework", metavar="F", help="software that ran (default: what runs and launch files say)")
-    work = calibrating.add_argument_group("what ran", "of a model that has a log and no launch file")
-    work.add_argument(*spelled("global_batch"), type=whole, metavar="N", help="sequences per step")
-    work.add_argument("--seq-len", type=length, metavar="N", help="tokens of a sequence")
-    add_plan(calibrating, several=False, plan=plan_group(calibrating, several=False), software=software)
+    add_logged(calibrating, software, "of a model that has a log and no launch file")
     calibrating.add_argument(
         "--next", type=whole, default=3, metavar="N", help="runs to name that would tell most for a GPU-minute (default: 3)"
     )

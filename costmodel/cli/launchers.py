@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
-from costmodel.cli.arguments import Commands, Misused, add_output, length, read_model, spelled, whole
+from costmodel.cli.arguments import Commands, Misused, add_output, read_model, whole
 from costmodel.cli.calibrated import add_calibration
 from costmodel.cli.files import add_file, check_files
 from costmodel.cli.layout import command
@@ -23,7 +23,7 @@ from costmodel.cli.output import (
     table,
     written,
 )
-from costmodel.cli.question import add_plan, add_question, plan_group, read_hardware, read_plan
+from costmodel.cli.question import add_logged, add_question, read_hardware, read_plan
 from costmodel.description.judgement import JUDGED
 from costmodel.evaluation.estimation import memory_limit
 from costmodel.text.units import counted
@@ -75,10 +75,7 @@ def add(commands: Commands) -> None:
     software.add_argument(
         "--framework", metavar="F", help="software of a model that has a log and no launch file (default: megatron-core)"
     )
-    work = explaining.add_argument_group("what ran", "of a model with a log alone, or in place of what the files say")
-    work.add_argument(*spelled("global_batch"), type=whole, metavar="N", help="sequences per step")
-    work.add_argument("--seq-len", type=length, metavar="N", help="tokens of a sequence")
-    add_plan(explaining, several=False, plan=plan_group(explaining, several=False), software=software)
+    add_logged(explaining, software, "of a model with a log alone, or in place of what the files say")
     add_output(explaining)
     explaining.set_defaults(run=_explain, notes=[], changes=[], verbose=False, fit_probability=JUDGED)
 

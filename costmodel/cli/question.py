@@ -119,6 +119,21 @@ def add_plan(
     ))  # fmt: skip
 
 
+def add_logged(parser: Parser, software: argparse._ArgumentGroup, words: str) -> None:
+    """Arguments that tell the plan of a run that has a log.
+
+    Parameters
+    ----------
+    parser : of a command
+    software : group of what frameworks make of a plan
+    words : of which runs
+    """
+    work = parser.add_argument_group("what ran", words)
+    work.add_argument(*spelled("global_batch"), type=whole, metavar="N", help="sequences per step")
+    work.add_argument("--seq-len", type=length, metavar="N", help="tokens of a sequence")
+    add_plan(parser, several=False, plan=plan_group(parser, several=False), software=software)
+
+
 def add_hardware(parser: Parser) -> None:
     """Arguments that say on what: a cluster, or so many GPUs of a kind."""
     hardware = parser.add_argument_group("cluster")
