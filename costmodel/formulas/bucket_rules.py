@@ -68,6 +68,8 @@ RULES = {
 }  # fmt: skip
 """By the names that `Framework.buckets` has."""
 CODES = {name: float(code) for code, name in enumerate(RULES)}
+DISTRIBUTED = CODES["ddp"]
+"""PyTorch's DistributedDataParallel."""
 UNLIMITED = ("one", "nanotron")
 """Rules whose buckets have no size that a plan could set."""
 PREFETCHING = tuple(name for name in RULES if name.startswith("deepspeed"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from costmodel.arithmetic import ops
-from costmodel.formulas.bucket_rules import CODES, bucket_rule, rule_at
+from costmodel.formulas.bucket_rules import DISTRIBUTED, bucket_rule, rule_at
 from costmodel.formulas.network import communication, compression
 from costmodel.formulas.pipeline import schedules
 from costmodel.formulas.quantities import (
@@ -249,7 +249,7 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
     )  # fmt: skip
     # DistributedDataParallel's buckets stay beside the gradients that it sums in them
     rule = _bucket_code(choices, defaults)
-    distributed = ops.where(choices.data_parallel > 1.0, ops.equal(rule, CODES["ddp"]), 0.0)
+    distributed = ops.where(choices.data_parallel > 1.0, ops.equal(rule, DISTRIBUTED), 0.0)
     wider = ops.where(wide, ops.pick(choices.loss, _WIDER), 1.0)
     served = ops.equal(choices.synchronisation, communication.PARAMETER_SERVER)
     activated, attended = defaults.activation_input_bytes, defaults.attention_output_bytes
