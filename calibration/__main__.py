@@ -14,6 +14,7 @@ COMMANDS = {
     "operators": ("fit.operator_command", "fit devices to operators measured on them and report the errors"),
     "networks": ("convolution.command", "fit constants of convolutions to layer profiles and write them into the catalogue"),
     "communication": ("convolution.communication", "predict the share of communication in PipeDream's figure 1"),
+    "partitions": ("convolution.partitions", "find the configurations of PipeDream's table, and why others"),
     "meet": ("ledger.meet", "score a file of records at first sight and append it to the ledger of first contacts"),
     "errors": ("ledger.command", "set the error model on the ledger of first contacts and write it into the catalogue"),
     "validate": ("validate.command", "predict measured runs and report the errors"),

@@ -301,6 +301,11 @@ def test_a_partition_is_the_librarys(run, tmp_path):
     assert (said["configuration"], said["time_s"]) == (found.configuration, found.time)
     assert sum(stage["layers"] for stage in said["stages"]) == len(chain.layers)
     assert f"{found.configuration}, " in run(*question)[1]
+    given = strict(run(*question, "--replicas", "12,2,2", "--json")[1])
+    asked = costmodel.partition(chain, machines=[4, 4], bandwidths=[10e9, 1.25e9], replicas=(12, 2, 2))
+    assert given["configuration"] == "12-2-2" and given["time_s"] == asked.time >= found.time
+    assert given["speedup_over_one"] == given["single_time_s"] / given["time_s"]
+    assert given["communication_reduction"] == 1 - given["sent_bytes"] / given["data_parallel_sent_bytes"]
 
 
 # What can't be answered

@@ -46,6 +46,9 @@ def add(commands: Commands) -> None:
     splitting.add_argument("--memory-limit", type=nbytes, metavar="SIZE", help="of one machine (default: not looked at)")
     splitting.add_argument("--straight", action="store_true", help="no stage is replicated")
     splitting.add_argument(
+        "--replicas", type=many(whole), metavar="N", help="of each stage, such as 2,1,1, to price that configuration"
+    )
+    splitting.add_argument(
         "--recurrence", default="placed", metavar="R", help="placed, sosp19, arxiv2018 or reference (default: placed)"
     )
     add_output(splitting)
@@ -131,7 +134,7 @@ def _partition(arguments: argparse.Namespace) -> int:
         chain = network.chain(read_device(arguments.device), arguments.dtype, minibatch)
     found = partition(
         chain, machines=arguments.machines, bandwidths=arguments.bandwidths, memory_limit=arguments.memory_limit,
-        straight=arguments.straight, recurrence=arguments.recurrence,
+        straight=arguments.straight, recurrence=arguments.recurrence, replicas=arguments.replicas,
     )  # fmt: skip
     stages: list[Row] = [
         {
@@ -144,7 +147,9 @@ def _partition(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({
             "configuration": found.configuration, "time_s": found.time, "data_parallel_time_s": found.data_parallel_time,
-            "single_time_s": found.single_time, "speedup": found.speedup, "in_flight": found.in_flight,
+            "single_time_s": found.single_time, "speedup": found.speedup, "speedup_over_one": found.speedup_over_one,
+            "sent_bytes": found.sent_bytes, "data_parallel_sent_bytes": found.data_parallel_sent_bytes,
+            "communication_reduction": found.communication_reduction, "in_flight": found.in_flight,
             "proven": found.proven, "stages": stages,
         })  # fmt: skip
         return codes.ANSWERED
@@ -161,7 +166,9 @@ def _partition(arguments: argparse.Namespace) -> int:
         f"{chain.name} on {found.workers} machines: {found.configuration}, {format_seconds(found.time)} a minibatch, "
         f"{found.speedup:.2f} times data parallelism{doubt}",
         table(["layers", "number", "replicas", "compute", "weights", "versions", "memory"], rows),
-        f"Minibatches to admit per replica of the first stage: {found.in_flight}",
+        f"Minibatches to admit per replica of the first stage: {found.in_flight}\n"
+        f"{found.speedup_over_one:.2f} times one machine; "
+        f"sends {format_bytes(found.sent_bytes)} a minibatch, data parallelism {format_bytes(found.data_parallel_sent_bytes)}",
         markdown=arguments.markdown,
     )
     return codes.ANSWERED

@@ -199,6 +199,54 @@ def test_no_nested_partition_of_a_chain_is_faster(costs, machines, bandwidths, r
     assert mine == pytest.approx(brute.least(), rel=1e-12)
 
 
+@given(
+    st.lists(COSTS, min_size=3, max_size=6), st.sampled_from([[4], [2, 2], [5], [2, 3]]),
+    st.sampled_from([[10.0, 1.0], [1.0, 0.2]]),
+    st.sampled_from(["placed", "sosp19", "arxiv2018", "reference"]), st.sampled_from([None, 3.0]), st.data(),
+)  # fmt: skip
+@settings(deadline=None, max_examples=100)
+def test_no_partition_of_given_replicas_is_faster(costs, machines, bandwidths, recurrence, memory, data):
+    if recurrence != "placed":
+        machines = [math.prod(machines)]
+    chain = chain_of([(t + 0.01, 1e9 * a, 1e9 * w) for t, a, w in costs])
+    memory, rates = memory and 1e9 * memory, [1e9 * b for b in bandwidths[: len(machines)]]
+    brute = Brute(chain, recurrence, machines, rates, compression=1.0, memory=memory)
+    options = brute.in_a_row() if recurrence == "placed" else brute.nested(0, frozenset(), brute.everything)
+    options = [(time, leaves) for time, leaves in options if not memory or recurrence == "reference" or brute.fits(leaves)]
+    replicas = data.draw(st.sampled_from(sorted(set(compositions(math.prod(machines))))))
+    least = min((time for time, leaves in options if tuple(m for _, m in leaves) == replicas), default=math.inf)
+    try:
+        found = partition(chain, machines, rates, memory, False, recurrence, 1.0, replicas=replicas)
+    except IllegalPlan:
+        assert least == math.inf
+        return
+    assert found.time == pytest.approx(least, rel=1e-12)
+    assert found.configuration == "-".join(map(str, replicas))
+
+
+def compositions(machines):
+    """Every way to give machines to stages, in order."""
+    yield (machines,)
+    for last in range(1, machines):
+        yield from ((*before, last) for before in compositions(machines - last))
+
+
+@pytest.mark.parametrize(("machines", "recurrence", "replicas", "straight", "says"), [
+    ([4], "placed", (2, 1), False, "4 in all"), ([2, 2], "sosp19", (2, 1, 1), False, "under recurrence='placed'"),
+    ([4], "placed", (2, 1, 1), True, "straight=True"), ([4], "placed", (4, 0), False, "a whole number from 1"),
+    ([4], "placed", (), False, "4 in all"), ([4], "placed", "2-1-1", False, "replicas"),
+])  # fmt: skip
+def test_replicas_that_no_pipeline_has_are_refused(machines, recurrence, replicas, straight, says):
+    with pytest.raises(InvalidValue, match=says):
+        partition(chain_of([(1.0, 1e6, 1e6)] * 6), machines, [1e9] * len(machines), straight=straight, recurrence=recurrence,
+                  replicas=replicas)  # fmt: skip
+
+
+def test_more_given_stages_than_layers_are_refused():
+    with pytest.raises(IllegalPlan, match="too few cuts for 3 stages"):
+        partition(chain_of([(1.0, 1e6, 1e6)] * 2), [4], [1e9], replicas=(2, 1, 1))
+
+
 GRAPHS = [
     [(0, 1), (0, 2), (1, 3), (2, 3), (3, 4)],  # a diamond
     [(0, 1), (1, 2), (0, 2), (2, 3), (3, 4), (2, 4)],  # residuals

@@ -54,7 +54,7 @@ SPEED_UPS = [  # narayanan2019, table 1: network, its profile and that one's min
     ("gnmt-16", "gnmt_large", 64, PCIE, 64, A4, 1.46, "straight"), ("gnmt-16", "gnmt_large", 64, PCIE, 64, A16, 2.34, "straight"),
     ("gnmt-16", "gnmt_large", 64, NVLINK, 64, B16, 3.14, "straight"), ("gnmt-8", "gnmt", 64, PCIE, 64, A4, 1.50, "straight"),
     ("gnmt-8", "gnmt", 64, PCIE, 64, A12, 2.95, "straight"), ("gnmt-8", "gnmt", 64, NVLINK, 64, B16, 1.00, "any"),
-    ("awd-lm", None, None, PCIE, 80, A4, 4.25, "straight"), ("s2vt", None, None, TITAN, 80, C4, 3.01, "any"),
+    ("awd-lm", None, None, PCIE, 80, A4, 4.25, "straight"), ("s2vt", None, None, TITAN, 32, C4, 3.01, "any"),
 ]  # fmt: skip
 
 

@@ -50,6 +50,23 @@ def test_a_network_takes_the_published_multiply_adds(name, multiply_adds):
     assert load_network(name).forward_flop() / 2 == pytest.approx(multiply_adds, rel=0.006)
 
 
+@pytest.mark.parametrize(("name", "parameters", "flop", "outputs"), [
+    # torchvision 0.28 on PyTorch's meta device: its parameters, FlopCounterMode of a forward pass in training (Inception's with
+    # its side classifier), and what its modules of each kind give for an image
+    ("alexnet", 61_100_840, 1_428_376_960, {"Convolution": 484_992, "Elementwise": 493_184, "Pooling": 88_320, "Linear": 9_192}),
+    ("vgg-16", 138_357_544, 30_940_528_640, {"Convolution": 13_547_520, "Elementwise": 13_555_712, "Pooling": 1_530_368,
+                                             "Linear": 9_192, "Dropout": 8_192}),
+    ("resnet-50", 25_557_032, 8_178_368_512, {"Convolution": 11_113_984, "BatchNorm": 11_113_984, "Elementwise": 9_608_704,
+                                              "Pooling": 200_704 + 2_048, "Linear": 1_000}),
+    ("inception-v3", 27_161_264, 11_437_798_592, {"Convolution": 8_971_456, "BatchNorm": 8_971_456, "Linear": 2_000}),
+])  # fmt: skip
+def test_a_network_is_torchvision_s_in_parameters_flop_and_outputs(name, parameters, flop, outputs):
+    network = load_network(name)
+    assert (network.parameters, network.forward_flop()) == (parameters, flop)
+    for kind, elements in outputs.items():
+        assert sum(cost.output_elements for cost in network.costs() if cost.kind == kind) == elements
+
+
 @pytest.mark.parametrize(("name", "megabytes", "within"), [
     ("vgg-16", 550, 0.01), ("s2vt", 349, 0.002),  # Harlap et al. 2018; 157 MB for Inception-v3 are another network's
 ])  # fmt: skip

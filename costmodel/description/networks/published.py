@@ -210,7 +210,9 @@ def s2vt(vocabulary: int = 46_168, steps: int = 80) -> Network:
     """S2VT [venugopalan2015]_: two LSTMs turn features of video frames into words.
 
     4,096 features of a frame are embedded in 500, words too; both LSTMs have 1,000 units. (Two bias vectors an LSTM,
-    as cuDNN has it, are 32,000 bytes more than Caffe's one.)
+    as cuDNN has it, are 32,000 bytes more than Caffe's one.) The authors' Caffe files train on 32 streams at once, of 80 steps
+    each (``buffer_32_s2vt_80``, gist.github.com/vsubhashini/38d087e140854fee4b14): their ``batch_size: 80``, which
+    others cite as the minibatch, counts steps, and 32 clips are a minibatch.
 
     Parameters
     ----------

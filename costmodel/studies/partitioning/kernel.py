@@ -53,6 +53,7 @@ class KernelLevel(NamedTuple):
     copies: float
     spans: NDArray[np.int64]  # workers in one component of each level of links, the innermost first
     links: NDArray[np.float64]  # slowest link within one component of each [bytes/s]
+    given: NDArray[np.int64]  # replicas of a stage that ends at so many machines; 0: any, -1: none ends there
 
 
 ONE = np.uint64(1)
@@ -282,7 +283,7 @@ def _placed(level, compute, weights, sent_in, sent_out, used, replicas):
 
 @kernel
 def _cost(level, compute, weights, held, sent_in, sent_out, used, replicas, alone):
-    """Time per minibatch of a stage, the last of those that use `used` machines [s]; inf if it doesn't fit in memory.
+    """Time per minibatch of a stage, the last of those that use `used` machines [s]; inf if it isn't as given or doesn't fit.
 
     Parameters
     ----------
@@ -293,6 +294,8 @@ def _cost(level, compute, weights, held, sent_in, sent_out, used, replicas, alon
     used, replicas : machines
     alone : whether it is its pipeline's only stage so far
     """
+    if level.given[used] != 0 and level.given[used] != replicas:
+        return np.inf
     rest = level.machines - used
     if level.rule == REFERENCE:
         kept = np.ceil(rest / replicas)
@@ -350,7 +353,7 @@ def solve(level, below, which, state, inside, low, high):
     best = np.full((count, machines + 1, rows), np.inf)
     flat = best.reshape(best.size)
     most = 1 if level.straight else machines
-    varied = level.limited or below.shape[0] > 1 or level.links.size > 1
+    varied = level.limited or below.shape[0] > 1 or level.links.size > 1 or level.given.any()
     for j in range(1, count):
         sent_out = sent[j] if j < count - 1 else 0.0
         for start in range(low, min(high, j)):

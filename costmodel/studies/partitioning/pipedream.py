@@ -47,6 +47,7 @@ def partition(
     recurrence: str = "placed",
     activation_compression: float | None = None,
     compress_branches: bool = False,
+    replicas: Sequence[int] | None = None,
 ) -> Partition:
     """The pipeline of replicated stages that takes least time per minibatch, by PipeDream's dynamic program.
 
@@ -67,6 +68,8 @@ def partition(
     activation_compression : outputs are sent at one so-manieth of their size; the published program neglects
         sending them where it is None
     compress_branches : layers in a row on a branch stay together
+    replicas : of each stage in order, ``(2, 1, 1)`` for the configuration ``2-1-1``, whose best cuts are then found; chosen if
+        None. With several levels under ``"placed"`` only
 
     Returns
     -------
@@ -111,6 +114,7 @@ def partition(
         memory_limit=None if memory_limit is None else real("memory_limit", memory_limit, 1.0, 1e18),
         straight=flag("straight", straight),
         compression=None if activation_compression is None else real("activation_compression", activation_compression, 1e-3, 1e3),
+        replicas=None if replicas is None else _replicas(replicas, sizes, in_a_row, straight),
     )  # fmt: skip
     if recurrence == "arxiv2018" and len(sizes) > 1:
         raise InvalidValue("machines", list(sizes), "one level with recurrence='arxiv2018', whose network is flat")
@@ -119,7 +123,8 @@ def partition(
         return found
     if memory_limit is not None:
         raise IllegalPlan("memory", f"memory_limit={memory_limit:g}: no pipeline of {chain.name!r} fits")
-    raise IllegalPlan("stages", f"machines={list(sizes)}: {chain.name!r} has too few cuts for a straight pipeline")
+    asked = "a straight pipeline" if replicas is None else f"{len(replicas)} stages"
+    raise IllegalPlan("stages", f"machines={list(sizes)}: {chain.name!r} has too few cuts for {asked}")
 
 
 def _best(problem: Problem, graph: LayerGraph) -> Partition | None:
@@ -148,6 +153,18 @@ def _rates(bandwidths: Sequence[float], machines: Sequence[int]) -> tuple[float,
     return tuple(real("bandwidths", rate, 1.0, 1e15) for rate in rates)
 
 
+def _replicas(replicas: Sequence[int], machines: tuple[int, ...], in_a_row: bool, straight: bool) -> tuple[int, ...]:
+    given = tuple(positive_int("replicas", each, MAX_MACHINES) for each in listing("replicas", replicas))
+    workers = math.prod(machines)
+    if sum(given) != workers:
+        raise InvalidValue("replicas", list(given), f"as many as there are machines, {workers} in all")
+    if len(machines) > 1 and not in_a_row:
+        raise InvalidValue("replicas", list(given), "none with several levels but under recurrence='placed': others nest stages")
+    if straight and max(given) > 1:
+        raise InvalidValue("replicas", list(given), "1 of each stage with straight=True")
+    return given
+
+
 @dataclasses.dataclass(frozen=True)
 class Problem:
     """What is asked, apart from the layers; as `partition` takes it, checked.
@@ -157,7 +174,7 @@ class Problem:
     recurrence : of `RECURRENCES`
     machines, bandwidths : of each level that is solved: of all workers together where stages lie on workers in a row
     components, rates : of each level of the network, as asked
-    memory_limit, straight, compression : as asked
+    memory_limit, straight, compression, replicas : as asked
     """
 
     recurrence: str
@@ -168,6 +185,7 @@ class Problem:
     memory_limit: float | None
     straight: bool
     compression: float | None
+    replicas: tuple[int, ...] | None
 
     @property
     def of_program(self) -> bool:
@@ -200,6 +218,15 @@ class Problem:
         """Slowest link within one component of each level, none within one machine [bytes/s]."""
         used = [rate if size > 1 else math.inf for size, rate in zip(self.components, self.rates, strict=True)]
         return np.minimum.accumulate(np.array(used))[: len(self.spans)]
+
+    @functools.cached_property
+    def given(self) -> NDArray[np.int64]:
+        """Replicas of a stage that ends at so many machines, where they are given: 0 where any may, -1 where none does."""
+        if self.replicas is None:
+            return np.zeros(max(self.machines) + 1, np.int64)
+        ends = np.full(self.workers + 1, -1, np.int64)
+        ends[np.cumsum(self.replicas)] = self.replicas
+        return ends
 
     def largest(self) -> int:
         """States up to which the work and the tables stay within bounds."""
@@ -305,7 +332,7 @@ class Solution:
             straight=problem.straight,
             limited=problem.memory_limit is not None and (level == 0 or problem.of_program),
             memory=problem.memory_limit or 0.0, downstream=float(ratio.numerator), copies=float(ratio.denominator),
-            spans=problem.spans, links=problem.links,
+            spans=problem.spans, links=problem.links, given=problem.given,
         )  # fmt: skip
 
     def _inputs(self, level: int, ratio: Fraction) -> tuple[KernelLevel, Array, NDArray[np.int64]]:

@@ -108,6 +108,11 @@ class Partition:
         return self.data_parallel_time / self.time
 
     @property
+    def speedup_over_one(self) -> float:
+        """How often faster than one machine."""
+        return self.single_time / self.time
+
+    @property
     def in_flight(self) -> int:
         """Minibatches to admit per replica of the input stage, NOAM: the fewest that keep every machine busy."""
         return self.weight_versions[0]
@@ -160,6 +165,13 @@ class Partition:
         """Bytes that data parallelism on all machines would send for one minibatch."""
         weights = sum(stage.parameter_bytes for stage in self.pipeline)
         return float(pipedream.synchronisation_bytes(weights, float(self.workers)))
+
+
+    @property
+    def communication_reduction(self) -> float:
+        """Share of data parallelism's bytes that the pipeline doesn't send; below 0 where it sends more, 0 on one machine."""
+        whole = self.data_parallel_sent_bytes
+        return 1.0 - self.sent_bytes / whole if whole else 0.0
 
 
 def _partition(made: Partition) -> tuple[str, str]:
