@@ -28,6 +28,13 @@ LONGEST = (
 """Files of slow tests that take minutes, the longest first: begun last, one would keep a single worker busy in the end."""
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave files without slow tests unread where slow tests alone are run."""
+    if config.option.markexpr == "slow" and collection_path.suffix == ".py":
+        return "mark.slow" not in collection_path.read_text(encoding="utf-8") or None
+    return None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with the longest files where slow tests alone are run."""
     if config.option.markexpr == "slow":

@@ -25,6 +25,8 @@ TRAININGS = {"llama3-8b": (16, 64), "llama3-70b": (64, 128), "mixtral-8x7b": (32
 MOST_OF_H20 = 0.9
 """Of an H20, whose power is made for ten times its rate: users reach 75 to 90 % of its 148 TFLOP/s."""
 SIZES = (128.0, 1024.0, 4096.0, 16384.0, 65536.0)
+EVERY = 3
+"""Of an architecture's devices, one in so many is asked about with a framework; with the next one, the next of them."""
 NIC = 50e9
 """Of a node of devices that no cluster of the catalogue has [bytes/s]."""
 FRAMEWORKS = framework_names()
@@ -61,14 +63,31 @@ def best_plan(model, device, framework):
         return None
 
 
+def asked_of(framework):
+    """Models and devices: every architecture, to which a framework's constants belong, with each of its devices by turns.
+
+    Each device meets a third of the frameworks, and every model. Products, attention and memory, of which a step is made, are
+    held below for all devices with all frameworks.
+    """
+    turn, models = FRAMEWORKS.index(framework), list(TRAININGS)
+    asked, alike = set(), {}
+    for name in DEVICES:
+        alike.setdefault(load_device(name).architecture, []).append(name)
+    for devices in alike.values():
+        every = min(len(devices), EVERY)
+        for place, device in enumerate(devices):
+            if (place + turn) % every == 0:
+                asked.add((models[(place + turn // every) % len(models)], device))
+    return asked
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("framework", FRAMEWORKS)  # with every device; every model with every framework and every device
+@pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_no_best_plan_is_promised_more_of_the_peak_than_any_run_reaches(framework):
-    models, turn = list(TRAININGS), FRAMEWORKS.index(framework)
-    asked = {(models[(turn + place) % len(models)], device) for place, device in enumerate(DEVICES)}
+    asked = asked_of(framework)
     best = {key: best_plan(*key, framework) for key in sorted(asked)}
     shards = max(load_framework(framework).zero_stages) > 0  # whole states of these models fit on few devices
-    assert sum(one is not None for one in best.values()) > (len(DEVICES) / 6 if shards else 0)
+    assert sum(one is not None for one in best.values()) > (len(asked) / 6 if shards else 0)
     above = {}
     for key, one in best.items():
         if one is None:
