@@ -1,5 +1,6 @@
 """``python -m costmodel``, and the command ``costmodel``: whatever is loaded, an interruption ends in one line."""
 
+import gc
 import os
 import signal
 from typing import NoReturn
@@ -13,6 +14,7 @@ def _leave(*_: object) -> NoReturn:
 
 def run() -> None:
     """Answer the command line of this process and leave it."""
+    gc.set_threshold(100_000)  # what an answer is made of lives as long as the process: there is little to collect
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # threads that wait for the next small matrix keep all cores busy
     if callable(signal.getsignal(signal.SIGINT)):  # the parent has not turned interruptions off
         signal.signal(signal.SIGINT, _leave)

@@ -341,11 +341,12 @@ def test_a_reader_that_leaves_is_no_error():
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
-def test_a_full_disk_is_one_line():
+@pytest.mark.parametrize("asked", ["models", "--help", "--version"])
+def test_a_full_disk_is_one_line(asked):
     with open("/dev/full", "w") as full:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""}
         done = subprocess.run(
-            [sys.executable, "-m", "costmodel", "models"], stdout=full, stderr=subprocess.PIPE, timeout=60, env=environment
+            [sys.executable, "-m", "costmodel", asked], stdout=full, stderr=subprocess.PIPE, timeout=60, env=environment
         )
     assert done.returncode == 2
     assert re.fullmatch(rb"costmodel: error: .*\n", done.stderr)

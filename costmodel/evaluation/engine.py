@@ -44,9 +44,8 @@ Columns: TypeAlias = "NDArray[np.float64]"
 @functools.cache
 def _threads() -> int:
     """Threads to work on: one where other processes of a pool work beside this one."""
-    import multiprocessing
-
-    return 1 if multiprocessing.parent_process() is not None else os.cpu_count() or 1
+    pools = sys.modules.get("multiprocessing")  # which a process of a pool has loaded
+    return 1 if pools is not None and pools.parent_process() is not None else os.cpu_count() or 1
 
 
 def is_compiled() -> bool:
