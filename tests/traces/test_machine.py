@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from costmodel import load_cluster
+from costmodel.text.errors import NotModelled
 from costmodel.traces.memory import held_bytes, memory_of_trace
 from costmodel.traces.recognition import recognise
 from costmodel.traces.record import KERNEL, KINDS, TRANSACTION, Role, Trace
@@ -163,6 +164,47 @@ assert table.device == torch.device("cuda", 0)
 """
     role = traced(tmp_path, script, gpus=1).roles[0]
     assert held(role, "weight") == 4 * (8 * 1024 + 8)
+
+
+def test_what_loops_do_with_tensors_in_python_runs_as_on_a_gpu(tmp_path: Path) -> None:
+    """Numbers in strings, lists and arrays, copies of models, profilers, histories of memory."""
+    script = """
+import copy, numpy, torch
+from torch.profiler import ProfilerActivity, profile
+torch.cuda.memory._record_memory_history(max_entries=100)
+net = torch.nn.Linear(64, 2048).cuda()
+average = copy.deepcopy(net)
+assert isinstance(average.weight, torch.nn.Parameter) and average.weight is not net.weight
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+states = copy.deepcopy(optimizer.state_dict())
+with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]):
+    for step in range(10):
+        out = net(torch.randn(1024, 64, device="cuda"))
+        loss = (out - average(torch.randn(1024, 64, device="cuda")).detach()).square().mean()
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+        kept = torch.tensor([loss, norm])
+        assert kept.device.type == "cpu" and f"{loss:.3f} {norm:>8.1e} {kept}" == f"1.000  1.0e+00 {kept}"
+        assert out.detach().cpu().numpy().shape == (1024, 2048) and numpy.mean(loss.detach().cpu().numpy()) == 1.0
+        assert torch.allclose(out, out) and torch.multinomial(torch.rand(8, device="cuda"), 2).shape == (2,)
+        optimizer.zero_grad()
+"""
+    role = traced(tmp_path, script, gpus=1).roles[0]
+    weights = held_bytes(role, "weight")
+    assert weights.max() == weights[role.step()].min() == 2 * 4 * (64 * 2048 + 2048)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("graph = torch.cuda.CUDAGraph()", "train.py:3: a CUDA graph"),
+        ("torch.nn.LSTM(8, 8).cuda()(torch.ones(4, 2, 8, device='cuda'))", "train.py:3: a kernel of PyTorch's builds with CUDA"),
+    ],
+)
+def test_what_only_a_build_with_cuda_has_is_refused_by_name_and_line(tmp_path: Path, line: str, said: str) -> None:
+    with pytest.raises(NotModelled, match=said.replace(".", r"\.")):
+        traced(tmp_path, f"import torch\n\n{line}\n", gpus=1)
 
 
 def test_the_same_script_gives_the_same_trace(tmp_path: Path) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._device import DeviceContext
 
-from costmodel.traces.fake_machine import values
+from costmodel.text.errors import NotModelled
+from costmodel.traces.fake_machine import tensors
 from costmodel.traces.fake_machine.recorder import Recorder
 from costmodel.traces.record import NOWHERE
 
@@ -122,6 +121,14 @@ class StreamContext:
         _machine().guard.costmodel_set_stream(self.before)
 
 
+class CUDAGraph:
+    """A graph, which replays kernels that no operator shows: none can be made."""
+
+    def __new__(cls, *_: Any, **__: Any) -> CUDAGraph:
+        """Refuse it."""
+        raise NotModelled(f"{_machine().where.line()}: a CUDA graph, which replays kernels that no operator shows")
+
+
 class _DeviceContext:
     def __init__(self, device: Any) -> None:
         self.idx = _index(device)
@@ -186,7 +193,7 @@ def installed(recorder: Recorder, gpus: int, device: dict[str, Any]) -> Iterator
         pci_domain_id=0,
     )
     _RECORDERS.append(recorder)
-    patches = list(_cuda(recorder, gpus, properties)) + list(_tensors())
+    patches = list(_cuda(recorder, gpus, properties)) + list(tensors.patches(recorder))
     before: list[tuple[Any, str, Any]] = []
     try:
         for owner, name, value in patches:
@@ -226,6 +233,8 @@ def _cuda(recorder: Recorder, gpus: int, properties: Any) -> Iterator[tuple[Any,
         yield cuda, name, value
         if name.startswith(OF_MEMORY):
             yield cuda.memory, name, value
+    for name, value in {"_record_memory_history": None, "_snapshot": {}, "_dump_snapshot": None}.items():
+        yield cuda.memory, name, lambda *_, value=value, **__: value
     for name in OF_RANDOM:
         yield cuda.random, name, answers[name]
     for name, other in OF_ACCELERATOR.items():
@@ -241,6 +250,18 @@ def _cuda(recorder: Recorder, gpus: int, properties: Any) -> Iterator[tuple[Any,
     yield torch.backends.cuda, "is_built", lambda: True
     yield torch.backends.cudnn, "is_available", lambda: True
     yield torch.backends.cudnn, "version", lambda: 91002
+    profiler = torch.profiler._KinetoProfile
+    yield profiler, "__init__", _profiled(profiler.__init__)
+
+
+def _profiled(real: Any) -> Any:
+    """A profiler of the host alone: no device is there to be asked."""
+
+    def begin(self: Any, *args: Any, activities: Any = None, **others: Any) -> None:
+        kept = {torch.profiler.ProfilerActivity.CPU} if activities else None
+        real(self, *args, activities=kept, **others)
+
+    return begin
 
 
 def _devices(recorder: Recorder, gpus: int, properties: Any) -> Answers:
@@ -268,7 +289,7 @@ def _devices(recorder: Recorder, gpus: int, properties: Any) -> Answers:
         "get_device_capability": lambda device=None: (properties.major, properties.minor),
         "is_bf16_supported": lambda including_emulation=True: properties.major >= 8,
         "get_arch_list": lambda: [f"sm_{properties.major}{properties.minor}"],
-        "utilization": lambda device=None: 0,
+        **dict.fromkeys(("utilization", "memory_usage", "temperature", "power_draw", "clock_rate"), lambda device=None: 0),
         "can_device_access_peer": lambda *_: True,
         "cudart": lambda: types.SimpleNamespace(),
     }
@@ -303,12 +324,21 @@ def _memory(recorder: Recorder, properties: Any) -> Answers:
         "empty_cache": lambda: recorder.builder.empty_cache(recorder.where.line()),
         "ipc_collect": lambda: None,
         "set_per_process_memory_fraction": lambda *_, **__: None,
+        "memory_snapshot": lambda *_, **__: [],
     }
 
 
 def _streams(recorder: Recorder) -> Answers:
     guard = recorder.guard
+
+    def uncaptured(callables: Any, *_: Any, **__: Any) -> Any:
+        recorder.builder.assumed("What make_graphed_callables is given runs as it is written, operator by operator.")
+        return callables
+
     return {
+        "CUDAGraph": CUDAGraph,
+        "graph": CUDAGraph,
+        "make_graphed_callables": uncaptured,
         "synchronize": lambda device=None: recorder.host_waits(stream=NOWHERE),
         "Stream": Stream,
         "Event": Event,
@@ -339,118 +369,3 @@ def _random(gpus: int) -> Answers:
         "initial_seed": lambda: 0,
         "default_generators": generators,
     }
-
-
-def _default_device() -> torch.device:
-    """Where tensors are made by default; ``torch.get_default_device`` makes one to learn a GPU's number."""
-    modes = reversed(torch.overrides._get_current_function_mode_stack())
-    return next((mode.device for mode in modes if isinstance(mode, DeviceContext)), torch.device("cpu"))
-
-
-def _tensors() -> Iterator[tuple[Any, str, Any]]:
-    """What makes tensors in ways that no operator shows."""
-    real = {name: getattr(torch, name) for name in ("tensor", "as_tensor", "asarray")}
-
-    def placed(name: str) -> Callable[..., Any]:
-        make = real[name]
-
-        def made(*args: Any, **kwargs: Any) -> Any:
-            device = kwargs.get("device")
-            device = _default_device() if device is None else torch.device(device)
-            if device.type == "cpu" or (name != "tensor" and args and isinstance(args[0], torch.Tensor)):
-                return make(*args, **kwargs)
-            pin = kwargs.pop("pin_memory", None)
-            grad = kwargs.pop("requires_grad", False)
-            del pin
-            with torch.device("cpu"):
-                out = make(*args, **{**kwargs, "device": "cpu"})
-            return out.to(device).requires_grad_(grad)
-
-        return made
-
-    for name in real:
-        yield torch, name, placed(name)
-
-    parameter = torch.nn.Parameter
-
-    def new_parameter(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:
-        if type(data) is torch.Tensor and data.device.type == "cpu" and _RECORDERS:
-            with _machine().fake:
-                data = torch.empty_strided(data.shape, data.stride(), dtype=data.dtype, device="cpu")
-        return real_new(cls, data, requires_grad)
-
-    real_new = parameter.__new__
-    yield parameter, "__new__", staticmethod(new_parameter)
-
-    get, put = torch.Tensor.data.__get__, torch.Tensor.data.__set__  # type: ignore[attr-defined]
-
-    def put_data(tensor: Any, new: Any) -> None:
-        put(tensor, new)
-        if isinstance(new, FakeTensor):
-            tensor.fake_device = new.fake_device
-            tensor.__dict__.pop("_known", None)
-            value = values.known(new)
-            if value is not None:
-                values.learn(tensor, value)
-
-    yield FakeTensor, "data", property(lambda tensor: get(tensor), put_data)
-    yield FakeTensor, "data_ptr", _address
-    yield FakeTensor, "record_stream", lambda tensor, stream: _machine().used_on(tensor, stream)
-    yield (
-        FakeTensor,
-        "cuda",
-        lambda tensor, device=None, non_blocking=False, memory_format=torch.preserve_format: tensor.to(
-            "cuda" if device is None else device if not isinstance(device, int) else f"cuda:{device}",
-            non_blocking=non_blocking,
-        ),
-    )
-    yield torch.nn.Module, "_apply", _applied(torch.nn.Module._apply)
-
-    storage = torch.UntypedStorage
-    resize, pointer = storage.resize_, storage.data_ptr
-
-    def resized(self: Any, size: int) -> Any:
-        if self.device.type == "meta" and _RECORDERS:
-            _machine().resized(self, int(size))
-        return resize(self, size)
-
-    yield storage, "resize_", resized
-    yield (
-        storage,
-        "data_ptr",
-        lambda self: (self._cdata if self.nbytes() else 0) if self.device.type == "meta" else pointer(self),
-    )
-
-
-def _address(tensor: Any) -> int:
-    storage = tensor.untyped_storage()
-    return int(storage._cdata) + tensor.storage_offset() * tensor.element_size() if storage.nbytes() else 0
-
-
-def _applied(real: Callable[..., Any]) -> Callable[..., Any]:
-    def apply(module: Any, fn: Any, recurse: bool = True) -> Any:
-        """Parameters stay the objects that they are when they are moved or cast, as on a device that is there."""
-        parameters = module._parameters
-        ours = {key: value for key, value in parameters.items() if isinstance(value, FakeTensor)}
-        for key in ours:
-            parameters[key] = None
-        try:
-            real(module, fn, recurse)
-        finally:
-            for key, value in ours.items():
-                parameters[key] = value
-        for key, value in ours.items():
-            with torch.no_grad():
-                new = fn(value)
-                grad = None if value.grad is None else fn(value.grad)
-            if isinstance(new, FakeTensor):
-                if new is not value:
-                    value.data = new.data if new.requires_grad else new
-                    if grad is not None:
-                        value.grad = None
-                        value.grad = grad
-            else:
-                parameters[key] = torch.nn.Parameter(new, value.requires_grad)
-        return module
-
-    return apply

@@ -34,6 +34,8 @@ PACKAGES = (
     "transformer-engine",
 )
 """Software whose version belongs to a trace."""
+OF_THE_BUILD = ("missing kernel for cuda", "from the 'CUDA' backend", "compiled without cuDNN", "not compiled with CUDA")
+"""Of errors where PyTorch has something in its builds with CUDA alone."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -231,6 +233,8 @@ def told(failure: BaseException, recorder: Any) -> str:
             place = f"{Path(name).name}:{step.tb_lineno}"
         step = step.tb_next
     message = " ".join(str(failure).split())
+    if any(word in message for word in OF_THE_BUILD):
+        return f"{place + ': ' if place else ''}a kernel of PyTorch's builds with CUDA that has no stand-in here: {message[:300]}"
     return f"{place + ': ' if place else ''}{type(failure).__name__}: {message[:600]}"
 
 

@@ -565,7 +565,7 @@ class Where:
         self.names: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self._local = threading.local()
         self._made: dict[int, str] = {}
-        self._files: dict[str, int] = {}
+        self._files: dict[str, tuple[int, str]] = {}  # whose a file is, and its short name
         self._main = threading.main_thread().ident
         self._task, self._task_line = -1, ""
 
@@ -638,14 +638,14 @@ class Where:
         library = ""
         while frame is not None:
             name = frame.f_code.co_filename
-            rank = self._files.get(name)
-            if rank is None:
-                rank = self._files[name] = self._rank(name)
-            if rank == 0:
-                user = f"{Path(name).name}:{frame.f_lineno}"
+            known = self._files.get(name)
+            if known is None:
+                known = self._files[name] = self._rank(name), Path(name).name
+            if known[0] == 0:
+                user = f"{known[1]}:{frame.f_lineno}"
                 return f"{user} ({library})" if library else user
-            if rank == 1 and not library:
-                library = f"{Path(name).name}:{frame.f_lineno}"
+            if known[0] == 1 and not library:
+                library = f"{known[1]}:{frame.f_lineno}"
             frame = frame.f_back
         return library
 
@@ -680,7 +680,7 @@ def _equal(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     first, second = map(values.known, args[:2])
     recorder.host_waits()
     if first is not None and second is not None:
-        return torch.equal(first, second)
+        return func(first, second, *args[2:], **kwargs)
     recorder.builder.assumed(
         f"{recorder.where.line()}: two tensors taken as equal whose values only a GPU would know."
     )
@@ -807,19 +807,8 @@ def _chosen(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     name = func.overloadpacket.__name__
     for tensor in _tensors((out,)):
         if not tensor.dtype.is_floating_point and isinstance(tensor, FakeTensor):
-            dim = kwargs.get(
-                "dim",
-                args[2]
-                if len(args) > 2 and name == "topk"
-                else args[1]
-                if len(args) > 1 and name != "topk"
-                else -1,
-            )
-            among = (
-                source.shape[dim]
-                if isinstance(dim, int) and source.dim() and not isinstance(dim, bool)
-                else source.numel()
-            )
+            dim = -1 if name == "multinomial" else argument(func, args, kwargs, "dim")
+            among = source.numel() if dim is None or not source.dim() else source.shape[dim]
             values.learn(tensor, values.balanced(tensor.shape, among))
             recorder.builder.assumed(f"{recorder.where.line()}: what {name} picks taken as evenly spread.")
     return out
@@ -877,6 +866,7 @@ def _pinned(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
 _SPECIAL: dict[str, Callable[..., Any]] = {
     "_local_scalar_dense": _item,
     "equal": _equal,
+    "allclose": _equal,
     "_to_copy": _moved,
     "copy_": _copied,
     "nonzero": _nonzero,
@@ -1011,7 +1001,12 @@ def _flop(func: Any, name: str, args: Any, kwargs: Any, out: Any) -> int:
 
 
 def _causal(func: Any, args: Any, kwargs: Any) -> bool:
-    for place, argument in enumerate(func._schema.arguments):
-        if argument.name == "is_causal":
-            return bool(kwargs.get("is_causal", args[place] if place < len(args) else False))
-    return False
+    return bool(argument(func, args, kwargs, "is_causal"))
+
+
+def argument(func: Any, args: Any, kwargs: Any, name: str) -> Any:
+    """An argument of an operator by its name, its default where it isn't given; None of one that the operator hasn't."""
+    for place, known in enumerate(func._schema.arguments):
+        if known.name == name:
+            return kwargs.get(name, args[place] if place < len(args) else known.default_value)
+    return None

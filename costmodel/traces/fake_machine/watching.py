@@ -62,7 +62,10 @@ class Watcher:
         """Name the parameters of a module and what they lie in."""
         for name, parameter in module.named_parameters():
             word = clean(f"{prefix}.{name}".strip("."))
-            if word in self._known or id(parameter) in self._named:
+            if id(parameter) in self._named:
+                continue
+            if word in self._known:  # of a second model, such as a teacher, or of the same one, sharded since
+                self._unnamed(local(parameter))
                 continue
             self._known.add(word)
             self._named[id(parameter)] = (parameter, word)
@@ -78,6 +81,12 @@ class Watcher:
             )
             if row is not None:
                 self.recorder.kind(inner, "weight", word)
+
+    def _unnamed(self, tensor: Any) -> None:
+        """A parameter whose name another has: it lies in memory as well."""
+        there = isinstance(tensor, Tensor) and self.recorder.storage(tensor) is not None
+        if there and not tensor.untyped_storage()._life.named:
+            self.recorder.kind(tensor, "weight")
 
     def stepping(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """An optimizer's step begins: gradients are what it finds."""
