@@ -147,6 +147,9 @@ _HOME = {
     "batch_frontier": "training.batch_size",
     "BatchScaling": "training.batch_size",
     "goyal_schedule": "training.large_minibatch",
+    "multimodal": "training.towers",
+    "Multimodal": "training.towers",
+    "Tower": "training.towers",
     "post_training": "training.rollouts",
     "PostTraining": "training.rollouts",
     "Rollouts": "training.rollouts",
@@ -307,6 +310,9 @@ if TYPE_CHECKING:
     from costmodel.training.side_by_side import compare as compare
     from costmodel.training.systems_compared import Comparison as Comparison
     from costmodel.training.systems_compared import compare_systems as compare_systems
+    from costmodel.training.towers import Multimodal as Multimodal
+    from costmodel.training.towers import Tower as Tower
+    from costmodel.training.towers import multimodal as multimodal
 
 
 def __getattr__(name: str) -> object:

@@ -15,6 +15,7 @@ import resource
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import costmodel
 from costmodel import cli
@@ -58,6 +59,7 @@ def bases() -> dict[str, dict[str, object]]:
         "batch_frontier": {"scaling": costmodel.batch_scaling(1e3, 1e4), **asked, "batches": [32], "gpus": [8], "seq_len": 2048},
         "byteps": {"nbytes": 1e8, "gpu_machines": 4, "cpu_machines": 4, "bandwidth": 1e10},
         "Rollouts": {"samples": 64, "mean_length": 512},
+        "Tower": {"model": model, "tokens": 256},
         "post_training": {**asked, "plan": plan, "rollouts": costmodel.Rollouts(samples=64, mean_length=512)},
         "cards": {"model": model, "devices": ["h100-sxm"], "adapter": "lora"},
         "diagnose": {"answer": costmodel.estimate(model, cluster, plan), "measured": 1.0},
@@ -95,6 +97,7 @@ def bases() -> dict[str, dict[str, object]]:
     }  # fmt: skip
 
 
+IMAGES = Path(__file__).parent / "interop" / "multimodal.json"
 COMMANDS = {
     "search": "bloom-560m --cluster dgx-h100 --global-batch 32 --seq-len 1024",
     "estimate": "bloom-560m --cluster dgx-h100 --global-batch 32 --seq-len 1024 --data-parallel 8",
@@ -108,6 +111,7 @@ COMMANDS = {
     "compare": "--systems resnet-50 --cluster dgx-h100",
     "post-train": "bloom-560m --cluster dgx-h100 --global-batch 32 --seq-len 1024 --data-parallel 8 --samples 64 "
                   "--mean-length 512",
+    "multimodal": f"{IMAGES} --cluster dgx-h100 --global-batch 32 --seq-len 1024 --data-parallel 8",
     "cards": "bloom-560m --device h100 --adapter lora",
     "gpus": "bloom-560m --days 10 --tokens 1B --cluster dgx-h100 --global-batch 32 --seq-len 1024",
     "diagnose": "bloom-560m --cluster dgx-h100 --global-batch 32 --seq-len 1024 --data-parallel 8 --step-time 1",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 
@@ -22,12 +23,14 @@ LOG = "\n".join(
     f" iteration {step}/ 100 | consumed samples: 64 | elapsed time per iteration (ms): {ms} | learning rate: 1.0E-04 |"
     for step, ms in ((1, 9000.0), (2, 5200.0), (3, 5100.0), (4, 5150.0))
 )
+IMAGES = str(Path(__file__).parent / "interop" / "multimodal.json")
 ASKED = {
     "search": [MODEL, *NODE, *WORK, *DEGREES, "--no-check"], "estimate": [MODEL, *NODE, *PLAN],
     "capacity": [MODEL, *NODE, "--global-batch", "64", "--tp", "2", "--find", "sequence"],
     "compare": [MODEL, *NODE, *WORK, *DEGREES, "--tp", "4"], "diagnose": [MODEL, *NODE, *PLAN, "--step-time", "5"],
     "train": [MODEL, *NODE, *PLAN, "--tokens", "1B"],
     "memory": [MODEL, *NODE, *PLAN],
+    "multimodal": [IMAGES, *NODE, *PLAN],
     "post-train": [MODEL, *NODE, *PLAN, "--samples", "8", "--mean-length", "512"],
     "timeline": [MODEL, *NODE, *PLAN], "simulate": [MODEL, *NODE, *PLAN], "ledger": [MODEL, *NODE, *PLAN],
     "sweep": [MODEL, *NODE, *WORK, *DEGREES, "-o", "plans.parquet"],

@@ -6,6 +6,8 @@ import functools
 import json
 import re
 import shlex
+import shutil
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -93,6 +95,7 @@ def files(tmp_path, monkeypatch, request):
         (tmp_path / name).write_text("".join(LOG.format(step) for step in range(1, 6)), encoding="utf-8")
     (tmp_path / "other.sh").write_text(launches()["train.sh"].replace("parallel-size 4", "parallel-size 2"), encoding="utf-8")
     (tmp_path / "ours.jsonl").write_text(json.dumps(RECORD), encoding="utf-8")
+    shutil.copy(Path(__file__).parent / "interop" / "multimodal.json", tmp_path / "llava.json")
     monkeypatch.setattr("costmodel.app.server.serve", lambda *_: None, raising=False)
 
 

@@ -48,6 +48,7 @@ def made(tmp_path_factory):
     chain = cm.load_network("vgg-16").chain(cm.load_device("v100-sxm-16gb"), minibatch=64)
     found = cm.search(MODEL, CLUSTER, global_batch=8, seq_len=2048, keep_evaluated=True)
     layers = cm.uniform_chain(10, forward=1e-3, output_bytes=1e6)
+    tower = cm.Tower(model=dataclasses.replace(MODEL, vocabulary=1, patch_values=588, causal=False), tokens=256)
     things = [
         MODEL, CLUSTER, CLUSTER.device, CLUSTER.device.efficiency, CLUSTER.levels[0], step.framework, PLAN, step, found,
         cm.verdict(step), cm.largest_micro_batch(MODEL, CLUSTER, PLAN), cm.ledger(MODEL, CLUSTER, PLAN),
@@ -80,6 +81,7 @@ def made(tmp_path_factory):
         cm.byteps(1e9, gpu_machines=32, cpu_machines=16, bandwidth=11.25e9),
         cm.Rollouts(samples=16, mean_length=1000),
         cm.post_training(MODEL, CLUSTER, PLAN, cm.Rollouts(samples=16, mean_length=1000)),
+        tower, cm.multimodal(MODEL, CLUSTER, PLAN, [tower]),
         record, traced, price_trace(traced, cm.load_cluster("dgx-h100", gpus=1)), memory_of_trace(traced, CLUSTER),
     ]  # fmt: skip
     return {type(thing).__name__: thing for thing in things}

@@ -38,6 +38,7 @@ FAMILIES = {
     "diagnosing": ("diagnose",),
     "training": ("train", "formula"),
     "rollouts": ("post-train",),
+    "towers": ("multimodal",),
     "pipelines": ("timeline", "simulate"),
     "communication": ("ledger", "collective"),
     "chains": ("checkpoint", "partition", "networks", "network"),

@@ -130,7 +130,8 @@ class Transformer:
     convolution_taps : of the short convolution before a state; 0 without
     mlp_layers : layers with an MLP or experts; where not all, each layer is an MLP or what stands before one (Nemotron-H)
     encoder_layers : of `layers`, the first, which make an encoder; the others have cross-attention to it, too (T5, Whisper)
-    source_tokens : of the encoder, for each token of the decoder, whose the sequence's are
+    cross_attention_layers : layers, evenly spread, that attend to an image's tokens in place of the sequence's (Llama 3.2 vision)
+    source_tokens : of the encoder, or of the images that layers attend to, for each token of the sequence, which is the decoder's
     modulation : matrices that make a layer's scales and shifts of a condition, once a sequence (DiT: 6)
     prediction_layers : multi-token-prediction modules trained beside the model
     dropout : dropout in attention and after each block (its masks are saved)
@@ -222,6 +223,7 @@ class Transformer:
     convolution_taps: int = field(default=0, metadata=row(Whole(0, 1000), unit="tokens"))
     mlp_layers: int | None = field(default=None, metadata=row(Whole(0, MAX_LAYERS), unit="layers"))
     encoder_layers: int = field(default=0, metadata=row(Whole(0, MAX_LAYERS), unit="layers"))
+    cross_attention_layers: int = field(default=0, metadata=row(Whole(0, MAX_LAYERS), unit="layers"))
     source_tokens: float = field(default=1.0, metadata=row(Real(1e-4, 1e4)))
     modulation: int = field(default=0, metadata=row(Whole(0, 64)))
     prediction_layers: int = field(default=0, metadata=row(Whole(0, MAX_VOCABULARY), unit="layers"))
@@ -286,17 +288,19 @@ class Transformer:
             raise InvalidValue("layer_embedding", self.layer_embedding, "0 without dense MLPs")
 
     def _check_encoder(self) -> None:
-        """A decoder behind an encoder is a plain one."""
-        if not self.encoder_layers:
+        """A decoder behind an encoder, or with layers that attend to images, is a plain one."""
+        behind = "encoder_layers" if self.encoder_layers else "cross_attention_layers"
+        if not self.encoder_layers and not self.cross_attention_layers:
             if self.source_tokens != 1.0:
-                raise InvalidValue("source_tokens", self.source_tokens, "1 without encoder_layers")
+                raise InvalidValue("source_tokens", self.source_tokens, "1 without encoder_layers or cross_attention_layers")
             return
-        whole("encoder_layers", self.encoder_layers, self.layers - 1)
-        for name in ("recurrent_layers", "windowed_layers", "kv_latent", "experts", "prediction_layers", "kv_sharing_layers"):
+        whole(behind, getattr(self, behind), self.layers - 1)
+        others = ("recurrent_layers", "windowed_layers", "kv_latent", "experts", "prediction_layers", "kv_sharing_layers")
+        for name in (*others, *(("cross_attention_layers",) if self.encoder_layers else ())):
             if getattr(self, name):
-                raise InvalidValue(name, getattr(self, name), "0 with encoder_layers: a decoder behind an encoder is a plain one")
+                raise InvalidValue(name, getattr(self, name), f"0 with {behind}: a decoder with another source is a plain one")
         if not self.causal or self.mlp_layers is not None or self.parallel_block:
-            raise InvalidValue("encoder_layers", self.encoder_layers, "0 but with causal layers of attention and an MLP in turn")
+            raise InvalidValue(behind, getattr(self, behind), "0 but with causal layers of attention and an MLP in turn")
 
     def _check_recurrence(self) -> None:
         """States are whole where there are any, and layers are of one block each or of two."""
@@ -414,9 +418,11 @@ class Transformer:
 
     def _met(self) -> dict[str, float]:
         """Keys that a query of an average attention meets, over those that all would in a decoder alone."""
+        ratio, behind, elsewhere = self.source_tokens, self.cross_layers, self.cross_attention_layers / self.layers
+        if elsewhere:
+            return {"met": 1.0 - elsewhere + 2.0 * elsewhere * ratio, "met_whole": 1.0 - elsewhere + elsewhere * ratio}
         if not self.encoder_layers:
             return {}
-        ratio, behind = self.source_tokens, self.cross_layers
         queries = (self.layers + behind) * self.layer_tokens
         encoded = self.encoder_layers * ratio**2
         below, every = encoded + behind * (0.5 + ratio), encoded + behind * (1.0 + ratio)

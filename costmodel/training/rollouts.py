@@ -20,6 +20,7 @@ from costmodel.text.checks import choice, flag, kind, positive_int, real, whole
 from costmodel.text.errors import InvalidValue
 from costmodel.text.results import brief, figure
 from costmodel.text.units import format_bytes
+from costmodel.training.passes import forward_time
 
 KERNELS = 9.0
 """Kernels of a layer that decodes: two norms, four products, rotation, attention, activation; in a graph, launched at once."""
@@ -35,7 +36,6 @@ UNCOUNTED = 0.3
 the conversion of weights. Only the interval moves by it."""
 DIVISIBLE = 64
 """Lengths are rounded up to a multiple of it."""
-PASSES = ("forward", "backward", "recompute")
 
 
 class PostTrainingTraits(NamedTuple):
@@ -289,7 +289,7 @@ def post_training(
     update = estimate(model, cluster, _of_samples(plan, rollouts.mean_length, longest, packed), framework=framework)
     updates = epochs * sequences / update.plan.global_batch
     whole("updates", round(updates), 10**9)
-    once = sequences / update.plan.global_batch * _without_gradients(update)
+    once = sequences / update.plan.global_batch * forward_time(update)
     made = _generated(model, rollouts, rollouts.cluster or cluster, longest) if traits.generates else None
     training = {
         "log probabilities": traits.policy_passes * once, "reference": traits.reference_passes * once,
@@ -331,14 +331,6 @@ def _packed(plan: Plan, most: int) -> int:
         return plan.micro_batch
     own = plan.global_batch // plan.data_parallel
     return max(n for n in range(1, max(most, 1) * plan.micro_batch + 1) if own % n == 0 or n == plan.micro_batch)
-
-
-def _without_gradients(update: Estimate) -> float:
-    """Time of forward passes over the samples of an update [s]."""
-    times = update.times
-    passes = sum(times[part] for part in PASSES)
-    within = sum(times.values()) - times["gradient_exchange"] - times["optimizer"]
-    return within * times["forward"] / passes
 
 
 class _Copy(NamedTuple):

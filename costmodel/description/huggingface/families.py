@@ -252,6 +252,10 @@ FAMILIES: dict[str, Family] = {
         # Queries and keys are scaled to unit length, without weights.
         ignored="use_qk_norm attn_temperature_tuning floor_scale attn_scale for_llm_compressor",
     ),
+    "mllama_text_model": family(
+        GROUPED, special.attending_to_images,
+        ignored="cross_attention_hidden_size tie_encoder_decoder is_decoder add_cross_attention prefix pruned_heads",
+    ),
     "yi": llama, "Yi": llama, "aquila": llama, "xverse": llama, "deci_lm": llama, "telechat": family(), "mobilellm": llama,
     "decilm": llama, "minicpm": family(
         DENSE, special.perhaps_experts, tied=True, ignored="scale_emb scale_depth dim_model_base",

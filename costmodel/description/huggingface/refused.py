@@ -18,7 +18,7 @@ REASONS: dict[str, str] = {
     "PixArtTransformer2DModel HunyuanDiT2DModel WanTransformer3DModel HunyuanVideoTransformer3DModel "
     "QwenImageTransformer2DModel CogVideoXTransformer3DModel LTXVideoTransformer3DModel SanaTransformer2DModel",
     "convolutions": "UNet2DConditionModel UNet2DModel AutoencoderKL resnet convnext convnextv2 efficientnet mobilenet_v2 regnet",
-    "cross-attention to images": "mllama mllama_text_model idefics flamingo",
+    "cross-attention to images beside every few layers": "idefics flamingo",
     "compressed sparse attention and hyper-connections": "deepseek_v4 deepseek_ref",
     "per-layer embeddings, AltUp and LAuReL": "gemma3n gemma3n_text",
     "two attentions a layer and experts without computation": "longcat_flash",

@@ -313,6 +313,17 @@ gemma4 = FieldRule(
 """Gemma 4: heads of two widths, values that are keys, layers that share keys, embeddings of every layer."""
 
 
+def _attending_to_images(config: Config, fields: Fields) -> Fields:
+    listed, layers = config.get("cross_attention_layers"), fields["layers"]
+    if not isinstance(listed, list) or not all(type(one) is int and 0 <= one < layers for one in listed):
+        raise InvalidValue("cross_attention_layers", listed, f"a list of layers, each below num_hidden_layers={layers}")
+    return {"cross_attention_layers": len(set(listed))}
+
+
+attending_to_images = FieldRule(_attending_to_images, words("cross_attention_layers"))
+"""Llama 3.2 vision: some layers attend to an image's tokens in place of the sequence's."""
+
+
 def _perhaps_experts(config: Config, fields: Fields) -> Fields:
     experts = count(config, "num_experts", 0)
     if not experts:
