@@ -209,6 +209,17 @@ def _of(settings: Settings, seq_len: Number, lengths: SampleLengths) -> Settings
     )  # fmt: skip
 
 
+def shapes_vary(settings: Settings) -> Number:
+    """Whether micro-batches have another shape each: 1 where samples of unlike lengths make them as they come, else 0.
+
+    Parameters
+    ----------
+    settings : `Settings`, as they are asked for
+    """
+    lengths = settings.lengths
+    return ops.where(_is(lengths, PADDING_FREE) | _is(lengths, GROUPED) | _is(lengths, PADDED), 1.0, 0.0)
+
+
 def largest_normal(number: Number) -> Number:
     r"""Expected largest of so many numbers from a normal distribution, in its standard deviations.
 
@@ -261,5 +272,5 @@ def fullest_rank(settings: Settings, plan: PlanNumbers, micro_batches: Number) -
 
 __all__ = [
     "CODES", "FULL", "GROUPED", "PACKED", "PADDED", "PADDED_WHOLE", "PADDING_FREE", "at_work", "fullest_rank", "largest_normal",
-    "longest_of", "of_layers", "own_length", "own_sample", "padded_square", "spread", "useful_tokens",
+    "longest_of", "of_layers", "own_length", "own_sample", "padded_square", "shapes_vary", "spread", "useful_tokens",
 ]  # fmt: skip
