@@ -19,7 +19,7 @@ from costmodel.cli.arguments import (
     whole,
 )
 from costmodel.cli.calibrated import add_calibration, calibrated_software, each_calibrated
-from costmodel.cli.defaults import fill_work, priced
+from costmodel.cli.defaults import ADAPTED_BATCH, ADAPTED_LENGTH, fill_work, priced
 from costmodel.cli.files import add_files, check_files
 from costmodel.cli.output import TerminalTable, named, print_json, print_page, table, write_csv, written
 from costmodel.cli.question import read_with_notes
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from costmodel.training.cluster_sizes import ClusterSize, ClusterSizes
     from costmodel.training.duration import TrainingRun
 
-WORDS = {"full": "none", "all": "none", "full-finetune": "none"}
-"""What people call training all weights."""
-
 
 def add(commands: Commands) -> None:
     """Add the commands."""
@@ -52,8 +49,8 @@ def add(commands: Commands) -> None:
             "costmodel cards llama3-8b --adapter full,lora,qlora --tokens 1B --price h100=2.5,4090=0.4",
         ),
     )  # fmt: skip
-    _model(choosing, "16", "2048")
-    choosing.add_argument("--adapter", type=many(_adapter), metavar="A,...",
+    _model(choosing, str(ADAPTED_BATCH), str(ADAPTED_LENGTH))
+    choosing.add_argument("--adapter", type=many(str.strip), metavar="A,...",
                           help="full, lora, qlora, gptq-lora, or several (default: full,lora,qlora)")  # fmt: skip
     choosing.add_argument("--device", "--devices", type=many(str.strip), metavar="D,...",
                           help="cards by name or TOML file (default: the catalogue's GPUs)")  # fmt: skip
@@ -105,17 +102,12 @@ def _output(parser: Parser, csv: str) -> None:
     add_files(parser, output, csv=csv)
 
 
-def _adapter(text: str) -> str:
-    word = text.strip().lower()
-    return WORDS.get(word, word)
-
-
 def _cards(arguments: argparse.Namespace) -> int:
     from costmodel.training.card_table import ADAPTERS, cards
 
     check_files(arguments)
     model = read_with_notes(arguments.model, arguments)
-    taken = fill_work(arguments, model, global_batch=16, seq_len=2048)
+    taken = fill_work(arguments, model, global_batch=ADAPTED_BATCH, seq_len=ADAPTED_LENGTH)
     price = None if arguments.price is None else arguments.price.get("", arguments.price)
     software = arguments.framework
     if arguments.calibration is not None:

@@ -11,6 +11,17 @@ if TYPE_CHECKING:
 
 BATCH, LENGTH = 256, 4096
 """Sequences of a step and tokens of a sequence that are taken where they aren't said."""
+ADAPTED_BATCH, ADAPTED_LENGTH = 16, 2048
+"""The same of a fine-tune."""
+ADAPTING = "hf-trainer"
+"""Software that trains adapters where none is said: what pre-trains has few of them."""
+
+
+def adapts(arguments: argparse.Namespace) -> bool:
+    """Whether a question is about adapters alone."""
+    asked = getattr(arguments, "adapter", None)
+    kinds = asked if isinstance(asked, list) else [asked]
+    return all(kind not in (None, "none") for kind in kinds)
 
 
 def fill_work(arguments: argparse.Namespace, model: Transformer, *, global_batch: int, seq_len: int) -> str:
@@ -58,4 +69,4 @@ def priced(text: str) -> dict[str, float]:
     return found
 
 
-__all__ = ["BATCH", "LENGTH", "as_note", "fill_work", "priced"]
+__all__ = ["ADAPTED_BATCH", "ADAPTED_LENGTH", "ADAPTING", "BATCH", "LENGTH", "adapts", "as_note", "fill_work", "priced"]

@@ -33,6 +33,8 @@ FLAGS = {
     "--gradient-checkpointing": ("--recompute", "full"),
 }  # fmt: skip
 """Switches of other programs, and the option that says the same."""
+NAMED = {"--framework": "framework", "--adapter": "adapter", "--optimizer": "optimizer", "--recompute": "recompute"}
+"""Options whose values people name otherwise (`MEANT`) and mean just that."""
 NO_WORDS = ("--days",)
 """Words of `MEANT` that mean nearly the same as what they stand for, but not quite: they are offered, never taken."""
 BETWEEN = ("on", "vs", "vs.", "versus", "against", "with", "and", "or")
@@ -90,12 +92,12 @@ def _is_file(word: str) -> bool:
 
 
 def _spelled(words: Sequence[str], known: dict[str, argparse.Action], notes: list[str]) -> list[str]:
-    """Options by their own names, and what people call frameworks."""
+    """Options by their own names, and what people call some of their values."""
     found: list[str] = []
     for word in words:
         name, equals, value = word.partition("=")
         if not word.startswith("--") or name in known or word == "--":
-            found.append(_software(found[-1] if found else "", word, notes))
+            found.append(_meant(found[-1] if found else "", word, notes))
             continue
         flag = FLAGS.get(name)
         meant = MEANT["option"].get(name)
@@ -110,16 +112,18 @@ def _spelled(words: Sequence[str], known: dict[str, argparse.Action], notes: lis
     return found
 
 
-def _software(option: str, word: str, notes: list[str]) -> str:
-    """What a framework is called here, of those that people name otherwise; any other word as it is."""
-    option, equals, value = word.partition("=") if word.startswith("--framework=") else (option, "", word)
-    if option != "--framework":
+def _meant(option: str, word: str, notes: list[str]) -> str:
+    """What a framework, an adapter and such are called here, of those that people name otherwise; any other word as it is."""
+    told, equals, value = word.partition("=")
+    option, value = (told, value) if equals and told in NAMED else (option, word)
+    if option not in NAMED:
         return word
-    names = [MEANT["framework"].get(one.strip().lower(), one) for one in value.split(",")]
+    meanings = MEANT[NAMED[option]]
+    names = [meanings.get(one.strip().lower(), one) for one in value.split(",")]
     for one, name in zip(value.split(","), names, strict=True):
-        if one != name:
-            notes.append(f"--framework {one[:80]}: taken as {name}")
-    return f"--framework={','.join(names)}" if equals else ",".join(names)
+        if one != name and name != "none":  # what is off is off in any word
+            notes.append(f"{option} {one[:80]}: taken as {name}")
+    return f"{option}={','.join(names)}" if value != word else ",".join(names)
 
 
 def _joined(words: Sequence[str]) -> list[str]:

@@ -43,6 +43,8 @@ USAGE = (
 
 PLAYED = USAGE.replace("MODEL", "(MODEL | FILE ...)").replace("--global-batch N --seq-len N", "[--global-batch N --seq-len N]")
 """The same of a command that takes a launch file too."""
+UNSAID = "megatron-core"
+"""Software that is asked about where none is said."""
 LAUNCHING = (".sh", ".bash", ".slurm", ".sbatch", ".args", ".yaml", ".yml")
 """How names of launch files end that no model's file has."""
 
@@ -74,8 +76,8 @@ def add_question(
     add_hardware(parser)
     plan = plan_group(parser, several)
     software = parser.add_argument_group("framework")
-    software.add_argument("--framework", default="megatron-core", metavar="F",
-                          help="software: name in the catalogue, or a TOML file (default: megatron-core)")  # fmt: skip
+    software.add_argument("--framework", default=UNSAID, metavar="F",
+                          help=f"software: name in the catalogue, or a TOML file (default: {UNSAID}; of adapters hf-trainer)")  # fmt: skip
     add_plan(parser, several, plan, software, without)
 
 
@@ -283,6 +285,8 @@ def read_asked_model(arguments: argparse.Namespace) -> Transformer:
     model = read_with_notes(arguments.model, arguments) if launched is None else launched.model
     if launched is None and getattr(arguments, "work_assumed", False):
         _take_work(arguments, model)
+    if launched is None:
+        _take_software(arguments)
     if not arguments.changes:
         return model
     return _changed(arguments, arguments.model, model, _changes(arguments, None)["model"])
@@ -290,11 +294,23 @@ def read_asked_model(arguments: argparse.Namespace) -> Transformer:
 
 def _take_work(arguments: argparse.Namespace, model: Transformer) -> None:
     """Take a usual batch, which splits over all GPUs, and a usual length where they aren't said; a note says so."""
-    from costmodel.cli.defaults import BATCH, LENGTH, as_note, fill_work
+    from costmodel.cli.defaults import ADAPTED_BATCH, ADAPTED_LENGTH, BATCH, LENGTH, adapts, as_note, fill_work
 
     gpus = 1 if arguments.global_batch is not None else world(arguments)
-    taken = fill_work(arguments, model, global_batch=gpus * -(-BATCH // gpus), seq_len=LENGTH)
+    batch, length = (ADAPTED_BATCH, ADAPTED_LENGTH) if adapts(arguments) else (BATCH, LENGTH)
+    taken = fill_work(arguments, model, global_batch=gpus * -(-batch // gpus), seq_len=length)
     arguments.notes += as_note(taken)
+
+
+def _take_software(arguments: argparse.Namespace) -> None:
+    """Take software that is made for adapters where they are asked for and no software is said; a note says so."""
+    from costmodel.cli.defaults import ADAPTING, adapts
+
+    told = "framework" in vars(arguments).get("given", ()) or getattr(arguments, "calibration", None) is not None
+    if told or not adapts(arguments) or getattr(arguments, "framework", None) != UNSAID:
+        return
+    arguments.framework = ADAPTING
+    arguments.notes.append(f"taken, as it wasn't said: --framework {ADAPTING}, as adapters are trained")
 
 
 def world(arguments: argparse.Namespace) -> int:

@@ -14,6 +14,8 @@ MEANT: dict[str, dict[str, str]] = {
         "autotp": "deepspeed-autotp", "ulysses": "deepspeed-ulysses", "alst": "deepspeed-ulysses", "openrlhf": "deepspeed",
         "jax": "maxtext", "flax": "maxtext", "pytorch-ddp": "ddp",
     },
+    "adapter": {"full": "none", "all": "none", "full-finetune": "none", "full-finetuning": "none", "no": "none", "4bit": "qlora",
+                "gptq": "gptq-lora", "peft": "lora"},
     "device": {"hopper": "h100-sxm", "ampere": "a100-sxm-80gb", "blackwell": "b200-sxm", "volta": "v100-sxm-32gb", "ada": "l40s"},
     "dtype": {
         "fp4": "nvfp4", "float4": "nvfp4", "mxfp4": "nvfp4", "bfloat16": "bf16", "half": "fp16", "float16": "fp16",
