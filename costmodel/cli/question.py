@@ -76,8 +76,9 @@ def add_question(
     add_hardware(parser)
     plan = plan_group(parser, several)
     software = parser.add_argument_group("framework")
+    usual = f"{UNSAID}; of adapters hf-trainer"
     software.add_argument("--framework", default=UNSAID, metavar="F",
-                          help=f"software: name in the catalogue, or a TOML file (default: {UNSAID}; of adapters hf-trainer)")  # fmt: skip
+                          help=f"software: name in the catalogue, or a TOML file (default: {usual})")  # fmt: skip
     add_plan(parser, several, plan, software, without)
 
 
@@ -294,12 +295,14 @@ def read_asked_model(arguments: argparse.Namespace) -> Transformer:
 
 def _take_work(arguments: argparse.Namespace, model: Transformer) -> None:
     """Take a usual batch, which splits over all GPUs, and a usual length where they aren't said; a note says so."""
-    from costmodel.cli.defaults import ADAPTED_BATCH, ADAPTED_LENGTH, BATCH, LENGTH, adapts, as_note, fill_work
+    from costmodel.cli import defaults
 
     gpus = 1 if arguments.global_batch is not None else world(arguments)
-    batch, length = (ADAPTED_BATCH, ADAPTED_LENGTH) if adapts(arguments) else (BATCH, LENGTH)
-    taken = fill_work(arguments, model, global_batch=gpus * -(-batch // gpus), seq_len=length)
-    arguments.notes += as_note(taken)
+    batch, length = defaults.BATCH, defaults.LENGTH
+    if defaults.adapts(arguments):
+        batch, length = defaults.ADAPTED_BATCH, defaults.ADAPTED_LENGTH
+    taken = defaults.fill_work(arguments, model, global_batch=gpus * -(-batch // gpus), seq_len=length)
+    arguments.notes += defaults.as_note(taken)
 
 
 def _take_software(arguments: argparse.Namespace) -> None:
