@@ -119,7 +119,7 @@ def _meant(option: str, word: str, notes: list[str]) -> str:
     if option not in NAMED:
         return word
     meanings = MEANT[NAMED[option]]
-    names = [meanings.get(one.strip().lower(), one) for one in value.split(",")]
+    names = [meanings.get(one.strip().lower().replace("_", "-"), one) for one in value.split(",")]
     for one, name in zip(value.split(","), names, strict=True):
         if one != name and name != "none":  # what is off is off in any word
             notes.append(f"{option} {one[:80]}: taken as {name}")
