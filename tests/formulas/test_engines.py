@@ -56,34 +56,28 @@ FORMULAS = {
     if isinstance(formula, types.FunctionType) and formula.__module__ == content.__name__ and not name.startswith("_")
 }
 TUPLES = quantities.Inputs._fields
-WITHIN_A_STEP = {
-    "adapters", "attention", "collectives", "communication", "compression", "compute", "flops", "gradients", "host_memory",
-    "layer", "layout", "lengths", "low_rank", "memory", "parameters", "recurrent", "schedules", "spans", "stage",
-    "synchronisation", "training_step", "update",
-}  # fmt: skip
-"""Modules whose formulas a step is composed of: searches run them as vector code."""
 WITHIN_ANOTHER = {"training_step.timed_step", "training_step.timed_uncompressed_step"}
 """Formulas that another calls, with one argument worked out, and returns: compared within that one as algebra and vector code."""
-COMPILED = [name for name in FORMULAS if name.partition(".")[0] in WITHIN_A_STEP and name not in WITHIN_ANOTHER and
-            name.partition(".")[2] not in ("step", "uncompressed_step")]  # fmt: skip
-"""Formulas of a step that are compared one by one as vector code: all but the two that are compared on thousands of plans."""
-MOST_OPERATIONS = 400
-"""Of a formula of a step that Numba compiles by itself. No kernel of Numba's calls a larger one, which would take it a minute:
-those are composed of the smaller ones, and run as vector code."""
+STEPS = ("training_step.step", "training_step.uncompressed_step")
 IN_KERNELS = {
     info.rpartition(".")[2] for path in PACKAGE.rglob("*kernel.py")
     for info in re.findall(r"^from costmodel\.formulas\.([\w.]+) import", path.read_text(encoding="utf-8"), re.MULTILINE)
 }  # fmt: skip
-"""Modules whose formulas Numba compiles as parts of kernels. No kernel has those of the others, and they take it a minute."""
-LARGE = {
+"""Modules whose formulas Numba compiles as parts of kernels. No kernel has those of the others: searches run vector code."""
+PARTS_OF_A_STEP = {
     "gradients.compressed", "gradients.fullest_stage", "layer.layer_work", "memory.fullest_stage", "memory.stage_bills",
-    "settings.settings", "settings.settings_of_model", "settings.widths", "stage.stage_pass", "stage.unsynchronised_pass",
-    "training_step.layer_pass", "training_step.step", "training_step.uncompressed_step",
+    "training_step.layer_pass",
 }  # fmt: skip
-"""Formulas that take seconds to trace as algebra. A step's trace, of which they are parts, is compared as the page's
-JavaScript, always."""
+"""Formulas that take seconds to trace or compile: compared within whole steps, which have their operations in them."""
+COMPILED = [name for name in FORMULAS if not name.startswith("settings.") and
+            name not in WITHIN_ANOTHER | PARTS_OF_A_STEP | set(STEPS)]  # fmt: skip
+"""Formulas that are compared one by one as vector code: not steps, which are compared on thousands of plans, nor what turns a
+plan's choices to what they take, which no search compiles."""
+LARGE = {*STEPS, "settings.settings", "settings.settings_of_model", "settings.widths", "stage.stage_pass",
+         "stage.unsynchronised_pass"}  # fmt: skip
+"""Others that take seconds to trace. A step's trace is compared as the page's JavaScript, always."""
 
-DIFFERENCES = {"training_step.layer_pass", "training_step.step", "training_step.uncompressed_step"}
+DIFFERENCES = set(STEPS)
 """Formulas of which a part is the small difference of sums, which algebra adds in another order."""
 
 
@@ -362,7 +356,7 @@ def test_numpy_columns_give_what_plain_python_gives(name, settings):
     assert differ(expected, found) <= SAME
 
 
-@pytest.mark.parametrize("name", apart([name for name in FORMULAS if name not in WITHIN_ANOTHER], LARGE))
+@pytest.mark.parametrize("name", apart([name for name in FORMULAS if name not in WITHIN_ANOTHER | PARTS_OF_A_STEP], LARGE))
 def test_sympy_gives_what_plain_python_gives(name, settings):
     formula = FORMULAS[name]
     rows = arguments(formula, settings)
@@ -397,21 +391,31 @@ def taken_down(formula):
     return taped, [taped.place(leaf) for leaf in leaves(result)]
 
 
-def is_short(formula):
-    return len(taken_down(formula)[0].operations) <= MOST_OPERATIONS
+def called(name, settings):
+    """The other formulas that one calls, all the way down."""
+    names, seen = {formula.__code__: other for other, formula in FORMULAS.items()}, set()
+    row = arguments(FORMULAS[name], settings[:1])[0]
+    before = sys.getprofile()
+    sys.setprofile(lambda frame, event, _: seen.add(frame.f_code) if event == "call" else None)
+    try:
+        FORMULAS[name](*row)
+    finally:
+        sys.setprofile(before)
+    return {names[code] for code in seen if code in names} - {name}
 
 
-@pytest.mark.parametrize(
-    "module", apart([name for name in MODULES if any(f.startswith(f"{name}.") for f in FORMULAS)], set(MODULES) - IN_KERNELS)
-)
+def test_what_is_compared_within_whole_steps_is_part_of_them(settings):
+    assert set().union(*(called(name, settings) for name in STEPS)) >= PARTS_OF_A_STEP
+
+
+@pytest.mark.parametrize("module", sorted(IN_KERNELS))
 def test_numba_gives_what_plain_python_gives(module, settings):
     import numba
 
     from costmodel.compilation import jit
 
     jit.register(*FORMULAS.values())
-    known = {name: formula for name, formula in FORMULAS.items() if name.startswith(f"{module}.")}
-    chosen = [name for name in known if module not in WITHIN_A_STEP or is_short(known[name])]
+    chosen = [name for name in FORMULAS if name.startswith(f"{module}.")]
     rows = {name: arguments(FORMULAS[name], settings) for name in chosen}
     given, calls = {}, []
     for name in chosen:
@@ -435,7 +439,7 @@ def test_numba_gives_what_plain_python_gives(module, settings):
 
 @pytest.fixture(scope="module")
 def by_vector_code(settings):
-    """What every formula of a step gives as a loop of vector code; of all in one compilation."""
+    """What every formula without powers gives as a loop of vector code; of all in one compilation."""
     sources, functions, given = [], {}, {}
     for name, formula in FORMULAS.items():
         taped, results = taken_down(formula) if name in COMPILED else (None, ())
