@@ -127,7 +127,6 @@ ADDED = {
     "a batch with a point": (["estimate", MODEL, *ON, "--global-batch", "64.0", "--seq-len", "4096"], "did you mean 64?"),
     "an optimizer that is misspelled": ([*ASKED, "--optimizer", "adan"], "did you mean adam?"),
     "fp4": ([*ASKED, "--dtype", "fp4"], "did you mean nvfp4?"),
-    "bfloat16": ([*ASKED, "--dtype", "bfloat16"], "did you mean bf16?"),
     "a device for a cluster": (["estimate", MODEL, "--cluster", "h100-sxm", *WORK], "it is a device: --device h100-sxm"),
     "a cluster for a device, spelled out": (["estimate", MODEL, "--device", "dgx-h100", *WORK], "it is a cluster: --cluster"),
     "a model for a cluster": (["estimate", MODEL, "--cluster", "llama3-8b", *WORK], "it is a model"),

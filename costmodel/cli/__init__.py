@@ -122,6 +122,8 @@ def _meant(reading: Parser, argv: Sequence[str], argument: str) -> str:
     option = argument.partition("=")[0]
     if option in ("--model", "--model-name") and "model" in {action.dest for action in reading._actions}:
         return f" (the model stands by itself: costmodel {argv[0]} MODEL ...)"
+    if option in ("--size", "--bytes") and "size" in {action.dest for action in reading._actions}:
+        return f" (the size stands by itself: costmodel {argv[0]} all-reduce 1GB ...)"
     known = next((one for given, one in reading.variants.items() if given in argv), reading)._option_string_actions
     offered = [name for name in known if name not in ("-h", "--help", "--help-all")]
     hint = did_you_mean("option", option, offered) if option.startswith("-") else ""

@@ -144,7 +144,11 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("-h", "--help", action="help", default=argparse.SUPPRESS, help="show this help and leave")
 
     def error(self, message: str) -> NoReturn:
-        raise Misused(f"{message}{' (such as --device h100 --gpus 8)' if message == NO_HARDWARE else ''}")
+        if message == NO_HARDWARE:
+            message += " (such as --device h100 --gpus 8)"
+        missing = message.removeprefix("the following arguments are required: ")
+        choices = next((action.choices for action in self._actions if missing in action.option_strings), None)
+        raise Misused(message + (f" (one of {', '.join(map(str, choices))})" if choices else ""))
 
     def variant(self, option: str, parser: Parser) -> None:
         """Have another parser read what stands beside an option: a command that asks for other things with it."""

@@ -13,33 +13,28 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from costmodel.cli import amounts
 from costmodel.cli.arguments import Misused, Parser, whole
-from costmodel.text.suggestions import MEANT
+from costmodel.cli.words import FLAGS, VALUED, option_of, settings
+from costmodel.text.errors import CostModelError
+from costmodel.text.suggestions import MEANT, meant
 
 LEADING = {"collective": 2, "write": 2}
 """Words that stand in front of the hardware and belong to the command; one, the model, where it isn't said."""
 MANY_MODELS = ("sweep", "read", "explain", "calibrate", "trace", "new", "show", "formula", "models", "devices", "clusters")
 """Commands whose words are left as they are: names of files, several models, or no hardware."""
-VALUED = (
-    "--seq-len", "--gpus", "--nodes", "--device", "--micro-batch", "--global-batch", "--tensor-parallel", "--pipeline-parallel",
-    "--context-parallel", "--expert-parallel", "--data-parallel", "--virtual-stages", "--zero-stage", "--framework", "--network",
-    "--tokens-per-second", "--step-time", "--log", "--days", "--adapter", "--cluster",
+NO_WORDS = (
+    "--days", "--gradient-accumulation-steps", "--gradient-accumulation", "--grad-accum", "--accumulate-grad-batches",
+    "--num-microbatches", "--memory", "--vram",
 )  # fmt: skip
-"""Options whose other spellings (`MEANT`) take the same value."""
-FLAGS = {
-    "--lora": ("--adapter", "lora"), "--qlora": ("--adapter", "qlora"), "--bf16": ("--dtype", "bf16"),
-    "--zero1": ("--zero-stage", "1"), "--zero2": ("--zero-stage", "2"), "--zero3": ("--zero-stage", "3"),
-    "--fsdp": ("--framework", "fsdp2"), "--fp8": ("--dtype", "fp8"), "--fp16": ("--dtype", "fp16"),
-    "--gradient-checkpointing": ("--recompute", "full"),
-}  # fmt: skip
-"""Switches of other programs, and the option that says the same."""
-NAMED = {"--framework": "framework", "--adapter": "adapter", "--optimizer": "optimizer", "--recompute": "recompute"}
-"""Options whose values people name otherwise (`MEANT`) and mean just that."""
-NO_WORDS = ("--days",)
 """Words of `MEANT` that mean nearly the same as what they stand for, but not quite: they are offered, never taken."""
-BETWEEN = ("on", "vs", "vs.", "versus", "against", "with", "and", "or")
-AMOUNTS = {"trillion": "T", "billion": "B", "million": "M", "tn": "T", "bn": "B"}
-BYTES = ("B", "KB", "MB", "GB", "TB", "KiB", "MiB", "GiB", "TiB")
+VALUES = ("framework", "adapter", "dtype", "optimizer", "recompute", "attention", "schedule", "find")
+"""Options whose values `MEANT` knows by other names, too."""
+NEARLY = ("int8", "8bit", "fp4", "float4", "mxfp4")
+"""Values of `MEANT` that are offered, never taken."""
+BETWEEN = ("on", "vs", "vs.", "versus", "against", "with", "and", "or", "of", "for", "using", "in", "a", "the", "at")
+FAMILIES = ("llama3", "llama3.1", "llama3.2", "llama2", "llama", "qwen2.5")
+"""Families of dense models: where a size alone is said, the first of them that has it stands for it."""
 TIMES = "\\s*[x*:\N{MULTIPLICATION SIGN}]\\s*"
 
 
@@ -67,7 +62,7 @@ def guessed(parser: Parser, argv: Sequence[str]) -> Guessed:
     command, words = argv[0], list(argv[1:])
     notes: list[str] = []
     known = _options(parser, words)
-    words = _joined(_spelled(words, known, notes))
+    words = amounts.cleaned(amounts.joined(_spelled(words, known, notes)), known)
     if command in MANY_MODELS or "--" in words or parser.variants.keys() & set(words):
         return Guessed([command, *words], notes)
     options, plain = _apart(words, known)
@@ -75,10 +70,18 @@ def guessed(parser: Parser, argv: Sequence[str]) -> Guessed:
                 for group in parser._mutually_exclusive_groups)  # fmt: skip
     if apart:  # so many GPUs say it all
         known = {**known, "--nodes": known["--gpus"]}
-    options = _sized(options, known)
+    leading = LEADING.get(command, 1)
+    if not any(_is_file(word) for word in plain):
+        said = settings(_nodes_of(plain), known, lambda word: _machine(word, bare=False) is not None or _called(word) is not None)
+        options, plain, notes = [*options, *said.options], _ordered(said.rest, leading), [*notes, *said.notes]
+    if command == "collective":
+        plain = amounts.message(plain, notes)
+    options = amounts.in_sequences(_sized(options, known), known, notes)
     if {"--device", "--cluster"} & set(known) and not any(_is_file(word) for word in plain):
-        plain, hardware = _hardware(plain, LEADING.get(command, 1), known, options)
+        plain, hardware = _hardware(plain, leading, known, options)
         options += hardware
+    if "model" in {action.dest for action in parser._actions}:
+        plain = _of_size(plain, notes)
     return Guessed([command, *plain, *options], notes)
 
 
@@ -97,45 +100,37 @@ def _spelled(words: Sequence[str], known: dict[str, argparse.Action], notes: lis
     for word in words:
         name, equals, value = word.partition("=")
         if not word.startswith("--") or name in known or word == "--":
-            found.append(_meant(found[-1] if found else "", word, notes))
+            found.append(_value(found[-1] if found else "", word, notes))
             continue
         flag = FLAGS.get(name)
-        meant = MEANT["option"].get(name)
+        other = MEANT["option"].get(name)
         if flag is not None and not equals and flag[0] in known:
             found += flag
             notes.append(f"{name}: taken as {' '.join(flag)}")
-        elif meant in VALUED and name not in NO_WORDS and meant in known and flag is None:
-            found.append(f"{meant}{equals}{value}")
-            notes.append(f"{name}: taken as {meant}")
+        elif other in VALUED and name not in NO_WORDS and other in known and flag is None:
+            found.append(f"{other}{equals}{value}")
+            notes.append(f"{name}: taken as {other}")
+        elif (match := re.fullmatch(r"(--[a-z-]+?)-?([0-9]{1,7})", word)) and option_of(match[1], known) in VALUED:
+            found += [match[1], match[2]]
         else:
             found.append(word)
     return found
 
 
-def _meant(option: str, word: str, notes: list[str]) -> str:
-    """What a framework, an adapter and such are called here, of those that people name otherwise; any other word as it is."""
-    told, equals, value = word.partition("=")
-    option, value = (told, value) if equals and told in NAMED else (option, word)
-    if option not in NAMED:
+def _value(option: str, word: str, notes: list[str]) -> str:
+    """What a value is called here, of options whose values people name otherwise; any other word as it is."""
+    if word.startswith("-"):
+        option, equals, value = word.partition("=")
+    else:
+        equals, value = "", word
+    kind = option.removeprefix("--")
+    if kind not in VALUES or (word.startswith("-") and not equals):
         return word
-    meanings = MEANT[NAMED[option]]
-    names = [meanings.get(one.strip().lower().replace("_", "-"), one) for one in value.split(",")]
+    names = [one if one.lower() in NEARLY else meant(kind, one.strip()) or one for one in value.split(",")]
     for one, name in zip(value.split(","), names, strict=True):
         if one != name and name != "none":  # what is off is off in any word
             notes.append(f"{option} {one[:80]}: taken as {name}")
-    return f"{option}={','.join(names)}" if value != word else ",".join(names)
-
-
-def _joined(words: Sequence[str]) -> list[str]:
-    """An amount with its unit, where a space stands between: ``100 MB``, ``1 trillion``."""
-    found: list[str] = []
-    for word in words:
-        unit = AMOUNTS.get(word.lower(), word if word in BYTES else "")
-        if unit and found and re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,12})?", found[-1]):
-            found[-1] += unit
-        else:
-            found.append(word)
-    return found
+    return f"{option}={','.join(names)}" if equals else ",".join(names)
 
 
 def _apart(words: Sequence[str], known: dict[str, argparse.Action]) -> tuple[list[str], list[str]]:
@@ -205,9 +200,10 @@ def _machine(word: str, bare: bool = False) -> _Machine | None:
 def _called(name: str) -> _Machine | None:
     from costmodel.catalogue import loader
 
-    for kind, option in (("device", "--device"), ("cluster", "--cluster")):
-        if name in loader.names(kind) or loader.alias(kind, name) is not None:  # type: ignore[arg-type]
-            return _Machine(option, name)
+    for text in dict.fromkeys((name, re.sub(r"(?<=[0-9])[gG]$", "GB", name), re.sub(r"(?<=[0-9a-z])s$", "", name))):
+        for kind, option in (("device", "--device"), ("cluster", "--cluster")):
+            if text in loader.names(kind) or loader.alias(kind, text) is not None:  # type: ignore[arg-type]
+                return _Machine(option, text)
     return None
 
 
@@ -255,21 +251,74 @@ def _hardware(
         return plain, []
     if twice := given & {word for word in said if word in known}:
         raise Misused(f"{' '.join(said)} as the words say, and {twice.pop()} beside it: give one of them")
+    if told and not said and leading == 1 and len(rest) > 1 and _is_model("-".join(rest[:-1])):
+        raise _no_hardware(rest[-1])
     return _named(rest, leading, _model_known), said
 
 
+def _no_hardware(word: str) -> CostModelError:
+    """The error of a word that stands where hardware would, and names none."""
+    from costmodel.catalogue import loader
+
+    size = re.fullmatch(r"([0-9]{1,4})G(i?B)?", word, re.IGNORECASE)
+    if size is None:
+        return loader.unknown("device", word)
+    held = [name for name in loader.names("device") if round(loader.load_device(name).memory / 2**30) == int(size[1])]
+    meant_by = f"; of {size[1]} GB there are {', '.join(held[:8])}" if held else ""
+    return Misused(f"{word!r} is the memory of a device, not its name: say --device NAME{meant_by}")
+
+
 def _with_counts(words: list[str], leading: int) -> list[str]:
-    """``8 h100``, ``2x8 h100`` and ``rtx 4090`` as one word."""
+    """``8 h100``, ``8 x h100``, ``2x8 h100``, ``rtx 4090`` and ``8xa100 80gb`` as one word."""
     found: list[str] = []
     for place, word in enumerate(words):
-        before = found[-1] if place > leading and found else ""
-        if before and _called(before) is None and _called(f"{before} {word}") is not None:
+        before = found[-1] if place > leading and len(found) > leading else ""
+        counted = re.fullmatch(rf"[0-9]{{1,7}}({TIMES}[0-9]{{1,4}})?", before) is not None
+        if before and re.fullmatch(TIMES, f"{word} ") and (counted or _machine(before, bare=False) or _called(before)):
+            found[-1] += "x"
+        elif before.endswith("x") and (before[:-1].isdigit() or word.isdigit()):
+            found[-1] += word
+        elif before and _together(before, word):
             found[-1] = f"{before} {word}"
-        elif re.fullmatch(rf"[0-9]{{1,7}}({TIMES}[0-9]{{1,4}})?", before) and _called(word) is not None:
+        elif counted and _called(word) is not None:
             found[-1] = f"{before}x{word}"
         else:
             found.append(word)
     return found
+
+
+def _nodes_of(words: Sequence[str]) -> list[str]:
+    """``2 nodes of 8 h100``, and ``2 nodes of h100`` where they are as the device comes in, as ``2x8xh100``."""
+    found = list(words)
+    for place in range(len(found) - 2):
+        count, nodes, *after = found[place : place + 5]
+        after = [word for word in after if word.lower() not in BETWEEN]
+        if not count.isdigit() or nodes.lower() not in ("nodes", "node") or not after:
+            continue
+        told = f"{after[0]}x{after[1]}" if after[0].isdigit() and len(after) > 1 else after[0]
+        kind = _machine(told) or _called(told)
+        if kind is None:
+            continue
+        one = kind.name if kind.option == "--cluster" else f"{kind.gpus or _in_a_node(kind.name)}x{kind.name}"
+        used = found.index(after[1] if told != after[0] else after[0], place + 2) + 1
+        return [*found[:place], f"{count}x{one}", *found[used:]]
+    return found
+
+
+def _in_a_node(device: str) -> int:
+    from costmodel.catalogue.loader import load_device
+    from costmodel.catalogue.machines import machine_of
+
+    return machine_of(load_device(device)).gpus
+
+
+def _together(before: str, word: str) -> bool:
+    """Whether two words name hardware together, such as ``rtx 4090`` or ``8xa100 80gb``, which one of them doesn't alone."""
+    both = f"{before} {word}"
+    if _called(before) is None and _called(both) is not None:
+        return True
+    counted = before.isdigit()  # as in 8 h100
+    return not counted and _called(word) is None and (_machine(both) or _called(both)) is not None
 
 
 def _model_known(name: str) -> bool:
@@ -283,7 +332,39 @@ def _named(words: list[str], leading: int, is_model: Callable[[str], bool]) -> l
     if leading != 1 or len(words) < 2:
         return words
     joined = "-".join(words)
-    return [joined] if is_model(joined) else words
+    if is_model(joined) or is_model(words[0]):
+        return [joined] if is_model(joined) else words
+    from costmodel.catalogue import loader
+
+    raise loader.unknown("model", joined)
+
+
+def _ordered(words: list[str], leading: int) -> list[str]:
+    """The words with the model first, where another stands before it: ``h100 b200 llama3-8b``."""
+    if leading != 1 or len(words) < 2 or _model_known(words[0]) or (_machine(words[0]) is None and _called(words[0]) is None):
+        return words
+    place = next((place for place, word in enumerate(words) if _model_known(word)), 0)
+    return [words[place], *words[:place], *words[place + 1 :]]
+
+
+def _is_model(name: str) -> bool:
+    return _model_known(name) or _model_of_size(name) is not None
+
+
+def _model_of_size(word: str) -> str | None:
+    """The model of a size by itself, ``7b``, that `FAMILIES` name first."""
+    if re.fullmatch(r"[0-9.]{1,6}[bB]", word) is None or _model_known(word):
+        return None
+    return next((name for family in FAMILIES if _model_known(name := f"{family}-{word.lower()}")), None)
+
+
+def _of_size(words: list[str], notes: list[str]) -> list[str]:
+    """The words, a size by itself being a model of it."""
+    named = _model_of_size(words[0]) if len(words) == 1 else None
+    if named is None:
+        return words
+    notes.append(f"{words[0]}: taken as {named}")
+    return [named]
 
 
 __all__ = ["Guessed", "guessed"]

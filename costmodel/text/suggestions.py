@@ -39,6 +39,12 @@ MEANT: dict[str, dict[str, str]] = {
                  "pipedream-flush": "1f1b", "dualpipev": "dualpipe"},
     "attention": {"flash-attention": "flash", "flash2": "flash", "flash3": "flash", "sdpa": "flash", "fa2": "flash",
                   "fa3": "flash", "eager": "unfused", "math": "unfused", "xformers": "flash"},
+    "find": {
+        "batch-size": "batch", "bs": "batch", "global-batch": "batch", "seq": "sequence", "seq-len": "sequence",
+        "length": "sequence", "context": "sequence", "sequence-length": "sequence", "seq-length": "sequence",
+        "mbs": "micro-batch", "microbatch": "micro-batch", "layer": "layers", "depth": "layers", "gpu": "gpus", "nodes": "gpus",
+        "cards": "gpus",
+    },
     "synchronisation": {"ddp": "all-reduce", "diloco": "local-sgd", "ps": "parameter-server"},
     "compression": {"topk": "top-k", "powersgd": "power-sgd", "dgc": "top-k", "8bit": "int8"},
     "command": {
@@ -52,7 +58,8 @@ MEANT: dict[str, dict[str, str]] = {
         "which": "cards", "clusters-for": "gpus", "how-many-gpus": "gpus", "size": "gpus", "deadline": "gpus", "vs": "compare",
         "versus": "compare", "diff": "compare", "why": "diagnose", "debug": "diagnose", "slow": "diagnose", "mfu": "diagnose",
         "batch": "capacity", "batch-size": "capacity", "max-batch": "capacity", "longest": "capacity", "seq-len": "capacity",
-        "limits": "capacity",
+        "limits": "capacity", "how": "gpus", "many": "gpus", "qlora": "cards", "lora": "cards", "finetune": "cards",
+        "fine-tune": "cards", "fits": "memory", "oom": "memory", "vram": "memory", "mem": "memory", "bench": "collective",
     },
     "option": {
         "--tp": "--tensor-parallel", "--tensor-model-parallel-size": "--tensor-parallel", "--pp": "--pipeline-parallel",
@@ -73,6 +80,12 @@ MEANT: dict[str, dict[str, str]] = {
         "--max-seq-len": "--seq-len", "--max-seq-length": "--seq-len", "--seqlen": "--seq-len", "--context-length": "--seq-len",
         "--frameworks": "--framework", "--logs": "--log", "--measured": "--step-time", "--iteration-time": "--step-time",
         "--tps": "--tokens-per-second",
+        "--in": "--days", "--seq": "--seq-len", "--optim": "--optimizer", "--stage": "--zero-stage", "--ac": "--recompute",
+        "--tok/s": "--tokens-per-second", "--tokens/s": "--tokens-per-second", "--token-per-second": "--tokens-per-second",
+        "--throughput": "--tokens-per-second", "--checkpointing": "--recompute",
+        "--gradient-accumulation-steps": "--global-batch", "--gradient-accumulation": "--global-batch",
+        "--grad-accum": "--global-batch", "--accumulate-grad-batches": "--global-batch", "--num-microbatches": "--global-batch",
+        "--memory": "--device", "--vram": "--device",
         "--software": "--framework", "--bandwidth": "--network", "--tp-comm-overlap": "--overlap-tensor",
         "--overlap-grad-reduce": "--overlap-gradients", "--overlap-param-gather": "--overlap-parameters",
         "--cross-entropy-loss-fusion": "--fused-cross-entropy", "--use-distributed-optimizer": "--zero-stage",
@@ -83,6 +96,23 @@ MEANT: dict[str, dict[str, str]] = {
 
 def _squeezed(word: str) -> str:
     return re.sub(r"[\s_.-]+", "", word.lower())
+
+
+def meant(kind: str, given: str) -> str | None:
+    """The name that a word of people's stands for, or None.
+
+    Parameters
+    ----------
+    kind : of `MEANT`
+    given : the word
+
+    Examples
+    --------
+    >>> meant("optimizer", "adamw_8bit"), meant("optimizer", "adam")
+    ('adam-8bit', None)
+    """
+    wanted = _squeezed(given[:100])
+    return next((name for word, name in MEANT.get(kind, {}).items() if _squeezed(word) == wanted), None)
 
 
 def did_you_mean(kind: str, given: str, known: Iterable[str], most: int = 1) -> str:

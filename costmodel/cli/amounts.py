@@ -1,0 +1,130 @@
+"""Amounts as people type them: ``1 trillion``, ``30d``, ``$2/h``, ``1G``, a batch of ``4M`` tokens."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+
+from costmodel.cli.defaults import LENGTH
+
+WORDS = {"trillion": "T", "billion": "B", "million": "M", "tn": "T", "bn": "B"}
+BYTES = ("B", "KB", "MB", "GB", "TB", "KiB", "MiB", "GiB", "TiB")
+MONEY = re.compile(r"[$\u20ac\u00a3]?([0-9.]+)(?:usd|eur|[$\u20ac\u00a3])?(?:(?:/|per)(?:gpu)?-?(?:h|hr|hour))?", re.IGNORECASE)
+DAYS = re.compile(r"([0-9.]+)(?:d|days?)", re.IGNORECASE)
+TOKENS = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)(?:([kmb])(?:[ -]?tok(?:en)?s?)?|[ -]?tok(?:en)?s?)", re.IGNORECASE)
+"""A batch that is said in tokens; of thousands only with that word."""
+
+
+def joined(words: Sequence[str]) -> list[str]:
+    """An amount with its unit, where a space stands between: ``100 MB``, ``1 trillion``, ``4M tokens`` behind an option.
+
+    Parameters
+    ----------
+    words : of a command line
+    """
+    found: list[str] = []
+    for word in words:
+        size = word.upper() if word.upper() in BYTES else word
+        unit = WORDS.get(word.lower(), size if size in BYTES else "")
+        if unit and found and re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,12})?", found[-1]):
+            found[-1] += unit
+        elif word.lower() == "tokens" and len(found) > 1 and found[-2] in ("--global-batch", "--gbs", "--tokens", "--seq-len"):
+            found[-1] += "tokens" if found[-2] in ("--global-batch", "--gbs") else ""
+        else:
+            found.append(word)
+    return found
+
+
+def cleaned(words: Sequence[str], known: dict[str, argparse.Action]) -> list[str]:
+    """Days and prices without their units, which the option names.
+
+    Parameters
+    ----------
+    words : of a command line
+    known : options of the command
+    """
+    found: list[str] = []
+    for word in words:
+        option = found[-1] if found else ""
+        if option == "--days" and option in known and (match := DAYS.fullmatch(word)):
+            word = match[1]
+        elif option == "--price" and option in known:
+            word = ",".join(_plain_price(part) for part in word.split(","))
+        found.append(word)
+    return found
+
+
+def _plain_price(text: str) -> str:
+    name, equals, price = text.rpartition("=")
+    match = MONEY.fullmatch(price.strip().replace(" ", ""))
+    return f"{name}{equals}{match[1]}" if match else text
+
+
+def message(words: Sequence[str], notes: list[str]) -> list[str]:
+    """The words of a collective, its size in bytes: a bare ``G`` counts by 1,024, as nccl-tests have it.
+
+    Parameters
+    ----------
+    words : that stand by themselves
+    notes : what was taken for what, to which is added
+    """
+    found = list(words)
+    for place, word in enumerate(found):
+        if match := re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([kmgt])", word, re.IGNORECASE):
+            found[place] = f"{match[1]}{match[2].upper()}iB"
+            notes.append(f"{word}: taken as {found[place]}, as nccl-tests count")
+        elif match := re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([kmgt])b", word, re.IGNORECASE):
+            found[place] = f"{match[1]}{match[2].upper()}B"
+    return found
+
+
+def in_sequences(options: Sequence[str], known: dict[str, argparse.Action], notes: list[str]) -> list[str]:
+    """A batch that is said in tokens, such as ``4M``, as so many sequences.
+
+    Parameters
+    ----------
+    options : of the command line, with their values
+    known : options of the command
+    notes : what was taken for what, to which is added
+    """
+    found = list(options)
+    action = known.get("--global-batch")
+    names = [] if action is None else action.option_strings
+    for place in (place for place, word in enumerate(found[:-1]) if word in names):
+        match, length = TOKENS.fullmatch(found[place + 1]), _length(found, known)
+        thousands = match is not None and (match[2] or "").lower() == "k" and "tok" not in found[place + 1].lower()
+        if match is None or thousands or length is None:
+            continue
+        sequences = _sequences(match[1], (match[2] or "").lower(), length)
+        if sequences is not None:
+            notes.append(f"a batch of {found[place + 1]}: taken as tokens, {sequences:,} sequences of {length:,} each")
+            found[place + 1] = str(sequences)
+    return found
+
+
+def _length(options: Sequence[str], known: dict[str, argparse.Action]) -> int | None:
+    """Tokens of a sequence as the options say, else as is taken where they don't."""
+    action = known.get("--seq-len")
+    if action is None:
+        return None
+    said = next((value for option, value in itertools.pairwise(options) if option in action.option_strings), None)
+    if said is None:
+        return LENGTH
+    match = re.fullmatch(r"([0-9]{1,7})(k?)", said, re.IGNORECASE)
+    return int(match[1]) * (1024 if match[2] else 1) or None if match else None
+
+
+def _sequences(amount: str, unit: str, length: int) -> int | None:
+    """Sequences that so many tokens are, counted by 1,024 or by 1,000, whichever gives whole ones."""
+    power = {"": 0, "k": 1, "m": 2, "b": 3}[unit]
+    for base in (1024, 1000):
+        sequences = Fraction(amount) * base**power / length
+        if sequences.denominator == 1 and sequences > 0:
+            return int(sequences)
+    return None
+
+
+__all__ = ["cleaned", "in_sequences", "joined", "message"]

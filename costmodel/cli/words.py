@@ -1,0 +1,140 @@
+"""Words of a command line that stand by themselves and say what an option says: ``fsdp``, ``tp2``, ``bs 4``, ``30 days``."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from costmodel.text.suggestions import MEANT
+
+FLAGS = {
+    "--lora": ("--adapter", "lora"), "--qlora": ("--adapter", "qlora"), "--bf16": ("--dtype", "bf16"),
+    "--zero1": ("--zero-stage", "1"), "--zero2": ("--zero-stage", "2"), "--zero3": ("--zero-stage", "3"),
+    "--zero-1": ("--zero-stage", "1"), "--zero-2": ("--zero-stage", "2"), "--zero-3": ("--zero-stage", "3"),
+    "--fsdp": ("--framework", "fsdp2"), "--fp8": ("--dtype", "fp8"), "--fp16": ("--dtype", "fp16"),
+    "--ddp": ("--framework", "ddp"), "--deepspeed": ("--framework", "deepspeed"), "--megatron": ("--framework", "megatron-core"),
+    "--gradient-checkpointing": ("--recompute", "full"), "--activation-checkpointing": ("--recompute", "full"),
+    "--use-distributed-optimizer": ("--zero-stage", "1"),
+    "--flash-attn": ("--attention", "flash"), "--use-flash-attn": ("--attention", "flash"),
+    "--max-batch": ("--find", "batch"), "--max-batch-size": ("--find", "batch"), "--longest": ("--find", "sequence"),
+    "--max-sequence": ("--find", "sequence"),
+}  # fmt: skip
+"""Switches of other programs, and the option that says the same."""
+VALUED = (
+    "--seq-len", "--gpus", "--nodes", "--device", "--micro-batch", "--global-batch", "--tensor-parallel", "--pipeline-parallel",
+    "--context-parallel", "--expert-parallel", "--data-parallel", "--virtual-stages", "--zero-stage", "--framework", "--network",
+    "--tokens-per-second", "--step-time", "--log", "--days", "--adapter", "--cluster", "--dtype", "--optimizer", "--recompute",
+    "--price", "--find", "--mfu", "--tokens",
+)  # fmt: skip
+"""Options whose other spellings (`MEANT`) take the same value."""
+BEHIND = {
+    "gpus": "--gpus", "gpu": "--gpus", "cards": "--gpus", "card": "--gpus", "nodes": "--nodes", "node": "--nodes",
+    "days": "--days", "day": "--days", "tokens": "--tokens", "mfu": "--mfu", "tok/s": "--tokens-per-second",
+    "tokens/s": "--tokens-per-second",
+}  # fmt: skip
+"""Words that stand behind the number that they name."""
+NAMED = (
+    "--device", "--cluster", "--framework", "--log", "--adapter", "--dtype", "--optimizer", "--recompute", "--find", "--network",
+)  # fmt: skip
+"""Those of them whose value is no number."""
+MOST = ("longest", "largest", "biggest", "max", "maximum")
+"""Words in front of what a capacity is of."""
+SAID = re.compile(r"[0-9][0-9.,]*(?:e[0-9]+)?(?:[kKmMbBtT]|%|d)?")
+"""A number as it is typed: ``4``, ``8k``, ``1.5T``, ``38%``."""
+
+
+class Settings(NamedTuple):
+    """What words by themselves set.
+
+    Parameters
+    ----------
+    options : with their values
+    rest : the other words
+    notes : what was taken for what
+    """
+
+    options: list[str]
+    rest: list[str]
+    notes: list[str]
+
+
+def option_of(name: str, known: dict[str, argparse.Action]) -> str | None:
+    """The option that a name stands for, which takes the same value; None where there is none.
+
+    Parameters
+    ----------
+    name : with its dashes
+    known : options of the command
+    """
+    meant = MEANT["option"].get(name)
+    if name in known:
+        return known[name].option_strings[0]
+    return meant if meant in VALUED and meant in known else None
+
+
+def _counting(word: str, known: dict[str, argparse.Action]) -> str | None:
+    """The option that takes a number and that a bare word stands for."""
+    option = option_of(f"--{word.replace('_', '-')}", known)
+    return option if option in VALUED and option not in NAMED else None
+
+
+def settings(words: Sequence[str], known: dict[str, argparse.Action], is_name: Callable[[str], bool]) -> Settings:
+    """The words that set something, as options, and the others.
+
+    Parameters
+    ----------
+    words : that stand by themselves
+    known : options of the command
+    is_name : whether a word is what a question is about
+    """
+    found: dict[str, list[str]] = {}
+    rest: list[str] = []
+    notes: list[str] = []
+    left = list(words)
+    while left:
+        said = None if is_name(left[0]) else _setting(left, known)
+        if said is None:
+            rest.append(left.pop(0))
+            continue
+        many, option, value = said
+        found.setdefault(option, []).append(value)
+        notes.append(f"{' '.join(left[:many])[:80]}: taken as {option} {value}")
+        del left[:many]
+    options = [word for option, values in found.items() for word in (option, ",".join(values))]
+    return Settings(options, rest, notes)
+
+
+def _setting(left: Sequence[str], known: dict[str, argparse.Action]) -> tuple[int, str, str] | None:
+    """How many of the next words set an option, which, and to what."""
+    word, after = left[0].lower(), left[1] if len(left) > 1 else ""
+    behind = BEHIND.get(after.lower(), "")
+    if SAID.fullmatch(word) and behind in known:
+        return 2, behind, left[0]
+    if equals := re.fullmatch(r"([a-z][a-z_-]*)=(.+)", word):
+        option = option_of(f"--{equals[1].replace('_', '-')}", known)
+        if option is not None:
+            return 1, option, equals[2]
+    glued = re.fullmatch(r"([a-z][a-z_-]*?)[_-]?([0-9]+)", word)
+    if glued and f"--{word}" not in FLAGS and (option := _counting(glued[1], known)):
+        return 1, option, glued[2]
+    if SAID.fullmatch(after) and (option := _counting(word, known)):
+        return 2, option, after
+    if "--find" in known and word in MOST and after:
+        return 2, "--find", MEANT["find"].get(after.lower(), after.lower())
+    if (flag := FLAGS.get(f"--{word}")) is not None and flag[0] in known:
+        return 1, *flag
+    framework = MEANT["framework"].get(word, word)
+    if "--framework" in known and _is_framework(framework):
+        return 1, "--framework", framework
+    return None
+
+
+def _is_framework(name: str) -> bool:
+    from costmodel.catalogue.software import framework_names
+
+    return name in framework_names()
+
+
+__all__ = ["FLAGS", "VALUED", "Settings", "option_of", "settings"]
