@@ -3,7 +3,7 @@
 References
 ----------
 pytorch/pytorch c10/cuda/CUDACachingAllocator.cpp: ``round_size``, ``get_allocation_size``, ``should_split``, ``get_free_block``,
-``release_cached_blocks``, ``try_allocate_expandable_block``
+``release_cached_blocks``, ``synchronize_and_free_events``, ``try_allocate_expandable_block``
 """
 
 from __future__ import annotations
@@ -140,6 +140,8 @@ class Allocator:
         self.allocated = self.reserved = 0
         self.retries = 0
         """Times that it gave all cached segments back to the driver to find room, which waits for the device."""
+        self.settle: Callable[[], None] = lambda: None
+        """Gives back the blocks that other streams still use, for which it waits before it empties its cache."""
         self._pools: dict[tuple[int, bool], Pool] = {}
         self._next = 0
 
@@ -185,7 +187,8 @@ class Allocator:
         pool.put(block)
 
     def empty(self) -> None:
-        """All segments that hold nothing go back to the driver."""
+        """All segments that hold nothing go back to the driver, once all streams have done what they have to do."""
+        self.settle()
         for pool in self._pools.values():
             if self.expandable:
                 self._shrink(pool)
@@ -342,6 +345,7 @@ class _Replay:
 
     def __init__(self, role: Role, allocator: Allocator, host: Floats | None):
         self.allocator, self.host = allocator, host
+        allocator.settle = lambda: self._return(lambda _: True)
         self.sizes, self.streams = role.storages.bytes.tolist(), role.storages.stream.tolist()
         self.blocks: dict[int, Block] = {}
         self.used: dict[int, set[int]] = {}

@@ -54,11 +54,12 @@ class TraceMemory:
     Parameters
     ----------
     rank : that ran
-    allocated : at the peak, as ``torch.cuda.max_memory_allocated`` counts it [bytes]
-    reserved : the most that the allocator held, as ``torch.cuda.max_memory_reserved`` counts it [bytes]
+    allocated : at the peak, as ``torch.cuda.max_memory_allocated`` counts it [bytes]; of a device that has no room, what one that
+        has would hold
+    reserved : the most that the allocator held, as ``torch.cuda.max_memory_reserved`` counts it [bytes]; the same
     expandable : reserved with expandable segments [bytes]
     retries : times that the allocator gave its cache back to find room, each of which waits for the device
-    at : row of the timeline at which the peak is
+    at : row of the timeline at which the peak is; the one for which the device had no room, if there is one
     phase, module, line : of what was born there
     by_kind : held at the peak of each of `KINDS` [bytes]; `rounding` is what the allocator adds
     by_module : held at the peak by what each module made, the most first [bytes]
@@ -219,12 +220,13 @@ def _memory_of(
     room = capacity - sum(outside.values())
     host, ends = (None, None) if when is None else (when.host, when.end)
     played, freely = replay(role, room, expandable, host, ends), replay(role, NEVER, True, host, ends)
+    held = played if played.failed_at == NOWHERE else replay(role, NEVER, expandable, host, ends)
     at = _fullest(role, played)
     alive = living(role, at)
     texts, storages, timeline = role.texts, role.storages, role.timeline
     sizes = storages.bytes[alive]
     by_kind = {kind: int(sizes[storages.kind[alive] == place].sum()) for place, kind in enumerate(KINDS)}
-    by_kind["rounding"] = int(played.allocated[at]) - int(sizes.sum())
+    by_kind["rounding"] = int(held.allocated[at]) - int(sizes.sum()) if len(role.timeline) else 0
     modules: Counter[str] = Counter()
     for storage, size in zip(alive.tolist(), sizes.tolist(), strict=True):
         modules[texts[storages.module[storage]]] += size
@@ -232,7 +234,7 @@ def _memory_of(
     newest = int(timeline.item[at]) if timeline.action[at] == BORN else NOWHERE
     failed = played.failed_at
     made = TraceMemory(
-        rank=role.rank, allocated=int(played.allocated.max(initial=0)), reserved=int(played.reserved.max(initial=0)),
+        rank=role.rank, allocated=int(held.allocated.max(initial=0)), reserved=int(held.reserved.max(initial=0)),
         expandable=int(freely.reserved.max(initial=0)), retries=played.retries, at=at,
         phase=PHASES[storages.phase[newest]] if newest >= 0 else "other",
         module=texts[storages.module[newest]] if newest >= 0 else "", line=texts[timeline.line[at]] if len(timeline) else "",

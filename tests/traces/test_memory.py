@@ -1,5 +1,6 @@
 """Peak memory by liveness, and the caching allocator by its rules: against counts by hand and an allocator written plainly."""
 
+import dataclasses
 import random
 
 import numpy as np
@@ -10,7 +11,7 @@ from costmodel.text.units import GiB, MiB
 from costmodel.traces.allocator import Allocator, OutOfMemory, replay, rounded, segment_bytes
 from costmodel.traces.builder import RoleBuilder
 from costmodel.traces.memory import held_bytes, living, memory_of_trace
-from costmodel.traces.record import KINDS, Trace
+from costmodel.traces.record import KINDS, NOWHERE, Trace
 
 NODE = load_cluster("dgx-h100", gpus=8)
 
@@ -199,9 +200,29 @@ def test_the_peak_is_told_by_kind_module_and_tensor_with_its_line_and_what_would
     assert "layers" in made._repr_html_() and len(made.frame()) == len(made.largest)
 
 
-def test_out_of_memory_is_told_by_line():
+def test_out_of_memory_is_told_by_line_with_what_a_device_that_has_room_would_hold():
     made = memory_of_trace(a_trace(activation=50 * GiB), NODE)
     assert not made.fits and made.failed_at == "m.py:7" and "m.py:7" in repr(made)
+    assert made.allocated == memory_of_trace(a_trace(activation=50 * GiB), roomy(NODE)).allocated > 80 * GiB
+    assert 0 <= made.by_kind["rounding"] < MiB
+
+
+def roomy(cluster):
+    """A cluster whose devices have all the room that there can be."""
+    return dataclasses.replace(cluster, device=dataclasses.replace(cluster.device, memory=1000.0 * GiB))
+
+
+def test_a_device_that_is_full_waits_for_other_streams_before_it_says_that_it_has_no_room():
+    """As ``release_cached_blocks`` does by ``synchronize_and_free_events``."""
+    builder = RoleBuilder()
+    side = builder.stream("side")
+    block = builder.storage_born(100 * MiB)
+    builder.storage_used_on(block, side)
+    builder.kernel("aten.add", stream=side)
+    builder.storage_died(block)
+    builder.storage_born(90 * MiB)
+    made = replay(builder.role(), capacity=150 * MiB)
+    assert (made.failed_at, made.retries, made.reserved[-1]) == (NOWHERE, 1, 90 * MiB)
 
 
 def test_memory_is_drawn_by_kind_up_to_its_peak():

@@ -49,13 +49,14 @@ def out_of_memory(asked: Examined) -> Iterator[Fault]:
     for made in asked.memory:
         if made.fits:
             continue
-        missing = made.allocated + sum(made.outside.values()) - made.capacity
+        outside = sum(made.outside.values())
         largest = max(made.by_kind, key=lambda kind: made.by_kind[kind])
         yield Fault(
             kind="out of memory", rank=made.rank, module=made.module, line=made.failed_at or "",
-            sentence=f"{format_bytes(made.allocated)} of tensors are held, most of them {largest}, and the next has no room "
-            f"beside {format_bytes(sum(made.outside.values()))} outside the allocator in {format_bytes(made.capacity)}",
-            bytes=max(missing, 0.0),
+            sentence=f"{format_bytes(made.allocated)} of tensors are needed, most of them {largest}, "
+            f"{format_bytes(made.reserved)} with the allocator's gaps, beside {format_bytes(outside)} outside the allocator: "
+            f"there is no room in {format_bytes(made.capacity)}",
+            bytes=max(made.reserved + outside - made.capacity, 0.0),
         )  # fmt: skip
 
 
