@@ -83,6 +83,7 @@ QUESTIONS = {
     "cards as a device": ("estimate llama3-8b --device 8xh200", "on 8 GPUs of h200-sxm"),
     "QLoRA of a 7B on a 4090": (
         "estimate qwen2.5-7b 1x4090 --adapter qlora --recompute on", "rtx-4090, hf-trainer: 16 sequences of 2,048 tokens"),
+    "what QLoRA of a 7B holds": ("memory qwen2.5-7b 1x4090 --adapter qlora", "Fits: 1"),
     "all weights by AdamW": ("estimate llama3-8b 8xa100 --adapter full --optimizer adamw_torch", "a100-sxm-80gb, megatron-core"),
     "a bare card": ("cards llama3-8b 4090 --adapter qlora", "qlora of llama3-8b fits on rtx-4090"),
     "a card of two words": ("cards qwen2.5 7b rtx 4090 --adapter qlora", "qlora of qwen2.5-7b fits on rtx-4090"),

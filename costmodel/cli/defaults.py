@@ -15,6 +15,9 @@ ADAPTED_BATCH, ADAPTED_LENGTH = 16, 2048
 """The same of a fine-tune."""
 ADAPTING = "hf-trainer"
 """Software that trains adapters where none is said: what pre-trains has few of them."""
+CHECKPOINTED = ("qlora", "gptq-lora")
+"""Adapters whose layers that software recomputes unless it is told not to: huggingface/peft src/peft/utils/other.py
+(``prepare_model_for_kbit_training``, ``use_gradient_checkpointing=True``)."""
 
 
 def adapts(arguments: argparse.Namespace) -> bool:
@@ -69,4 +72,6 @@ def priced(text: str) -> dict[str, float]:
     return found
 
 
-__all__ = ["ADAPTED_BATCH", "ADAPTED_LENGTH", "ADAPTING", "BATCH", "LENGTH", "adapts", "as_note", "fill_work", "priced"]
+__all__ = [
+    "ADAPTED_BATCH", "ADAPTED_LENGTH", "ADAPTING", "BATCH", "CHECKPOINTED", "LENGTH", "adapts", "as_note", "fill_work", "priced",
+]  # fmt: skip

@@ -306,14 +306,17 @@ def _take_work(arguments: argparse.Namespace, model: Transformer) -> None:
 
 
 def _take_software(arguments: argparse.Namespace) -> None:
-    """Take software that is made for adapters where they are asked for and no software is said; a note says so."""
-    from costmodel.cli.defaults import ADAPTING, adapts
+    """Take software that is made for adapters where they are asked for and no software is said, as it trains; a note says so."""
+    from costmodel.cli.defaults import ADAPTING, CHECKPOINTED, adapts
 
     told = "framework" in vars(arguments).get("given", ()) or getattr(arguments, "calibration", None) is not None
     if told or not adapts(arguments) or getattr(arguments, "framework", None) != UNSAID:
         return
-    arguments.framework = ADAPTING
-    arguments.notes.append(f"taken, as it wasn't said: --framework {ADAPTING}, as adapters are trained")
+    arguments.framework, taken = ADAPTING, f"--framework {ADAPTING}"
+    if arguments.adapter in CHECKPOINTED and getattr(arguments, "recompute", "none") is None:
+        arguments.recompute = "full"
+        taken += " --recompute full"
+    arguments.notes.append(f"taken, as it wasn't said: {taken}, as adapters are trained")
 
 
 def world(arguments: argparse.Namespace) -> int:
