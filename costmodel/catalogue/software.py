@@ -134,6 +134,7 @@ def _of_catalogue(name: str, architecture: str | None, network: str) -> Framewor
     if "base" in entry:  # the same code beside other options: the fields that differ, and the constants of the other
         base = str(entry["base"])
         entry = loader.entry_of(FRAMEWORKS, base) | entry
+    entry = entry | entry.get("on", {}).get(architecture, {})  # what it does otherwise on devices of an architecture
     calibrated = loader.entries(CONSTANTS)
     owner = next((known for known in (f"{base}@{architecture}", f"{base}@") if known in calibrated), base)
     known = loader.entry_of(CONSTANTS, owner) if owner in calibrated else {}
@@ -144,7 +145,7 @@ def _of_catalogue(name: str, architecture: str | None, network: str) -> Framewor
     values = default | known | communication.constants_of_a_step(architecture, network) | OWN
     values |= entry.get("constants", {})
     stack = nested(Software, {path: float(values[path]) for path in paths(Software)})
-    defaults = {key: value for key, value in entry.items() if key not in ("base", "source", "constants")}
+    defaults = {key: value for key, value in entry.items() if key not in ("base", "source", "constants", "on")}
     servers = [server_system(system) for system in PLANNED_SERVERS]
     return Framework(name=name, constants=stack, owner=owner, server_systems=servers, **defaults)
 

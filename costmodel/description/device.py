@@ -33,9 +33,13 @@ PerDtype = float | Mapping[str, float]
 """One value for all dtypes, or one by dtype; a dtype that isn't named takes the nearest that is."""
 
 
-OLDER_FLASH = {"hopper": 0.6}
+OLDER_FLASH = {"hopper": 0.6, "blackwell": 0.3, "blackwell-ultra": 0.3}
 """Rate of FlashAttention 2's kernels over those of a device's own generation, which are 1.5 to 2 times as fast forward and 1.5 to
-1.75 backward on H100 [shah2024]_; on newer devices it is not known, and taken as theirs."""
+1.75 backward on H100 [shah2024]_. On B200 FlashAttention 2 makes 350 to 360 TFLOP/s forward with 128 channels
+(meta-pytorch/tritonbench#171; 330 both ways with 64, Dao-AILab/flash-attention#1589), where cuDNN and FlashAttention 4 make 1,430
+to 1,530 forward and 1,120 to 1,360 backward (Dao-AILab/flash-attention#2605, #2280): a quarter of it in short bursts, a third at
+the clock that training holds, which they wait for less. RTX Blackwell has Ampere's instructions
+(Dao-AILab/flash-attention#2634): its own generation is that."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
