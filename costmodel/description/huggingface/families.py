@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from costmodel.description.huggingface import special
+from costmodel.description.huggingface import heads, special
 from costmodel.description.huggingface.keys import words
 from costmodel.description.huggingface.rules import (
     FieldRule,
@@ -275,6 +275,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "glm": glm,
     "glm4": glm._replace(fixed={"norms_per_layer": 4}, switches={"attention_bias": ("attention_bias", False)}),
+    "glm_ocr_text": family(GROUPED, norms_per_layer=4, switches=QKV_BIAS),
     "glm4_moe": glm4_moe,
     "glm4_moe_lite": deepseek._replace(rules=(latent(), mixture(first=1, shared=1))),
     "glm_moe_dsa": sparse,
@@ -311,6 +312,12 @@ FAMILIES: dict[str, Family] = {
         only={"use_parallel_block": (True,), "use_gated_activation": (True,), "use_qk_norm": (False,)},
         ignored="order_of_interleaved_layers layer_switch use_embedding_sharing",
     ),
+    "cohere2_moe": family(
+        ROUTED, windows(pattern(4), length=4096), mixture(width="intermediate_size"), keys=SMALL_EXPERTS, tied=True,
+        switches=ATTENTION_BIAS, norms_per_layer=1, parallel_block=True,
+        only={"use_parallel_block": (True,), "use_gated_activation": (True,), "use_qk_norm": (False,)},
+        ignored="shared_expert_combination_strategy expert_selection_fn prefix_dense_sliding_window_pattern",
+    ),
     "ernie4_5": ernie,
     "ernie4_5_moe": family(
         f"{ROUTED} kv_heads", mixture(first=1, shared=2), tied=True, switches={"use_bias": (EVERY, False)}, optional=MTP,
@@ -326,6 +333,24 @@ FAMILIES: dict[str, Family] = {
     "hunyuan_v1_moe": family(
         "layers hidden heads vocabulary experts experts_per_token", special.hunyuan, optional={"expert_feed_forward": None},
         switches=LLAMA_SWITCHES, qk_norm="head", only=NOT_SHARED, ignored=HUNYUAN,
+    ),
+    "hy_v3": family(
+        f"{ROUTED} kv_heads", mixture(first=1, shared=1), qk_norm="head", switches=LLAMA_SWITCHES,
+        optional={"head_dim": 128, **MTP},
+        ignored="router_scaling_factor enable_moe_fp32_combine moe_router_enable_expert_bias route_norm qk_norm",
+    ),
+    "step3p5": family(
+        "layers hidden heads vocabulary experts experts_per_token expert_feed_forward kv_heads", heads.step, qk_norm="head",
+        keys={"kv_heads": "num_attention_groups num_key_value_heads"}, optional={"head_dim": 128, **MTP}, switches=ATTENTION_BIAS,
+        only={"mlp_bias": (False, None), "use_moe": (True, None)},
+        ignored="use_head_wise_attn_gate moe_every_n_layer use_moe_router_bias moe_router_activation moe_router_scaling_factor "
+        "need_fp32_gate norm_expert_weight att_impl_type yarn_only_types use_rope_layers partial_rotary_factors zero_centered "
+        "use_qk_norm share_q_dim max_seq_len moe_dynamic_exp_p use_bidirectional_attention",
+    ),
+    "laguna": family(
+        f"{ROUTED} kv_heads", heads.laguna, mixture(first=1), qk_norm="head", switches=ATTENTION_BIAS, optional={"head_dim": 128},
+        ignored="gating moe_routed_scaling_factor moe_apply_router_weight_on_input moe_router_logit_softcapping "
+        "moe_router_use_sigmoid swa_attention_sink_enabled",
     ),
     "seed": llama,
 
@@ -354,6 +379,12 @@ FAMILIES: dict[str, Family] = {
         f"{ROUTED} kv_heads", last_windows, mixture(), shared_expert_gate=True, switches={"qkv_bias": ("attention_bias", True)},
     ),
     "qwen3_moe": qwen3_moe,
+    "mellum": family(f"{ROUTED} kv_heads", windows(no_layer), mixture(), switches=ATTENTION_BIAS, qk_norm="head", optional=MTP,
+                     ignored="mtp_layer_types mtp_mlp_layer_types num_mtp_layers"),
+    "molmo2_text": family(
+        GROUPED, qk_norm="head", switches={"attention_bias": ("attention_bias", False), "qkv_bias": ("attention_bias", False)},
+        only={"norm_after": (False,), "qk_norm_type": ("qwen3",)}, ignored="additional_vocab_size rope_scaling_layers",
+    ),
     "dots1": family(ROUTED, last_windows, mixture(), switches=ATTENTION_BIAS, qk_norm="head"),
 
     # Gemma
@@ -410,6 +441,11 @@ FAMILIES: dict[str, Family] = {
     "youtu": family(f"{LATENT_FIELDS} feed_forward", latent(), tied=True, switches=ATTENTION_BIAS,
                     ignored="embedding_initializer_range"),
     "iquestcoder": family(GROUPED, switches=LLAMA_SWITCHES),
+    "granitemoe_swa": family(
+        ROUTED, windows(no_layer), mixture(width="intermediate_size"), keys=SMALL_EXPERTS, switches=ATTENTION_BIAS,
+        attention_sinks=True, ignored="layer_rope_theta",
+    ),
+    "aria_text": family(ROUTED, mixture(width="intermediate_size"), keys=SMALL_EXPERTS, switches=LLAMA_SWITCHES),
     "granite_swa": family(GROUPED, windows(no_layer), tied=True, switches=LLAMA_SWITCHES, attention_sinks=True,
                           ignored="layer_rope_theta"),
     "minicpm3": family(

@@ -24,7 +24,7 @@ REASONS: dict[str, str] = {
     "two attentions a layer and experts without computation": "longcat_flash",
     "layers that share their weights": "albert",
     "disentangled attention": "deberta deberta-v2",
-    "layers of different shapes": "nemotron-nas openelm step3p5 step3p7 laguna",
+    "layers of different shapes": "nemotron-nas openelm",
     "sparse attention of a fixed pattern": "longformer big_bird reformer phi3small minimax_m3 minimax_m3_vl minimax_m3_vl_text",
     "two-stream attention": "xlnet transfo-xl",
     "a generator beside the encoder": "electra",

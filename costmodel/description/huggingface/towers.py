@@ -32,7 +32,6 @@ _OF = {
     "qwen3_5_text": "qwen3_5",
     "qwen3_5_moe_text": "qwen3_5_moe",
     "phi3": "phi3_v phi4mm phi4_multimodal",
-    "glm4": "glm4v_text",
     "glm4_moe": "glm4v_moe_text",
     "cohere2": "cohere2_vision aya_vision",
     "exaone4": "exaone4_5",
@@ -40,6 +39,14 @@ _OF = {
     "deepseek_v2": "deepseek_vl_v2",
     "deepseek_v3": "kimi_k25 kimi_vl",
     "mllama_text_model": "mllama",
+    "step3p5": "step3p7 step3p7_text",
+    "hunyuan_v1_dense": "hunyuan_vl hunyuan_vl_text",
+    "granite": "granite_docling granite_docling_text granite4_vision granite4_vision_text",
+    "apertus": "apertus1p5 apertus1p5_text",
+    "glm4": "glm4v_text",
+    "glm_ocr_text": "glm_ocr",
+    "molmo2_text": "molmo2",
+    "aria_text": "aria",
 }
 TEXT_KINDS = {name: kind for kind, names in _OF.items() for name in names.split()}
 """Names of multimodal models and of their text towers: the `model_type` of the text model."""
