@@ -379,6 +379,21 @@ FAMILIES: dict[str, Family] = {
         f"{ROUTED} kv_heads", last_windows, mixture(), shared_expert_gate=True, switches={"qkv_bias": ("attention_bias", True)},
     ),
     "qwen3_moe": qwen3_moe,
+    "flint": family(
+        f"{ROUTED} kv_heads", windows(no_layer), mixture(first=0), switches=ATTENTION_BIAS, qk_norm="head", attention_sinks=True,
+        optional={"head_dim": 128},
+    ),
+    "kolibri1": family(
+        f"{ROUTED} kv_heads", windows(no_layer), mixture(first=0), qk_norm="head", norms_per_layer=4, optional={"head_dim": 128},
+    ),
+    "beam": family(
+        f"{ROUTED} kv_heads", windows(no_layer), mixture(first=0), switches=ATTENTION_BIAS, qk_norm="head", norms_per_layer=4,
+        gated_attention=True, optional={"head_dim": 128, **MTP}, ignored="n_group topk_group routed_scaling_factor",
+    ),
+    "muse_glimmer_text": family(
+        GROUPED, windows(no_layer), switches=ATTENTION_BIAS, norms_per_layer=4, gated_attention=True,
+        ignored="qk_scale_factor output_multiplier post_norm_eps layer_rope_theta",
+    ),
     "mellum": family(f"{ROUTED} kv_heads", windows(no_layer), mixture(), switches=ATTENTION_BIAS, qk_norm="head", optional=MTP,
                      ignored="mtp_layer_types mtp_mlp_layer_types num_mtp_layers"),
     "molmo2_text": family(

@@ -46,6 +46,8 @@ _OF = {
     "glm4": "glm4v_text",
     "glm_ocr_text": "glm_ocr",
     "molmo2_text": "molmo2",
+    "arcee": "cosmos3_edge cosmos3_edge_text",
+    "muse_glimmer_text": "muse_glimmer",
     "aria_text": "aria",
 }
 TEXT_KINDS = {name: kind for kind, names in _OF.items() for name in names.split()}
