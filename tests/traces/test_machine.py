@@ -195,6 +195,34 @@ with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]):
     assert weights.max() == weights[role.step()].min() == 2 * 4 * (64 * 2048 + 2048)
 
 
+def test_shards_are_drawn_on_the_gpu_and_batch_norms_sum_over_all_ranks(tmp_path: Path) -> None:
+    """What hand-written FSDP2 does behind a model on the meta device, and what images are normalised with."""
+    script = """
+import os, torch, torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+dist.init_process_group("nccl")
+with torch.device("meta"):
+    head = nn.Linear(4096, 1024)
+fully_shard(head)
+head.to_empty(device="cuda")
+head.reset_parameters()
+body = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4))).cuda()
+body = nn.parallel.DistributedDataParallel(body)
+optimizer = torch.optim.SGD([*body.parameters(), *head.parameters()], lr=0.1, foreach=False)
+for step in range(10):
+    head(body(torch.randn(2, 3, 32, 32, device="cuda")).flatten(1)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+    role = traced(tmp_path, script, roles="0").roles[0]
+    found = exchanged(role)
+    assert found["all-reduce", 4 * 2 * 4] == 1, "sums of gradients of four channels"
+    assert found["reduce-scatter", 4 * (4096 * 1024 + 1024)] == 1
+    assert held(role, "weight") == 4 * (4 * 3 * 9 + 3 * 4 + (4096 * 1024 + 1024) // 8)
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [

@@ -216,6 +216,8 @@ OF_RANDOM = (
     "get_rng_state", "set_rng_state", "get_rng_state_all", "set_rng_state_all", "manual_seed", "manual_seed_all",
     "initial_seed",
 )  # fmt: skip
+RANDOM_STATE = 16
+"""Of a device's random numbers: seed and offset [bytes]."""
 OF_ACCELERATOR = {
     "is_available": "is_available", "device_count": "device_count", "current_stream": "current_stream",
     "synchronize": "synchronize", "set_stream": "set_stream", "current_device_index": "current_device",
@@ -358,8 +360,8 @@ def _streams(recorder: Recorder) -> Answers:
 def _random(gpus: int) -> Answers:
     generators = tuple(torch.Generator() for _ in range(gpus))
     return {
-        "get_rng_state": lambda device=None: generators[0].get_state(),
-        "get_rng_state_all": lambda: [g.get_state() for g in generators],
+        "get_rng_state": lambda device=None: torch.zeros(RANDOM_STATE, dtype=torch.uint8, device="cpu"),
+        "get_rng_state_all": lambda: [torch.zeros(RANDOM_STATE, dtype=torch.uint8, device="cpu") for _ in generators],
         "set_rng_state": lambda state, device=None: None,
         "set_rng_state_all": lambda states: None,
         "manual_seed": lambda seed: None,

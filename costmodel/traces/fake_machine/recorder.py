@@ -183,6 +183,11 @@ class Recorder(TorchDispatchMode):
             answer = special(self, func, args, kwargs)
             if answer is not NotImplemented:
                 return answer
+        if _is_composite(func):  # below autograd, as in DTensor's own code, nobody has taken it apart
+            with self:
+                answer = func.decompose(*args, **kwargs)
+            if answer is not NotImplemented:
+                return answer
         return self.run(func, args, kwargs, tensors, name)
 
     def _inferred(self) -> bool:
@@ -927,6 +932,17 @@ def _is_view(func: Any) -> bool:
         bool(returns)
         and not func._schema.is_mutable
         and all(value.alias_info is not None for value in returns)
+    )
+
+
+@functools.cache
+def _is_composite(func: Any) -> bool:
+    """Whether an operator is made of others and has no kernel of its own."""
+    kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    return (
+        isinstance(func, torch._ops.OpOverload)
+        and kernel(func.name(), "CompositeImplicitAutograd")
+        and not kernel(func.name(), "CUDA")
     )
 
 

@@ -181,7 +181,22 @@ def kernels() -> None:
     if hasattr(aten, "_fused_rms_norm"):
         library.impl("_fused_rms_norm", _rms_norm)
         library.impl("_fused_rms_norm_backward", _rms_norm_backward)
-    _LIBRARIES.append(library)
+    shapes = torch.library.Library("aten", "IMPL", "Meta")  # of nn.SyncBatchNorm's kernels, which say nowhere what they give
+    for name, function in (
+        ("batch_norm_stats", lambda input, eps: _of_channels(input, 2)),
+        ("batch_norm_gather_stats_with_counts", lambda input, *_: _of_channels(input, 2)),
+        ("batch_norm_elemt", lambda input, *_: torch.empty_like(input)),
+        ("batch_norm_backward_reduce", lambda grad, input, *_: _of_channels(input, 4)),
+        ("batch_norm_backward_elemt", lambda grad, input, *_: torch.empty_like(input)),
+    ):
+        shapes.impl(name, function)
+    _LIBRARIES.extend([library, shapes])
+
+
+def _of_channels(input: Tensor, count: int) -> tuple[Tensor, ...]:
+    """So many tensors of a number a channel, in the dtype that sums of images have."""
+    dtype = torch.float64 if input.dtype == torch.float64 else torch.float32
+    return tuple(input.new_empty(input.shape[1], dtype=dtype) for _ in range(count))
 
 
 def _rms_norm(input: Tensor, shape: Any, weight: Any = None, eps: Any = None) -> tuple[Tensor, Tensor]:
