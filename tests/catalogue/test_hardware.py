@@ -109,7 +109,7 @@ RATES = {  # what the matrix units multiply, and fp32; before there were any, wh
     "cdna4": SIXTEEN | {"fp32", "fp8", "fp4", "int8"},  # AMD CDNA 4 white paper: tf32 is no more
     "rdna3": SIXTEEN | {"fp32", "int8"},  # gpuopen.com/learn/wmma_on_rdna3
     "xe-hpc": SIXTEEN | {"tf32", "fp32", "int8"}, "gaudi": SIXTEEN | {"tf32", "fp32", "fp8"},
-    "tpu": {"bf16", "fp8", "int8"}, "trainium": SIXTEEN | {"tf32", "fp32", "fp8", "int8"},
+    "ascend": SIXTEEN, "tpu": {"bf16", "fp8", "int8"}, "trainium": SIXTEEN | {"tf32", "fp32", "fp8", "int8"},
 }  # fmt: skip
 
 
@@ -559,7 +559,8 @@ def test_a_number_that_is_not_one_is_refused_by_name(tmp_path):
 
 CAPABILITIES = {  # developer.nvidia.com/cuda-gpus
     "maxwell": {(5, 2)}, "pascal": {(6, 0), (6, 1)}, "volta": {(7, 0)}, "turing": {(7, 5)}, "ampere": {(8, 0), (8, 6)},
-    "ada": {(8, 9)}, "hopper": {(9, 0)}, "blackwell": {(10, 0)}, "blackwell-ultra": {(10, 3)}, "blackwell-rtx": {(12, 0)},
+    "ada": {(8, 9)}, "hopper": {(9, 0)}, "blackwell": {(10, 0)}, "blackwell-ultra": {(10, 3)},
+    "blackwell-rtx": {(12, 0), (12, 1)},
 }  # fmt: skip
 
 

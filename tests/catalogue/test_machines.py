@@ -62,7 +62,7 @@ def test_every_machine_of_the_list_is_of_a_device_without_a_cluster_of_several_n
     for name in loader.entries("machines.toml"):
         entry = loader.entry_of("machines.toml", name)
         assert entry["source"]
-        assert "like" in entry or entry["gpus"] > 1
+        assert "like" in entry or entry["gpus"] > 1 or "network" in entry
         if name != "default":
             known = loader.cluster_with(name)
             assert name in loader.names("device") and (known is None or len(load_cluster(known).levels) == 1)
@@ -115,7 +115,7 @@ def test_gpus_of_all_nodes_share_what_their_nodes_have(device, per_node, nodes, 
 
 def test_a_larger_device_list_than_a_rack_of_gpus():
     wanted = {"rtx-4090", "rtx-3090", "rtx-5090", "rtx-4080", "rtx-a6000", "a10g", "l40", "rx-7900-xtx", "mi210", "mi350x",
-              "gaudi3", "tpu-v5p", "tpu-v7", "trainium2", "max-1550"}  # fmt: skip
+              "gaudi3", "gb10", "ascend-910b2", "tpu-v5p", "tpu-v7", "trainium2", "max-1550"}  # fmt: skip
     assert wanted <= set(loader.names("device"))
 
 
