@@ -276,7 +276,7 @@ CONFIG_FILES = {
     "an encoder-decoder": (of(model_type="longt5"), "encoder-decoder"),
     "state-space layers": (of(model_type="mamba2"), "state-space layers"),
     "linear attention": (of(model_type="rwkv7"), "linear attention"),
-    "cross-attention": (of(model_type="mllama"), "cross-attention"),
+    "cross-attention": (of(model_type="idefics"), "cross-attention"),
     "a strange layer": (of(model_type="olmo3", layer_types=["mamba"] * 4, sliding_window=8), "state-space layers"),
     "too few layer types": (of(model_type="olmo3", layer_types=["full_attention"], sliding_window=8), "4 layers"),
     "a key that could change the shape": (of(num_memory_tokens=4), "num_memory_tokens"),

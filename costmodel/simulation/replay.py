@@ -86,7 +86,8 @@ def simulate(
         for asynchronous schedules, which have no step; and as `ledger`
 
     Assumes all layers alike, as `estimate`; as `ledger`, that experts are spread over stages as they are; each transfer
-    loads its links evenly.
+    loads its links evenly. Of samples of unlike lengths every replica has the mean: the wait for the one that has most, which
+    `estimate` counts, is not played.
 
     Examples
     --------

@@ -8,6 +8,7 @@ import pytest
 from costmodel.description.huggingface import read
 from costmodel.description.huggingface.vision import read_tower
 from costmodel.description.tensors import parameter_tensors
+from costmodel.description.transformer import Transformer
 from costmodel.text.errors import InvalidValue, NotModelled
 
 HERE = Path(__file__).resolve()
@@ -76,6 +77,18 @@ def test_llama_3_2_vision_is_as_large_as_published_with_its_tower():
     assert language.parameters == pytest.approx(9_775_192_080, rel=1e-5)  # transformers 5.24, on the meta device
     tower = read_tower(LLAMA_VISION, language.hidden)
     assert language.parameters + tower.model.parameters + tower.connector.parameters == pytest.approx(10.6e9, rel=0.01)
+
+
+@pytest.mark.parametrize(("fields", "says"), [
+    ({"windowed_layers": 2, "sliding_window": 64}, "windowed_layers=2"), ({"causal": False}, "causal layers"),
+    ({"encoder_layers": 2}, "cross_attention_layers=2"), ({"cross_attention_layers": 4}, "cross_attention_layers=4"),
+    ({"cross_attention_layers": 0, "source_tokens": 2.0}, "source_tokens=2"),
+])  # fmt: skip
+def test_layers_that_attend_to_images_are_those_of_a_plain_decoder(fields, says):
+    shape = {"layers": 4, "hidden": 64, "heads": 4, "vocabulary": 100, "feed_forward": 128, "cross_attention_layers": 2}
+    assert Transformer(name="plain", **shape).cross_attention_layers == 2
+    with pytest.raises(InvalidValue, match=says):
+        Transformer(name="other", **{**shape, **fields})
 
 
 @pytest.mark.parametrize("layers", [None, [3, 40], [True], "3"])
