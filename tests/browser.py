@@ -79,3 +79,12 @@ def opened() -> Iterator[Browser]:
         yield Browser(driver)
     finally:
         driver.quit()
+
+
+def barriers(browser: Browser) -> list[list[object]]:
+    """What axe-core finds fault with on the page as it is now."""
+    package = pytest.importorskip("axe_selenium_python", reason="brings axe-core: pip install costmodel[test]")
+    if not browser.run("return Boolean(window.axe)"):
+        script = Path(package.__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
+        browser.driver.execute_script(script.read_text(encoding="utf-8"))
+    return browser.run("return (await axe.run(document)).violations.map((one) => [one.id, one.nodes.map((node) => node.html)])")

@@ -21,12 +21,17 @@ from costmodel.catalogue.software import framework_on
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.judgement import CHOSEN
+from costmodel.description.labels import spoken
 from costmodel.description.plan import FOLLOWING, Plan
 from costmodel.description.question import Question
 from costmodel.description.refusals import texts
 from costmodel.description.transformer import Transformer
 from costmodel.evaluation.error_model import constants_in_doubt, device_errors, spread_of
+from costmodel.evaluation.offers import SHORTEST
+from costmodel.evaluation.ranking import DRAWS, LEADERS
 from costmodel.evaluation.search_space import LARGEST_MICRO_BATCH, TOKENS_OF_A_CONTEXT_RANK, Space
+from costmodel.evaluation.simplicity import TIE
+from costmodel.evaluation.single_changes import LEANER, TRAINED_LESS
 from costmodel.page.arguments import nested
 from costmodel.page.data import embedded, maker, static, tables
 from costmodel.page.onefile import PRICE, SEQ_LEN, SEQUENCES, filled, looks
@@ -37,6 +42,8 @@ from costmodel.text.errors import CostModelError
 
 FRAMEWORKS = ("megatron-core", "fsdp2", "deepspeed")
 """Software that the page offers on every cluster."""
+GROWN = 64
+"""As many times the GPUs are tried where no plan fits."""
 STATES, ROOM = 20.0, 0.6
 """Bytes that training holds of a parameter, and share of the memory that they may take where a question says no GPUs."""
 PRESETS = (
@@ -175,7 +182,7 @@ def _spread(framework: Framework, cluster: Cluster, experts: bool, states: float
     spread = spread_of(framework, cluster.device, experts, states)
     errors = [spread.time(doubt) for doubt in DOUBTS]
     return {
-        "margin": spread.margin(CHOSEN), "runs": spread.rows, "calibrated": spread.calibrated,
+        "margin": spread.margin(CHOSEN), "within": spread.within, "runs": spread.rows, "calibrated": spread.calibrated,
         "halves": [error.half for error in errors], "shift": errors[0].shift,
     }  # fmt: skip
 
@@ -229,6 +236,8 @@ def _write(
     catalogue = {
         "models": list(models), "clusters": list(clusters), "frameworks": [name for name in names if name in bases],
         "sequences": SEQUENCES, "length": SEQ_LEN, "price": PRICE, "presets": PRESETS, "doubts": DOUBTS,
+        "tie": TIE, "leaders": LEADERS, "draws": DRAWS, "shortest": SHORTEST, "times": GROWN,
+        "less": [_offer(changes) for changes in (*TRAINED_LESS, *LEANER)],
     }  # fmt: skip
     where = load_cluster("dgx-h100", gpus=8)
     files = {
@@ -244,6 +253,11 @@ def _write(
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
+
+
+def _offer(changes: Row) -> Row:
+    """A change that a question may fit with, and its words."""
+    return {"changes": changes, "words": spoken(", ".join(f"{name}={value}" for name, value in changes.items()))}
 
 
 def _without(cluster: Row, bases: Mapping[str, Row]) -> Row:

@@ -12,7 +12,7 @@ import pytest
 import costmodel
 from costmodel.description.labels import label
 from costmodel.description.plan import SCHEDULES
-from tests.browser import Browser, opened
+from tests.browser import Browser, barriers, opened
 from tests.page.questions import asked_of_library, difference, drawn
 
 pytestmark = pytest.mark.slow
@@ -265,15 +265,6 @@ def test_nothing_sticks_out_and_every_control_has_a_name(browser, pages, width, 
         !(one.labels?.length || one.textContent.trim() || one.getAttribute('aria-label'))).map((one) => one.outerHTML)""")
     assert nameless == []
     browser.resize(1440, 900)
-
-
-def barriers(browser: Browser) -> list[list[object]]:
-    """What axe-core finds fault with on the page as it is now."""
-    package = pytest.importorskip("axe_selenium_python", reason="brings axe-core: pip install costmodel[test]")
-    if not browser.run("return Boolean(window.axe)"):
-        script = Path(package.__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
-        browser.driver.execute_script(script.read_text(encoding="utf-8"))
-    return browser.run("return (await axe.run(document)).violations.map((one) => [one.id, one.nodes.map((node) => node.html)])")
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1440, False), (1440, True), (390, False), (390, True)])

@@ -15,9 +15,11 @@ import pytest
 import costmodel
 from costmodel.catalogue.loader import names
 from costmodel.cli import main
+from costmodel.description.labels import spoken
+from costmodel.evaluation.offers import offers
 from costmodel.page.onefile import SEQUENCES
 from costmodel.page.site import build
-from tests.browser import opened
+from tests.browser import barriers, opened
 from tests.page.questions import asked_of_library, difference, drawn
 
 FIRST_PAINT, MOST = 1_000_000, 10_000_000
@@ -133,6 +135,78 @@ def test_a_question_is_chosen_in_the_form_kept_in_the_address_and_offered_to_beg
 def test_a_question_that_has_no_answer_is_refused_in_a_line(site, browser, address, hint):
     browser.visit(site[1] + "index.html" + address)
     assert hint in browser.run(WAIT)
+
+
+@pytest.mark.parametrize("question", QUESTIONS[::2])
+def test_plans_of_the_site_are_as_surely_the_fastest_as_the_library_says(site, browser, question):
+    name, where, gpus, framework = question
+    model, cluster = costmodel.load_model(name), costmodel.load_cluster(where, gpus=gpus)
+    found = costmodel.search(model, cluster, global_batch=SEQUENCES * gpus, seq_len=4096, framework=framework, top=40)
+    known = {round(one.step_time, 9): (one, standing) for one, standing in zip(found.ranked, found.standings.plans, strict=True)}
+    browser.visit(site[1] + asked(*question))
+    browser.run(WAIT)
+    got = browser.run("""await window.costmodel.standing; const {ranked} = await window.costmodel.search({});
+        return ranked.map(({row, step_time_s}) => [step_time_s, view.ranking.find((one) => one.row === row)])""")  # fmt: skip
+    assert len(got) > 5
+    for seconds, mine in got[:8]:
+        one, standing = known[round(seconds, 9)]
+        assert mine["fastest"] == pytest.approx(standing.probability_fastest, abs=0.03)  # each drawn four thousand times
+        assert mine["error"] == pytest.approx(one.time_error.half, rel=2e-3)
+    assert "P(fastest)" in browser.run("return document.getElementById('sure').textContent")
+
+
+def test_where_nothing_fits_the_site_says_what_would(site, browser):
+    browser.visit(site[1] + asked("llama3-8b", "dgx-h100", 1, "megatron-core"))
+    browser.run(WAIT)
+    rows = browser.run("""await window.costmodel.standing;
+        return [...document.querySelectorAll('#offers tbody tr')].map((row) => row.children[0].textContent)""")  # fmt: skip
+    model, cluster = costmodel.load_model("llama3-8b"), costmodel.load_cluster("dgx-h100", gpus=1)
+    found = offers(costmodel.search(model, cluster, global_batch=SEQUENCES, seq_len=4096))
+    assert rows == [spoken(one.change) if "gpus" not in one.change else f"{one.best.plan.gpus} GPUs" for one in found]
+    assert "None of" in browser.run("return document.getElementById('offers').innerText") and browser.complaints() == []
+
+
+@pytest.mark.parametrize("width", [390, 800, 1400])
+@pytest.mark.parametrize("dark", [False, True])
+def test_axe_finds_nothing_on_any_tab_of_the_site_and_where_nothing_fits(site, browser, width, dark):
+    browser.resize(width, 900, dark)
+    found = {}
+    for gpus in (8, 1):
+        browser.visit(site[1] + asked("llama3-8b", "dgx-h100", gpus, "megatron-core"))
+        browser.run(WAIT )
+        browser.run("await window.costmodel.standing; for (const one of document.querySelectorAll('details')) one.open = true;")
+        for tab in browser.run("return [...document.querySelectorAll('[role=tab]')].map((one) => one.id)"):
+            browser.run("document.getElementById(given[0]).click(); await new Promise((done) => setTimeout(done, 300))", tab)
+            found[gpus, tab] = barriers(browser)
+        assert browser.run("return document.documentElement.scrollWidth") <= width
+    browser.resize(1400, 900)
+    assert len(found) == 12 and not any(found.values()), found
+
+
+def test_keys_alone_ask_the_site_another_question_and_drag(site, browser):
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    browser.visit(site[1] + "index.html")
+    browser.run(WAIT)
+    reached = []
+    for _ in range(80):
+        ActionChains(browser.driver).send_keys(Keys.TAB).perform()
+        reached.append(browser.run("const one = document.activeElement; return one.id || one.textContent"))
+        if reached[-1] == "drag-device-memory":
+            break
+    assert {"site-model", "site-cluster", "site-framework", "site-gpus", "compare", "export", "image", "link"} <= set(reached)
+    assert "tab-time" in reached and reached[-1] == "drag-device-memory"
+    ActionChains(browser.driver).send_keys(Keys.ARROW_LEFT * 12).perform()
+    assert "#device.memory=" in browser.driver.current_url
+    browser.run("document.getElementById('site-gpus').focus()")
+    ActionChains(browser.driver).send_keys(Keys.CONTROL, "a", Keys.NULL, "16", Keys.ENTER).perform()
+    for _ in range(300):
+        if "gpus=16" in browser.driver.current_url:
+            break
+        time.sleep(0.1)
+    assert "on 16 GPUs" in browser.run("while (!window.costmodel?.ready) await new Promise((done) => setTimeout(done, 10));"
+                                       "return document.title")  # fmt: skip
 
 
 @pytest.mark.parametrize("width", [390, 800, 1400])

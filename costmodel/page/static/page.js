@@ -375,7 +375,7 @@ function pay(list) {
 function offers() {
   const none = !moved() && view.none;
   $("offers").hidden = !none;
-  if (!none || $("offers").childElementCount) return;
+  if (!none || $("offers").childElementCount || (window.wouldFit && !view.looked)) return;
   const cells = (kind, row) => row.map((text, place) => element(kind, {scope: kind === "th" ? "col" : null, class: place === 0 || place === 5 ? "w" : place === 1 || place === 3 ? "hide" : null}, text));
   const heads = ["would fit with", "GPUs", "step", "tokens/s/GPU", "memory", "its best plan"];
   $("offers").append(element("p", {}, `${view.none[0].toUpperCase()}${view.none.slice(1)}.`), view.offers.length
@@ -433,6 +433,14 @@ function plotted(draw) {
   loading ??= new Promise((done) => { const load = element("script", {src: $("plotly").dataset.src}); load.onload = done; document.body.append(load); });
   loading.then(draw);
 }
+// How sure the ranking is, once the answer stands: a site's questions weren't drawn beforehand.
+async function standing() {
+  if (window.wouldFit) await window.wouldFit((offers) => { Object.assign(view, {offers, looked: true}); $("offers").replaceChildren(); render(); });
+  else {
+    view.ranking = await window.standings((await searched({}, [], catalogue.leaders)).ranked);
+    render();
+  }
+}
 async function copyLink() {
   keepAddress();
   const button = $("link");
@@ -456,5 +464,6 @@ function start() {
   const {evaluate, asked: fields, domains} = costmodel;
   window.costmodel = {evaluate, fields, domains, timeline, search: searched, redraw: null, ready: null};
   window.costmodel.ready = searched({}).then((got) => { unchanged = got; return ask(); });
+  if (window.standings) window.costmodel.standing = window.costmodel.ready.then(standing);
 }
 start();

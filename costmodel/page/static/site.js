@@ -69,6 +69,34 @@ function* tried({space}, model, {gpus, global_batch, seq_len}, recompute) {
     }
 }
 
+// What a question would fit with, where nothing does: changes that the library's offers try one at a time, shorter sequences, more
+// GPUs; the one of the least GPU time a token first.
+async function offersOf(costmodel, framework, model, sizes, limit, recompute, tell) {
+  const found = [], cost = ({step_time_s, gpus, tokens}) => step_time_s * gpus / tokens;
+  let since = performance.now();
+  const best = async (words, changes, asked) => {
+    let first = null;
+    for (const plan of tried(framework, model, asked, recompute)) {
+      since = await rested(since);
+      const one = costmodel.evaluate({...plan, ...changes});
+      if (!one.error && one.peak_memory_bytes <= limit && !(first?.step_time_s <= one.step_time_s)) first = {...one, plan: {...plan, ...changes}};
+    }
+    if (!first) return false;
+    found.push({words, gpus: asked.gpus, tokens: asked.global_batch * asked.seq_len, ...first});
+    tell(found.sort((one, other) => cost(one) - cost(other)).map((one) => [
+      one.words, one.gpus.toLocaleString("en"), seconds(one.step_time_s), Math.round(1 / cost(one)).toLocaleString("en"),
+      `${gib(one.peak_memory_bytes)} of ${gib(limit)} GiB`, planLabel({...costmodel.asked, ...one.plan}),
+    ]));
+    return true;
+  };
+  for (const {changes, words} of catalogue.less) await best(words, changes, sizes);
+  for (let seq_len = Math.floor(sizes.seq_len / 2); seq_len >= catalogue.shortest; seq_len = Math.floor(seq_len / 2))
+    if (await best(`sequences of ${seq_len.toLocaleString("en")}`, {seq_len}, {...sizes, seq_len})) break;
+  for (let gpus = 2 * sizes.gpus; gpus <= catalogue.times * sizes.gpus; gpus *= 2)
+    if (await best(`${gpus.toLocaleString("en")} GPUs`, {gpus}, {...sizes, gpus})) break;
+  if (!found.length) tell([]);
+}
+
 // Legal plans that the page holds: those that fit and are fastest, and of the others the fastest.
 function held(costmodel, framework, model, sizes, limit, recompute) {
   const inside = [], outside = [];
@@ -81,7 +109,7 @@ function held(costmodel, framework, model, sizes, limit, recompute) {
   }
   for (const list of [inside, outside]) list.sort((one, other) => one.time - other.time);
   const most = framework.space.most, kept = inside.slice(0, most);
-  return {plans: [...kept, ...outside.slice(0, Math.max(most - kept.length, most / 4))].slice(0, most).map(({plan}) => plan), legal};
+  return {fits: inside.length > 0, plans: [...kept, ...outside.slice(0, Math.max(most - kept.length, most / 4))].slice(0, most).map(({plan}) => plan), legal};
 }
 function columnsOf(plans, asked) {
   const columns = {};
@@ -93,17 +121,64 @@ function columnsOf(plans, asked) {
   return columns;
 }
 
+// Whoever drags while the page works on doesn't wait for it.
+async function rested(since) {
+  if (performance.now() - since < 12) return since;
+  await new Promise((done) => setTimeout(done));
+  return performance.now();
+}
 // How sure a plan's step is: by how its logarithm follows each constant in doubt, as `costmodel.evaluation.error_model` has it.
 const STEP = 1e-6;
-function deviation(costmodel, {doubts}, plan) {
+function slopesOf(costmodel, {doubts}, plan) {
   const {made} = costmodel.checked(plan), first = Math.log(costmodel.known(made).total);
   const slope = (changes) => (Math.log(costmodel.known({...made, ...changes}).total) - first) / STEP;
   const more = (record, path) => { const [head, ...rest] = path; return {...record, [head]: rest.length ? more(record[head], rest) : record[head] * (1 + STEP)}; };
-  const slopes = doubts.fields.map((field) => field in made.device ? slope({device: more(made.device, [field])}) : slope({software: more(made.software, pathOf(made.software, field))}));
-  let variance = 0;
-  slopes.forEach((one, row) => slopes.forEach((other, column) => { variance += one * other * doubts.matrix[row][column]; }));
-  for (const {numbers, error} of doubts.device) variance += (error * slope({device: numbers.reduce((device, name) => more(device, [name]), made.device)})) ** 2;
-  return Math.sqrt(Math.max(variance, 0));
+  return {
+    fields: doubts.fields.map((field) => field in made.device ? slope({device: more(made.device, [field])}) : slope({software: more(made.software, pathOf(made.software, field))})),
+    device: doubts.device.map(({numbers, error}) => error * slope({device: numbers.reduce((device, name) => more(device, [name]), made.device)})),
+  };
+}
+// What the errors of two plans' logarithms have in common.
+function covariance({doubts}, one, other) {
+  let found = 0;
+  one.fields.forEach((first, row) => other.fields.forEach((second, column) => { found += first * second * doubts.matrix[row][column]; }));
+  one.device.forEach((first, place) => { found += first * other.device[place]; });
+  return found;
+}
+const deviation = (framework, slopes) => Math.sqrt(Math.max(covariance(framework, slopes, slopes), 0));
+// Normal draws, the same at every visit, each with its mirror image.
+function draws(count) {
+  let seed = 20;
+  const uniform = () => { seed = (seed + 0x6d2b79f5) | 0; let t = Math.imul(seed ^ (seed >>> 15), 1 | seed); t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t; return (((t ^ (t >>> 14)) >>> 0) + 0.5) / 4294967296; };
+  const half = Float64Array.from({length: count / 2}, () => Math.sqrt(-2 * Math.log(uniform())) * Math.cos(2 * Math.PI * uniform()));
+  return Float64Array.from({length: count}, (_, place) => place < count / 2 ? half[place] : -half[place - count / 2]);
+}
+// Of leading plans, the fastest first: which is really the fastest, as `costmodel.evaluation.ranking` draws it.
+async function standingsOf(costmodel, framework, spread, leaders) {
+  const slopes = [];
+  let since = performance.now();
+  for (const {plan} of leaders) {
+    slopes.push(slopesOf(costmodel, framework, plan));
+    since = await rested(since);
+  }
+  const many = leaders.length, count = catalogue.draws;
+  const lower = leaders.map(() => new Float64Array(many));
+  for (let row = 0; row < many; row++) for (let column = 0; column <= row; column++) {
+    let left = covariance(framework, slopes[row], slopes[column]) + (row === column ? spread.within ** 2 : 0);
+    for (let place = 0; place < column; place++) left -= lower[row][place] * lower[column][place];
+    lower[row][column] = row === column ? Math.sqrt(Math.max(left, 1e-18)) : left / lower[column][column];
+  }
+  const normal = draws(count * many), truth = leaders.map(({step_time_s}) => new Float64Array(count).fill(Math.log(step_time_s)));
+  for (let row = 0; row < many; row++) for (let column = 0; column <= row; column++) {
+    const factor = lower[row][column], offset = column * (count / 2);
+    for (let draw = 0; draw < count / 2; draw++) { const move = factor * normal[offset + draw]; truth[row][draw] += move; truth[row][draw + count / 2] -= move; }
+  }
+  const best = Float64Array.from({length: count}, (_, draw) => Math.min(...truth.map((times) => times[draw])));
+  const share = (holds) => { let found = 0; for (let draw = 0; draw < count; draw++) found += holds(draw); return found / count; };
+  return leaders.map(({row}, place) => {
+    const beats = place ? share((draw) => truth[place][draw] < truth[0][draw]) : 0.5, sure = deviation(framework, slopes[place]);
+    return {row, fastest: share((draw) => truth[place][draw] <= best[draw]), either: "", tied: place > 0 && beats >= catalogue.tie, error: between(spread.halves, catalogue.doubts, sure), unknown: ""};
+  });
 }
 const pathOf = (record, name) => Object.entries(record).flatMap(([key, value]) => value && typeof value === "object" ? (name.startsWith(`${key}_`) && pathOf(value, name.slice(key.length + 1)).length ? [key, ...pathOf(value, name.slice(key.length + 1))] : []) : key === name ? [key] : []);
 function between(values, ends, at) {
@@ -139,18 +214,20 @@ async function answered() {
   const framework = over(base, frameworks[picked.framework]), data = tablesOf(framework, facts, model, sizes), recompute = model.recompute[picked.framework];
   const spread = framework.spreads[model.kind], limit = spread.margin * data.asked["device.memory"];
   document.body.append(made("script", {id: "model", textContent: `"use strict";\nconst costmodel = modelOf(${JSON.stringify(data)});\n`}));
-  const {plans, legal} = held(costmodel, framework, model, sizes, limit, recompute);
+  const {plans, legal, fits} = held(costmodel, framework, model, sizes, limit, recompute);
   if (!plans.length) {
     const why = [...tried(framework, model, sizes, recompute)].slice(0, 1).map((plan) => costmodel.evaluate(plan).error);
     return refuse(`No plan is legal: ${why[0] ?? "none can be tried"}`);
   }
-  const first = deviation(costmodel, framework, plans[0]);
+  const first = deviation(framework, slopesOf(costmodel, framework, plans[0]));
+  window.wouldFit = fits ? null : (tell) => offersOf(costmodel, framework, model, sizes, limit, recompute, tell);
+  window.standings = (ranked) => standingsOf(costmodel, framework, spread, ranked);
   site("view").textContent = JSON.stringify({
     ...JSON.parse(site("view").textContent), command: `costmodel search ${picked.model} --cluster ${picked.cluster} --gpus ${gpus} --global-batch ${sizes.global_batch} --seq-len ${sizes.seq_len} --framework ${picked.framework}`,
     facts: {
       Model: {parameters: model.billions, layers: String(model.layers)}, Cluster: {GPU: facts.title, "GPUs of a node": String(facts.node), framework: picked.framework},
     },
-    columns: columnsOf(plans, data.asked), plans: plans.length, legal, fitting: null, ranking: [], offers: [], none: "",
+    columns: columnsOf(plans, data.asked), plans: plans.length, legal, fitting: null, ranking: [], offers: [], none: fits ? "" : `None of ${legal.toLocaleString("en")} legal plans fits`,
     margin: spread.margin, error: between(spread.halves, catalogue.doubts, first), shift: spread.shift, runs: spread.runs, calibrated: spread.calibrated,
     utilisation: 1 / (gpus * data.peak), price: catalogue.price, gpus, tokens: sizes.global_batch * sizes.seq_len,
     sliders: [...framework.sliders.filter(({field}) => field !== "price"), ...model.sliders, ...framework.sliders.filter(({field}) => field === "price")],
