@@ -339,7 +339,11 @@ def latex(formula: Callable[..., object], *arguments: object) -> object:
     >>> print(latex(members_inside))
     \min\left(p, \max\left(1, \frac{\mathrm{size}}{\mathrm{stride}}\right)\right)
     """
-    traced = trace(formula, *arguments)
+    return _written(trace(formula, *arguments))
+
+
+def _written(traced: AlgebraTrace) -> object:
+    """The result of a trace in LaTeX, as one expression or a tuple of them."""
     taken = [NOTATION.get(path) for path in traced.symbols]
     names = {
         symbol: NOTATION[path] if taken.count(NOTATION.get(path, "")) == 1 else _words(path.rpartition(".")[2])

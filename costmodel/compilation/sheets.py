@@ -22,7 +22,7 @@ from typing import SupportsFloat
 import sympy
 
 from costmodel import formulas
-from costmodel.compilation.algebra import AlgebraTrace, _leaves, _slope, latex, operations, trace
+from costmodel.compilation.algebra import AlgebraTrace, _leaves, _slope, _written, operations, trace
 from costmodel.text.checks import real
 from costmodel.text.errors import InvalidValue, UnknownName
 
@@ -155,7 +155,7 @@ def traced_equations(formula: Callable[..., object], most: float = math.inf) -> 
     if len(traced.lines) > most:
         return ()
     if len(traced.lines) <= MOST_NESTED:
-        written = latex(formula)
+        written = _written(traced)
         return (written,) if isinstance(written, str) else tuple(str(part) for part in _flat(written))
     names = {symbol: _words(str(symbol)) for symbol in (*traced.symbols.values(), *(symbol for symbol, _ in traced.lines))}
     lines = [f"{names[symbol]} = {sympy.latex(value, symbol_names=names)}" for symbol, value in traced.lines]
