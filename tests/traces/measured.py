@@ -1,4 +1,4 @@
-"""Measured runs, traced and priced: `python -m tests.traces.measured [--keep FOLDER] [RUN ...]`.
+"""Measured runs, traced and priced: `python -m tests.traces.measured [--keep FOLDER] [--table] [RUN ...]`.
 
 The runs of `chosen_runs.toml`, chosen before any was traced, as scripts of `traced/` do them on GPUs that aren't there. Needs
 the measured runs in `../shared/reference`, and torch, transformers, peft and DeepSpeed; a run takes a minute or two.
@@ -176,6 +176,21 @@ def timed(made: Judged) -> str:
     return f"step {made.step:.2f} s, traced {made.traced_step:.2f} ({100 * made.time_error:+.1f} %{outside}); "
 
 
+HEADER = "| run | model | GPUs | micro-batch | measured | traced | error | step | its error |\n" + "|---|---|" + "---:|" * 7
+
+
+def row(record: dict[str, Any], made: Judged) -> str:
+    """A run in a table of Markdown."""
+    kind, plan, cluster = record["measured"]["memory_kind"], record["assumed"] | record["plan"], record["cluster"]
+    cells = [
+        made.run, record["model"]["name"], f"{cluster['gpus']} {cluster['device']}",
+        f"{plan['micro_batch']} x {plan['seq_len']:,}", f"{made.peak / 2**30:.2f} GiB {kind}",
+        f"{made.traced_peak / 2**30:.2f} GiB", f"{100 * made.memory_error:+.1f} %",
+        "" if made.step is None else f"{made.step:.2f} s", "" if made.time_error is None else f"{100 * made.time_error:+.1f} %",
+    ]  # fmt: skip
+    return f"| {' | '.join(cells)} |"
+
+
 def summary(found: list[Judged]) -> str:
     """Means and worst of the errors, in a line."""
     times = [abs(one.time_error) for one in found if one.time_error is not None]
@@ -196,14 +211,22 @@ def main() -> None:
     parser.add_argument("runs", nargs="*", help="ids; all that were chosen unless given")
     parser.add_argument("--file", default="dev", choices=["dev", "released"], help="which runs, unless they are given")
     parser.add_argument("--keep", default="", help="folder for the traces, which are read from there where they are")
+    parser.add_argument("--table", action="store_true", help="as Markdown, of runs whose traces are kept alone")
     asked = parser.parse_args()
     known, found = records(), []
+    if asked.table:
+        print(HEADER)
     with tempfile.TemporaryDirectory() as passing:
         folder = Path(asked.keep or passing)
         for one in asked.runs or chosen(asked.file):
-            trace = traced(known[one], folder / f"{one.replace('/', '-')}.npz")
-            made = judged(known[one], trace)
+            path = folder / f"{one.replace('/', '-')}.npz"
+            if asked.table and not path.exists():
+                continue
+            made = judged(known[one], traced(known[one], path))
             found.append(made)
+            if asked.table:
+                print(row(known[one], made), flush=True)
+                continue
             print(
                 f"{one}: {timed(made)}peak {made.peak / 2**30:.2f} GiB, traced "
                 f"{made.traced_peak / 2**30:.2f} ({100 * made.memory_error:+.1f} %), "
