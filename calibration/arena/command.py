@@ -19,7 +19,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "arena.md"
 BEGIN, END = "<!-- arena:begin -->", "<!-- arena:end -->"
 HEADINGS = (
     "tool", "version", "answers", "time, mean error", "the library's on these", "bias", "intervals hold", "regret",
-    "answers a second",
+    "memory, mean error", "the library's on these, of memory", "answers a second",
 )  # fmt: skip
 
 
@@ -48,16 +48,22 @@ class Entry(NamedTuple):
         """
         if self.rival.absent:
             return [self.rival.title, "-", f"absent: {self.rival.absent}", *["-"] * (len(HEADINGS) - 3)]
-        told = [(row, self.answers[row["id"]]) for row in self.rows if "step_time_s" in self.answers.get(row["id"], {})]
+        said = [(row, self.answers[row["id"]]) for row in self.rows if row["id"] in self.answers]
+        told = [(row, answer) for row, answer in said if "step_time_s" in answer and row["measured"].get("step_time_s")]
+        held = [(row, answer) for row, answer in said if "peak_bytes" in answer and row["measured"].get("peak_memory_bytes")]
         sure = all("low_s" in answer for _, answer in told)
         found = score([_interval(row["measured"]["step_time_s"], one) for row, one in told])
         regrets = regret(told)
-        beside = [(row["measured"]["step_time_s"], *[own[row["id"]]["step_time_s"]] * 3) for row, _ in told if row["id"] in own]
+        beside = [(row, own[row["id"]]) for row, _ in told if "step_time_s" in own.get(row["id"], {})]
+        held_too = [(row, own[row["id"]]) for row, _ in held if "peak_bytes" in own.get(row["id"], {})]
+        answered = sum("refused" not in answer for _, answer in said)
         return [
-            self.rival.title, self.rival.version, f"{len(told)} of {len(self.rows)}", _percent(found["mape"]),
-            _percent(score(beside)["mape"]), _percent(found["bias"]),
-            _percent(found["coverage"]) if sure and told else "says none",
-            f"{_percent(sum(regrets) / len(regrets))} of {len(regrets)}" if regrets else "-", f"{self.rate:,.0f}",
+            self.rival.title, self.rival.version, f"{answered} of {len(self.rows)}", _percent(found["mape"]),
+            _error(beside, "step_time_s", "step_time_s"), _percent(found["bias"]),
+            (_percent(found["coverage"]) if sure else "says none") if told else "-",
+            f"{_percent(sum(regrets) / len(regrets))} of {len(regrets)}" if regrets else "-",
+            _error(held, "peak_memory_bytes", "peak_bytes"), _error(held_too, "peak_memory_bytes", "peak_bytes"),
+            f"{self.rate:,.0f}",
         ]  # fmt: skip
 
 
@@ -65,6 +71,11 @@ def _interval(measured: float, answer: Row) -> tuple[float, float, float, float]
     """Measured, predicted, and both ends of the interval, which are the prediction where none is said."""
     said: float = answer["step_time_s"]
     return measured, said, answer.get("low_s", said), answer.get("high_s", said)
+
+
+def _error(told: Sequence[tuple[Row, Row]], measured: str, said: str) -> str:
+    """Mean error of answers to records, a dash where there are none."""
+    return _percent(score([(row["measured"][measured], *[answer[said]] * 3) for row, answer in told])["mape"])
 
 
 def _percent(value: float | None) -> str:
@@ -111,7 +122,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Run ``arena``."""
     folders = dict(text.split("=", 1) if "=" in text else (text, "") for text in arguments.peer)
     records = [json.loads(line) for line in arguments.rows.read_text(encoding="utf-8").splitlines() if line.strip()]
-    records = [record for record in records if record.get("measured", {}).get("step_time_s")]
+    measures = ("step_time_s", "peak_memory_bytes")
+    records = [record for record in records if any(record.get("measured", {}).get(name) for name in measures)]
     table = as_table(contest(rivals(folders), records, max(1, arguments.turns)))
     if arguments.update:
         today = datetime.datetime.now(tz=datetime.UTC).date()

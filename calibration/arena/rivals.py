@@ -1,8 +1,8 @@
 """Tools that are asked: what each is, and what its script answers in a process of its own.
 
 A script gets records on stdin, one a line, and the tool's folder as its argument. It writes for each a line of JSON: ``id`` and
-either ``step_time_s`` (with ``low_s`` and ``high_s`` where the tool says how sure it is) or ``refused``, and the ``seconds`` that
-the tool itself took.
+``step_time_s`` (with ``low_s`` and ``high_s`` where the tool says how sure it is), ``peak_bytes`` or both, or ``refused``, and
+the ``seconds`` that the tool itself took.
 """
 
 from __future__ import annotations
@@ -51,11 +51,21 @@ class Rival(NamedTuple):
         return "" if self.folder or self.name == OWN else f"not fetched: {self.fetch}"
 
     @property
+    def python(self) -> str:
+        """What runs its script: the Python of its folder where that is an environment, else this one."""
+        own = Path(self.folder) / "bin" / "python"
+        return str(own) if self.folder and own.exists() else sys.executable
+
+    @property
     def version(self) -> str:
-        """Commit of its folder, or the library's own version."""
+        """Commit of its folder, version of its package in an environment, or the library's own version."""
         if self.name == OWN:
             return __version__
-        asked = ["git", "-C", self.folder, "log", "-1", "--format=%h of %cs"]
+        if self.python != sys.executable:
+            words = f"import importlib.metadata; print(importlib.metadata.version({self.name!r}))"
+            asked = [self.python, "-c", words]
+        else:
+            asked = ["git", "-C", self.folder, "log", "-1", "--format=%h of %cs"]
         told = subprocess.run(asked, capture_output=True, text=True, check=False)
         return told.stdout.strip() or "unknown"
 
@@ -97,14 +107,14 @@ def asked(rival: Rival, records: Sequence[Row]) -> dict[str, Row]:
         where the script fails, in its last line
     """
     text = "".join(f"{json.dumps(record)}\n" for record in records)
-    command = [sys.executable, str(HERE / "peers" / rival.script), rival.folder]
+    command = [rival.python, str(HERE / "peers" / rival.script), rival.folder]
     try:
         done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=LONGEST)
     except subprocess.TimeoutExpired:
         raise CostModelError(f"{rival.title}: no answer within {LONGEST:g} s") from None
     if done.returncode:
         raise CostModelError(f"{rival.title}: {(done.stderr.strip().splitlines() or ['it failed'])[-1][:300]}")
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"id"')]  # some tools log to stdout
     return {answer["id"]: answer for answer in answers}
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 import costmodel
 from calibration.__main__ import main
+from calibration.arena import rivals as rivals_of
 from calibration.arena.command import HEADINGS, as_table, contest
 from calibration.arena.rivals import Rival, asked, rivals
 from calibration.data.reference import QUOTED
@@ -56,8 +60,37 @@ def test_a_tools_figures_are_those_of_its_answers(tmp_path, said, error, regrett
 
 def test_what_is_absent_is_said_to_be_and_how_it_is_fetched():
     table = cells(as_table(contest([one._replace(folder="") for one in rivals({})][:3], PAIR[:1], 1)))
-    assert "not fetched: git clone" in table["Calculon"]["answers"] and "no script" in table["SimuMax"]["answers"]
+    assert "not fetched: git clone" in table["Calculon"]["answers"] and "not fetched: git clone" in table["SimuMax"]["answers"]
     assert table["costmodel"]["answers"] == "1 of 1"
+
+
+def test_a_tool_of_memory_alone_is_held_against_the_peaks_that_were_measured(tmp_path):
+    script = tmp_path / "tool.py"
+    script.write_text(
+        "import json, sys\n"
+        "for record in map(json.loads, sys.stdin):\n"
+        "    peak = 1.5 * record['measured']['peak_memory_bytes']\n"
+        "    print(json.dumps({'id': record['id'], 'seconds': 0.5, 'peak_bytes': peak}))\n", encoding="utf-8")  # fmt: skip
+    rows = [{**row, "measured": {**row["measured"], "peak_memory_bytes": 2e10}} for row in PAIR]
+    table = cells(as_table(contest([rivals({})[0], Rival("tool", "A tool", "", str(script), folder=str(tmp_path))], rows, 1)))
+    assert table["A tool"]["memory, mean error"] == "50.0 %" and table["A tool"]["time, mean error"] == "-"
+    assert table["A tool"]["the library's on these, of memory"] == table["costmodel"]["memory, mean error"] != "-"
+
+
+def test_a_tool_in_an_environment_is_asked_by_its_python(tmp_path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").symlink_to(sys.executable)
+    one = Rival("numpy", "A tool", "", folder=str(tmp_path))
+    assert one.python == str(tmp_path / "bin" / "python")
+    assert Rival("a", "A", "", folder=str(tmp_path / "bin")).python == sys.executable
+
+
+@pytest.mark.parametrize("name", ["calculon_rows", "llm_analysis_rows", "simumax_rows", "deepspeed_rows", "accelerate_rows"])
+def test_a_script_that_is_asked_nothing_says_nothing_but_what_it_misses(name, tmp_path):
+    script = Path(rivals_of.__file__).parent / "peers" / f"{name}.py"
+    asked = [sys.executable, str(script), str(tmp_path)]
+    done = subprocess.run(asked, input="", capture_output=True, text=True, timeout=120, check=False)
+    assert "ModuleNotFoundError" in done.stderr if done.returncode else not done.stdout
 
 
 def test_a_tool_that_fails_is_named_with_its_last_line(tmp_path):

@@ -6,7 +6,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from costmodel import estimate, load_runs
+from costmodel import CostModelError, estimate, load_runs
 
 
 def main() -> None:
@@ -21,9 +21,13 @@ def main() -> None:
         if run is None:
             answer: dict[str, object] = {"refused": "the record isn't read"}
         else:
-            found = estimate(run.model, run.cluster, run.plan, run.framework)
-            low, high = found.time_interval
-            answer = {"step_time_s": found.step_time, "low_s": low, "high_s": high, "peak_bytes": float(found.memory.total)}
+            try:
+                found = estimate(run.model, run.cluster, run.plan, run.framework)
+            except CostModelError as refused:
+                answer = {"refused": str(refused)[:200]}
+            else:
+                low, high = found.time_interval
+                answer = {"step_time_s": found.step_time, "low_s": low, "high_s": high, "peak_bytes": float(found.memory.total)}
         print(json.dumps({"id": record["id"], **answer, "seconds": time.perf_counter() - start}))
 
 

@@ -376,7 +376,7 @@ function offers() {
   const none = !moved() && view.none;
   $("offers").hidden = !none;
   if (!none || $("offers").childElementCount || (window.wouldFit && !view.looked)) return;
-  const cells = (kind, row) => row.map((text, place) => element(kind, {scope: kind === "th" ? "col" : null, class: place === 0 || place === 5 ? "w" : place === 1 || place === 3 ? "hide" : null}, text));
+  const cells = (kind, row) => row.map((text, place) => element(kind, {scope: kind === "th" ? "col" : null, class: ["w", "hide", null, "hide", null, "w hide"][place]}, text));
   const heads = ["would fit with", "GPUs", "step", "tokens/s/GPU", "memory", "its best plan"];
   $("offers").append(element("p", {}, `${view.none[0].toUpperCase()}${view.none.slice(1)}.`), view.offers.length
     ? element("table", {}, element("caption", {class: "unseen"}, "Changes with which a plan would fit"), element("thead", {}, element("tr", {}, ...cells("th", heads))), element("tbody", {}, ...view.offers.map((row) => element("tr", {}, ...cells("td", row)))))

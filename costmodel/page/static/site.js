@@ -36,6 +36,7 @@ const over = (base, other) => {
     found[name] = value && typeof value === "object" && !Array.isArray(value) && found[name] && typeof found[name] === "object" && !["asked", "figures"].includes(name) ? over(found[name], value) : value;
   return found;
 };
+const gpusOf = (count) => count === 1 ? "1 GPU" : `${count.toLocaleString("en")} GPUs`;
 const divisors = (number, most) => Array.from({length: Math.min(number, most)}, (_, place) => place + 1).filter((one) => number % one === 0);
 
 // The tables of a question, as `costmodel.page.data.tables` makes them.
@@ -231,9 +232,9 @@ async function answered() {
     margin: spread.margin, error: between(spread.halves, catalogue.doubts, first), shift: spread.shift, runs: spread.runs, calibrated: spread.calibrated,
     utilisation: 1 / (gpus * data.peak), price: catalogue.price, gpus, tokens: sizes.global_batch * sizes.seq_len,
     sliders: [...framework.sliders.filter(({field}) => field !== "price"), ...model.sliders, ...framework.sliders.filter(({field}) => field === "price")],
-    titles: {time: `Step time of ${picked.model} on ${gpus.toLocaleString("en")} GPUs of ${picked.cluster}`, frontier: `${legal.toLocaleString("en")} legal plans of ${picked.model} on ${gpus.toLocaleString("en")} GPUs of ${picked.cluster}`},
+    titles: {time: `Step time of ${picked.model} on ${gpusOf(gpus)} of ${picked.cluster}`, frontier: `${legal.toLocaleString("en")} legal plans of ${picked.model} on ${gpusOf(gpus)} of ${picked.cluster}`},
   });
-  document.title = `${picked.model} on ${gpus} GPUs of ${picked.cluster}: what if`;
+  document.title = `${picked.model} on ${gpusOf(gpus)} of ${picked.cluster}: what if`;
   document.body.append(made("script", {src: "shared/page.js"}));
 }
 answered().catch((error) => { if (!site("site-model")) chooser(); refuse(error.message); });
