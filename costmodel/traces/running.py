@@ -196,9 +196,10 @@ class _Runs:
                 raise NotModelled(
                     f"rank {rank} ended with code {process.returncode} and said: {self._last(rank)}"
                 )
-            error = json.loads(told.read_text())["error"]
-            if error:
-                raise NotModelled(f"rank {rank}: {error}")
+            found = json.loads(told.read_text())
+            if found["error"]:
+                said = f" and said: {self._last(rank)}" if found["left"] else ""
+                raise NotModelled(f"rank {rank}: {found['error']}{said}")
 
     def _last(self, rank: int) -> str:
         lines = (self.folder / f"rank-{rank}" / "log.txt").read_text(errors="replace").strip().splitlines()

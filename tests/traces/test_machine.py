@@ -235,6 +235,18 @@ def test_what_only_a_build_with_cuda_has_is_refused_by_name_and_line(tmp_path: P
         traced(tmp_path, f"import torch\n\n{line}\n", gpus=1)
 
 
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("import argparse\nargparse.ArgumentParser().parse_args(['--nonsense'])", "code 2 and said: .*arguments: --nonsense"),
+        (scripts.PLAIN.replace(".cuda()", "").replace('"cuda"', '"cpu"'), "ran nothing on a GPU"),
+    ],
+)
+def test_a_script_that_left_or_stays_on_the_cpu_is_refused_with_what_it_said(tmp_path: Path, script: str, said: str) -> None:
+    with pytest.raises(NotModelled, match=said):
+        traced(tmp_path, script, gpus=1)
+
+
 def test_the_same_script_gives_the_same_trace(tmp_path: Path) -> None:
     first, second = (traced(tmp_path, scripts.DDP, roles="0") for _ in range(2))
     assert first == second

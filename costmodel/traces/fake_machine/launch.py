@@ -210,10 +210,13 @@ def main(path: str) -> int:
             error = told(failure, recorder)
         recorder.enabled = False
         sandbox.closed = True
-        found = {"error": error, "steps": recorder.done_steps}
+        found = {"error": error, "steps": recorder.done_steps, "left": " left with code " in error}
+        trace = finished(recorder, spec.world)
         if not error and not recorder.done_steps:
             found["error"] = f"{Path(spec.script).name} ended without a step of an optimizer"
-        finished(recorder, spec.world).save(own / "role.npz")
+        elif not error and not len(trace.roles[0].kernels):
+            found["error"] = f"{Path(spec.script).name} ran nothing on a GPU: its model and its batches stay on the CPU"
+        trace.save(own / "role.npz")
     (own / "told.json").write_text(json.dumps(found))
     (folder / f"done-{spec.rank}").touch()
     return 1 if error else 0
