@@ -312,18 +312,21 @@ def test_a_script_of_completion_knows_commands_options_and_names(run, shell, tmp
 def test_every_word_of_a_table_means_something_that_is_there():
     from costmodel.catalogue.loader import names
     from costmodel.description.device import DTYPES
+    from costmodel.description.labels import CAPACITIES
     from costmodel.description.plan import SCHEDULES
     from costmodel.description.recomputation import MODULES, WHOLE
     from costmodel.evaluation.collectives import OPERATIONS
     from costmodel.formulas.settings import ATTENTION_KINDS, COMPRESSIONS, OPTIMIZERS, SYNCHRONISATIONS
+    from costmodel.formulas.transformer.adapters import KINDS as ADAPTERS
 
     options = {f"--{name.replace('_', '-')}" for name in plan_fields()}
     options |= {"--global-batch", "--seq-len", "--device", "--gpus", "--nodes", "--cluster", "--markdown", "--tokens", "--price",
-                "--framework", "--network", "--tokens-per-second", "--log", "--days", "--step-time"}  # fmt: skip
+                "--framework", "--network", "--tokens-per-second", "--log", "--days", "--step-time", "--find"}  # fmt: skip
     known = {
         "device": names("device"), "framework": costmodel.framework_names(),
         "dtype": DTYPES, "optimizer": OPTIMIZERS, "op": OPERATIONS,
         "recompute": (*WHOLE, *MODULES), "schedule": SCHEDULES, "attention": ATTENTION_KINDS,
+        "adapter": ADAPTERS, "find": CAPACITIES,
         "synchronisation": SYNCHRONISATIONS, "compression": COMPRESSIONS, "option": options,
         "command": {*commands(), "--help", "--version"},
     }  # fmt: skip

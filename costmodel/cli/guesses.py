@@ -35,6 +35,7 @@ NEARLY = ("int8", "8bit", "fp4", "float4", "mxfp4")
 BETWEEN = ("on", "vs", "vs.", "versus", "against", "with", "and", "or", "of", "for", "using", "in", "a", "the", "at")
 FAMILIES = ("llama3", "llama3.1", "llama3.2", "llama2", "llama", "qwen2.5")
 """Families of dense models: where a size alone is said, the first of them that has it stands for it."""
+FILE = re.compile(r"\.(json|ya?ml|toml|sh|py|log|txt|csv)$", re.IGNORECASE)
 TIMES = "\\s*[x*:\N{MULTIPLICATION SIGN}]\\s*"
 
 
@@ -72,8 +73,9 @@ def guessed(parser: Parser, argv: Sequence[str]) -> Guessed:
         known = {**known, "--nodes": known["--gpus"]}
     leading = LEADING.get(command, 1)
     if not any(_is_file(word) for word in plain):
-        said = settings(_nodes_of(plain), known, lambda word: _machine(word, bare=False) is not None or _called(word) is not None)
-        options, plain, notes = [*options, *said.options], _ordered(said.rest, leading), [*notes, *said.notes]
+        head, tail = plain[: leading - 1], plain[leading - 1 :]  # an operation, or the format of a launch file
+        said = settings(_nodes_of(tail), known, lambda word: _machine(word, bare=False) is not None or _called(word) is not None)
+        options, plain, notes = [*options, *said.options], _ordered([*head, *said.rest], leading), [*notes, *said.notes]
     if command == "collective":
         plain = amounts.message(plain, notes)
     options = amounts.in_sequences(_sized(options, known), known, notes)
@@ -332,7 +334,7 @@ def _named(words: list[str], leading: int, is_model: Callable[[str], bool]) -> l
     if leading != 1 or len(words) < 2:
         return words
     joined = "-".join(words)
-    if is_model(joined) or is_model(words[0]):
+    if is_model(joined) or is_model(words[0]) or any(FILE.search(word) for word in words):
         return [joined] if is_model(joined) else words
     from costmodel.catalogue import loader
 
