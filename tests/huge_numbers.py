@@ -7,6 +7,7 @@ what came of it: with every huge number everywhere, or with one of them in each 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import inspect
 import io
 import json
@@ -202,8 +203,20 @@ def outcome(call: Callable[[], object], seconds: int = SECONDS) -> str:
     return said or "killed|"
 
 
+def load() -> None:
+    """Import what calls use, once for all of them: each is a process of its own, which would read it anew."""
+    for name in (
+        "numpy", "llvmlite.binding", "scipy.optimize", "costmodel.catalogue.loader", "costmodel.evaluation.plan_search",
+        "costmodel.simulation.checking", "costmodel.evaluation.capacity", "costmodel.evaluation.sweeps",
+        "costmodel.compilation.programs", "costmodel.compilation.standalone",
+    ):  # fmt: skip
+        importlib.import_module(name)
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
+    if sys.argv[1] == "api":  # commands load what they use, and no more
+        load()
     turn, turns = -1, len(HUGE) if sys.argv[2:] == ["one"] else 1
     for name, place, number, call in calls() if sys.argv[1] == "api" else command_lines():
         turn += number > 0
