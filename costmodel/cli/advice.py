@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from costmodel.cli.defaults import UNSAID
+
 OPTIONS = (
     (r"\bmachine\('([^']+)'\)", r"--device \1"),
     (r"\bload_cluster\('([^']+)'\)", r"--cluster \1"),
@@ -49,9 +51,26 @@ def change_as_options(change: str) -> str:
     return " ".join(_option(*one.split("=", 1)) for one in change.split(", "))
 
 
+def asked_again(change: str, software: str) -> str:
+    """A change with the software that it was worked out for, where the question would be asked of another with it.
+
+    Parameters
+    ----------
+    change : fields and their values
+    software : name of the framework
+
+    Examples
+    --------
+    >>> asked_again("adapter=lora", "megatron-core"), asked_again("optimizer=adam-8bit", "megatron-core")
+    ('adapter=lora, framework=megatron-core', 'optimizer=adam-8bit')
+    """
+    fields = [one.partition("=")[0] for one in change.split(", ")]
+    return f"{change}, framework={software}" if "adapter" in fields and software == UNSAID else change
+
+
 def _option(field: str, value: str) -> str:
     name = f"--{field.replace('_', '-')}"
     return f"no {name}" if value in ("any", "None") else f"{name} {WORDS.get(value, value)}"
 
 
-__all__ = ["OPTIONS", "as_options", "change_as_options"]
+__all__ = ["OPTIONS", "as_options", "asked_again", "change_as_options"]

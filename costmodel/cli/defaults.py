@@ -13,8 +13,8 @@ BATCH, LENGTH = 256, 4096
 """Sequences of a step and tokens of a sequence that are taken where they aren't said."""
 ADAPTED_BATCH, ADAPTED_LENGTH = 16, 2048
 """The same of a fine-tune."""
-ADAPTING = "hf-trainer"
-"""Software that trains adapters where none is said: what pre-trains has few of them."""
+UNSAID, ADAPTING = "megatron-core", "hf-trainer"
+"""Software that is asked about where none is said, and of adapters, which what pre-trains has few of."""
 CHECKPOINTED = ("qlora", "gptq-lora")
 """Adapters whose layers that software recomputes unless it is told not to: huggingface/peft src/peft/utils/other.py
 (``prepare_model_for_kbit_training``, ``use_gradient_checkpointing=True``)."""
@@ -73,5 +73,6 @@ def priced(text: str) -> dict[str, float]:
 
 
 __all__ = [
-    "ADAPTED_BATCH", "ADAPTED_LENGTH", "ADAPTING", "BATCH", "CHECKPOINTED", "LENGTH", "adapts", "as_note", "fill_work", "priced",
+    "ADAPTED_BATCH", "ADAPTED_LENGTH", "ADAPTING", "BATCH", "CHECKPOINTED", "LENGTH", "UNSAID", "adapts", "as_note",
+    "fill_work", "priced",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.cli import codes
-from costmodel.cli.advice import change_as_options
+from costmodel.cli.advice import asked_again, change_as_options
 from costmodel.cli.arguments import Commands, add_output
 from costmodel.cli.figures import IMAGE, PAGE, add_figure, write_figures
 from costmodel.cli.files import add_files, check_files
@@ -112,7 +112,8 @@ def _verdict_figures(found: Verdict) -> Row:
         "stage": found.stage, "phase": found.phase, "largest_bytes": dict(found.largest),
         "fixes": [
             {
-                "change": fix.change, "cost_s": fix.cost, "step_time_s": fix.estimate.step_time,
+                "change": asked_again(fix.change, found.estimate.framework.name), "cost_s": fix.cost,
+                "step_time_s": fix.estimate.step_time,
                 "peak_memory_bytes": float(fix.estimate.memory.total),
             }
             for fix in found.fixes
@@ -201,11 +202,11 @@ def _offers(found: Verdict) -> list[TerminalTable | str]:
     lines = f"Stage {found.stage} is fullest, at its {found.phase}: {items}"
     if not found.fixes:
         return [f"{lines}\nNo single change makes it fit"]
-    whole = found.estimate.step_time
+    whole, software = found.estimate.step_time, found.estimate.framework.name
     rows = [
         (
-            change_as_options(fix.change), format_seconds(fix.estimate.step_time), f"{100 * fix.cost / whole:+.1f} %",
-            f"{gib(fix.estimate.memory.total)} GiB",
+            change_as_options(asked_again(fix.change, software)), format_seconds(fix.estimate.step_time),
+            f"{100 * fix.cost / whole:+.1f} %", f"{gib(fix.estimate.memory.total)} GiB",
         )
         for fix in found.fixes[:OFFERED]
     ]  # fmt: skip

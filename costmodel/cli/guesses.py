@@ -64,7 +64,8 @@ def guessed(parser: Parser, argv: Sequence[str]) -> Guessed:
     notes: list[str] = []
     known = _options(parser, words)
     words = amounts.cleaned(amounts.joined(_spelled(words, known, notes)), known)
-    if command in MANY_MODELS or "--" in words or parser.variants.keys() & set(words):
+    unknown = any(word.startswith("--") and word.partition("=")[0] not in known for word in words)  # it may have a value
+    if unknown or command in MANY_MODELS or parser.variants.keys() & set(words):
         return Guessed([command, *words], notes)
     options, plain = _apart(words, known)
     apart = any({"--nodes", "--gpus"} <= set(known) and {known["--nodes"], known["--gpus"]} <= set(group._group_actions)

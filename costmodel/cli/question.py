@@ -23,6 +23,7 @@ from costmodel.cli.arguments import (
     whole,
 )
 from costmodel.cli.calibrated import add_calibration, with_calibration
+from costmodel.cli.defaults import UNSAID
 from costmodel.description.judgement import CHOSEN, JUDGED
 from costmodel.text.errors import InvalidValue
 
@@ -43,8 +44,6 @@ USAGE = (
 
 PLAYED = USAGE.replace("MODEL", "(MODEL | FILE ...)").replace("--global-batch N --seq-len N", "[--global-batch N --seq-len N]")
 """The same of a command that takes a launch file too."""
-UNSAID = "megatron-core"
-"""Software that is asked about where none is said."""
 LAUNCHING = (".sh", ".bash", ".slurm", ".sbatch", ".args", ".yaml", ".yml")
 """How names of launch files end that no model's file has."""
 

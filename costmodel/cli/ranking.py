@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from costmodel.cli.advice import change_as_options
+from costmodel.cli.advice import asked_again, change_as_options
 from costmodel.cli.layout import whole_cell
 from costmodel.cli.output import (
     TerminalTable,
@@ -208,7 +208,7 @@ def offers_table(offered: Sequence[Offer]) -> list[TerminalTable | str]:
 
     def row(best: Estimate, change: str) -> list[str]:
         return [
-            change_as_options(change), f"{best.plan.gpus:,}", format_seconds(best.step_time),
+            change_as_options(asked_again(change, best.framework.name)), f"{best.plan.gpus:,}", format_seconds(best.step_time),
             f"{best.tokens_per_second / best.plan.gpus:,.0f}",
             f"{gib(float(best.memory.total))} GiB", named(best.plan),
         ]  # fmt: skip

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.cli import codes, ranking
+from costmodel.cli.advice import asked_again
 from costmodel.cli.arguments import Commands, Misused, add_output, chosen, whole
 from costmodel.cli.figures import IMAGE, PAGE, add_figure, write_figures
 from costmodel.cli.files import add_files, check_files
@@ -161,7 +162,10 @@ def _rows(result: SearchResult, runs: Sequence[TrainingRun]) -> list[Row]:
 def _figures(result: SearchResult, runs: Sequence[TrainingRun], offered: Sequence[Offer], seconds: float) -> Row:
     import json
 
-    said = [{"change": one.change, "gpu_time_per_token_s": one.gpu_time, **one.best.to_dict()} for one in offered]
+    said = [
+        {"change": asked_again(one.change, one.best.framework.name), "gpu_time_per_token_s": one.gpu_time, **one.best.to_dict()}
+        for one in offered
+    ]
     faster = [{"change": one.words, "gain": one.gain, **one.best.to_dict()} for one in _faster(result)]
     return {
         **json.loads(result.to_json()), "plans": _rows(result, runs), "offers": said, "faster_with": faster,

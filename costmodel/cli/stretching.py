@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
+from costmodel.cli.advice import asked_again
 from costmodel.cli.arguments import Commands, Misused, add_output, chosen
 from costmodel.cli.defaults import BATCH, LENGTH, as_note, fill_work
 from costmodel.cli.output import TerminalTable, heading_of, print_json, print_page, whole_plan
@@ -45,7 +46,8 @@ def add(commands: Commands) -> None:
 def _capacity(arguments: argparse.Namespace) -> int:
     found = _found(arguments)
     if arguments.json:
-        print_json({**found.to_dict(), "offers": [{"change": one.change, **one.best.to_dict()} for one in found.offers]})
+        offered = [{"change": asked_again(one.change, one.best.framework.name), **one.best.to_dict()} for one in found.offers]
+        print_json({**found.to_dict(), "offers": offered})
     else:
         print_page(*_page(found), markdown=arguments.markdown)
     return codes.ANSWERED if found.fits else codes.NOTHING_FITS
