@@ -164,8 +164,8 @@ def command(text: str, width: int = 0) -> Verbatim:
 
 def _longest_word(text: str) -> int:
     words = _QUANTITY.sub(KEPT, text.lstrip(" ")).split(" ")
-    indent = len(text) - len(text.lstrip(" "))  # stays before the first word
-    return max(indent + measure(words[0]), *map(measure, words))
+    indent = len(text) - len(text.lstrip(" "))  # stays before every line
+    return indent + max(map(measure, words))
 
 
 def _heading_words(heading: str) -> list[str]:
