@@ -41,7 +41,7 @@ def add(commands: Commands) -> None:
             "--recompute full --framework hf-trainer --zero-stage 2 --data-parallel 8 --freeze tower,language",
         ),
     )  # fmt: skip
-    add_question(parser, several=False, assumed=False)
+    add_question(parser, several=False)
     group = parser.add_argument_group("the tower", "MODEL is a multimodal config.json; the plan above is the language model's")
     group.add_argument("--images", type=whole, default=1, metavar="N", help="of a sample, or tiles of them (default: 1)")
     group.add_argument("--image-tokens", type=whole, metavar="N",
