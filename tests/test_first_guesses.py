@@ -129,6 +129,7 @@ QUESTIONS = {
     "a card's form beside it": ("estimate llama3-8b 8xh100 nvl", "on 8 GPUs of h100-nvl"),
     "a batch by a word": ("estimate llama3-8b 8 x H100 bs 64", "64 sequences of 4,096 tokens"),
     "a batch of tokens": ("estimate llama3-8b 8xh100 --batch-size 1M", "256 sequences of 4,096 tokens"),
+    "a batch of tokens for adapters": ("estimate llama3-8b 8xh100 --adapter lora --gbs 1M", "256 sequences of 4,096 tokens"),
     "a batch of tokens in words": ("estimate llama3-8b 8xh100 --bs 4M tokens --seq 8k", "512 sequences of 8,192 tokens"),
     "degrees by words": ("estimate deepseek v3 2048 h800 ep 64 pp 16", "PP16 DP128 EP64"),
     "degrees glued": ("estimate llama3-8b 16xh100 tp2 pp=4", "TP2 PP4 DP2"),

@@ -93,15 +93,18 @@ def in_sequences(options: Sequence[str], known: dict[str, argparse.Action], note
     found = list(options)
     action = known.get("--global-batch")
     names = [] if action is None else action.option_strings
-    for place in (place for place, word in enumerate(found[:-1]) if word in names):
-        match, length = TOKENS.fullmatch(found[place + 1]), _length(found, known)
-        thousands = match is not None and (match[2] or "").lower() == "k" and "tok" not in found[place + 1].lower()
+    for place in (place for place, word in enumerate(options[:-1]) if word in names):
+        said = found[place + 1]
+        match, length = TOKENS.fullmatch(said), _length(options, known)
+        thousands = match is not None and (match[2] or "").lower() == "k" and "tok" not in said.lower()
         if match is None or thousands or length is None:
             continue
         sequences = _sequences(match[1], (match[2] or "").lower(), length)
         if sequences is not None:
-            notes.append(f"a batch of {found[place + 1]}: taken as tokens, {sequences:,} sequences of {length:,} each")
+            notes.append(f"a batch of {said}: taken as tokens, {sequences:,} sequences of {length:,} each")
             found[place + 1] = str(sequences)
+            if not set(known["--seq-len"].option_strings) & {word.partition("=")[0] for word in options}:
+                found += ["--seq-len", str(length)]  # by which tokens were counted: a command may take another where none is said
     return found
 
 
