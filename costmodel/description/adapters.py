@@ -12,6 +12,8 @@ from costmodel.text.errors import InvalidValue
 RANK = int(adapters.RANK)
 TARGETS = AdapterTargets._fields
 """Matrices of a layer; ``"fused"`` is one for queries, keys and values together, as Megatron and NeMo have it."""
+NONE = "none"
+"""What no matrix has an adapter is called: weights are frozen and gradients pass through them alone."""
 GROUPS = {
     "attention": ("query", "key", "value", "output"), "mlp": ("gate", "up", "down"),
     "all": ("query", "key", "value", "output", "gate", "up", "down"),
@@ -34,7 +36,7 @@ def targets_of(names: Sequence[str] | str) -> tuple[str, ...]:
 
     Parameters
     ----------
-    names : of `TARGETS`, `GROUPS` or `NAMED`; of one text parts between hyphens, commas or pluses
+    names : of `TARGETS`, `GROUPS` or `NAMED`, or `NONE`; of one text parts between hyphens, commas or pluses
 
     Raises
     ------
@@ -47,6 +49,8 @@ def targets_of(names: Sequence[str] | str) -> tuple[str, ...]:
     (('query', 'value'), ('gate', 'up', 'down'))
     """
     given = names
+    if names in (NONE, (), (NONE,)):
+        return ()
     if isinstance(names, str):
         text = names if names in NAMED else names.replace("+", "-").replace(",", "-")
         names = [text] if text in NAMED else text.split("-")
@@ -55,10 +59,10 @@ def targets_of(names: Sequence[str] | str) -> tuple[str, ...]:
         known = NAMED.get(name, name) if isinstance(name, str) else name
         meant = FIRST.get(known) or GROUPS.get(known) or ((known,) if known in TARGETS else ())
         if not meant:
-            raise InvalidValue("lora_targets", given, f"some of {', '.join((*GROUPS, *TARGETS))}")
+            raise InvalidValue("lora_targets", given, f"{NONE}, or some of {', '.join((*GROUPS, *TARGETS))}")
         found |= set(meant)
     if not found or ("fused" in found and found & {"query", "key", "value"}):
-        raise InvalidValue("lora_targets", given, "one or more, and either fused or of query, key, value")
+        raise InvalidValue("lora_targets", given, "none, or some, and either fused or of query, key, value")
     return tuple(name for name in TARGETS if name in found)
 
 
@@ -73,4 +77,4 @@ def target_numbers(targets: Sequence[str] | None) -> AdapterTargets:
     return AdapterTargets(*(float(name in chosen) for name in AdapterTargets._fields))
 
 
-__all__ = ["GROUPS", "NAMED", "RANK", "TARGETS", "target_numbers", "targets_of"]
+__all__ = ["GROUPS", "NAMED", "NONE", "RANK", "TARGETS", "target_numbers", "targets_of"]

@@ -128,7 +128,7 @@ class Plan:
         holds the frozen weights in NF4, and unpacks them for every pass; ``"gptq-lora"`` in GPTQ's 4 bits, unpacked by AutoGPTQ
     lora_rank : of the adapters; 16 if None
     lora_targets : matrices that have one, as ``"all"``, ``"attention"``, ``"mlp"`` or ``"q-v"``, in PEFT's names too; every
-        projection if None
+        projection if None; ``"none"`` trains nothing, and gradients pass through frozen weights to what lies before them
     attention : ``"flash"``, ``"fused-softmax"`` or ``"unfused"``
     loss : from logits to their gradient, by what it holds of each: one of `LOSSES`; the framework's own if None
     base_dtype : of the weights beside which adapters train: ``"fp32"`` where a model was loaded without a dtype and runs under
@@ -234,9 +234,8 @@ class Plan:
     lora_rank: int | None = field(default=None, metadata=row(
         Whole(1, 65_536), unset=str(adapters.RANK), rare=True, called="LoRA rank", owner=WITH_ADAPTERS))  # fmt: skip
     lora_targets: Sequence[str] | None = field(default=None, metadata=row(
-        Spelled(adapters.targets_of, (*adapters.GROUPS, *adapters.TARGETS), adapters.target_numbers, several=True), unset="all",
-        rare=True,
-        owner=WITH_ADAPTERS))  # fmt: skip
+        Spelled(adapters.targets_of, (*adapters.GROUPS, *adapters.TARGETS, adapters.NONE), adapters.target_numbers, several=True),
+        unset="all", rare=True, owner=WITH_ADAPTERS))  # fmt: skip
     attention: str | None = field(default=None, metadata=row(
         OneOf(ATTENTION_KINDS), rare=True, software=True, leaner=("flash",), faster=("flash",), launched=True))  # fmt: skip
     loss: str | None = field(default=None, metadata=row(

@@ -606,7 +606,8 @@ def _updating(
 ) -> Number:  # fmt: skip
     """Time of the optimizer's updates in a step, on the device and on the host [s].
 
-    The host launches them for every layer of a rank, however small its shards, or adapters, are; not where others update.
+    The host launches them for every layer of a rank, however small its shards, or adapters, are; not where others update, nor
+    where nothing trains.
     """
     widths = settings.widths
     shard, expert_shard = communication.shard_groups(plan)
@@ -625,7 +626,8 @@ def _updating(
     on_device = on_device + updates * update.extra_update_time(
         model, settings, plan, software, device, layers, shard, expert_shard, updated
     )
-    on_device = ops.maximum(on_device, updates * layers * software.host.pace * software.host.layer_update)
+    launched = ops.where(settings.trainable > 0.0, layers, 0.0)
+    on_device = ops.maximum(on_device, updates * launched * software.host.pace * software.host.layer_update)
     return served * ((1.0 - settings.offload.optimizer) * on_device + settings.offload.optimizer * on_host)
 
 

@@ -126,7 +126,7 @@ class PartOfStep:
     name : ``"language"``, or ``"tower"`` and its number where there are several
     trains : whether its weights do
     parameters : of it, a tower's connector included
-    estimate : of a step of it alone, as if all its weights trained; a frozen language model's, as gradients pass through it
+    estimate : of a step of it alone; a frozen part's, as gradients pass through it
     time : that it adds to the step [s]
     gradient_exchange : of it, not hidden [s]
     states : weights, gradients and optimizer states on a GPU [bytes]
@@ -267,8 +267,7 @@ def multimodal(
         for a plan that can't run
 
     Assumes that towers' passes hide nothing of the language model's and the reverse, and neglects what connectors keep for
-    their backward pass. A frozen language model is priced with adapters of one matrix a layer, whose kernels
-    cost it a few per cent.
+    their backward pass.
 
     Examples
     --------
@@ -300,23 +299,22 @@ def multimodal(
     parts = tuple(
         _tower("tower" if len(given) == 1 else f"tower {place}", one, alone) for place, one in enumerate(given, 1)
     )
-    bill = alone.memory
     main = PartOfStep(
         name="language", trains=language_trains and plan.adapter == "none", parameters=language.parameters, estimate=alone,
         time=alone.step_time, gradient_exchange=alone.times["gradient_exchange"],
-        states=bill.weights + bill.gradients + bill.optimizer, activations=bill.activations,
+        states=_states(alone), activations=alone.memory.activations,
     )  # fmt: skip
     return Multimodal(language=main, towers=parts, memory=_memory(alone, parts))
 
 
 def passed_through(plan: Plan) -> Plan:
-    """The plan of a frozen model through which gradients pass: adapters of one matrix a layer stand for none.
+    """The plan of a frozen model through which gradients pass: no matrix has an adapter.
 
     Parameters
     ----------
     plan : as if its weights trained
     """
-    return dataclasses.replace(plan, adapter="lora", lora_targets=("output",))
+    return dataclasses.replace(plan, adapter="lora", lora_targets=())
 
 
 def _with_images(language: Transformer, plan: Plan, towers: Sequence[Tower]) -> tuple[Transformer, Plan]:
@@ -352,17 +350,22 @@ def _tower(name: str, tower: Tower, alone: Estimate) -> PartOfStep:
         zero_stage=plan.zero_stage if tower.zero_stage is None else tower.zero_stage,
         sequence_parallel=False if tower.tokens % tower.tensor_parallel else None,
     )  # fmt: skip
-    made = estimate(tower.model, cluster, own, framework=alone.framework)
+    training = estimate(tower.model, cluster, own, framework=alone.framework)
+    made = training if tower.trains else estimate(tower.model, cluster, passed_through(own), framework=alone.framework)
     bill, connector = made.memory, _connector_time(tower, made)
-    states = bill.weights + bill.gradients + bill.optimizer
-    between = (tower.connector_weights + tower.connector_others) * states / (tower.model.parameters / tower.tensor_parallel)
+    between = (tower.connector_weights + tower.connector_others) * _states(training)  # connectors train, whatever towers do
     return PartOfStep(
         name=name, trains=tower.trains, parameters=tower.parameters, estimate=made, connector_time=connector,
         time=connector + (made.step_time if tower.trains else forward_time(made)),
         gradient_exchange=made.times["gradient_exchange"] if tower.trains else 0.0,
-        states=between + (states if tower.trains else bill.weights),
+        states=between * tower.tensor_parallel / tower.model.parameters + _states(made),
         activations=(rounds if piped else 1) * bill.activations if tower.trains else 0.0,
     )  # fmt: skip
+
+
+def _states(made: Estimate) -> float:
+    """Weights, gradients and optimizer states on a GPU [bytes]."""
+    return made.memory.weights + made.memory.gradients + made.memory.optimizer
 
 
 def _connector_time(tower: Tower, made: Estimate) -> float:

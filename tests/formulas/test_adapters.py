@@ -288,6 +288,22 @@ def test_small_matrices_are_launched_no_faster_than_the_host_can():
     assert whole - spread == pytest.approx(25e-3, rel=0.3)
 
 
+@pytest.mark.parametrize("framework", ["megatron-core", "hf-trainer"])
+@pytest.mark.parametrize("name", ["llama3-8b", "mixtral-8x7b"])
+def test_where_no_matrix_has_an_adapter_gradients_pass_through_and_nothing_else_is_done(name, framework):
+    model, cluster = costmodel.load_model(name), costmodel.load_cluster("dgx-h100", gpus=16)
+    trained, frozen = (
+        costmodel.estimate(model, cluster, Plan(global_batch=64, seq_len=2048, **fields), framework=framework)
+        for fields in ({}, {"adapter": "lora", "lora_targets": "none"})
+    )
+    assert frozen.times["forward"] == trained.times["forward"]
+    assert frozen.times["gradient_exchange"] == frozen.times["optimizer"] == frozen.memory.optimizer == 0.0
+    # of what is multiplied, all but the table of embeddings, two FLOP a token for weights' gradients are spared
+    multiplied = model.active_parameters - model.vocabulary * model.hidden
+    spared = (trained.step.model_flop - frozen.step.model_flop) / trained.plan.tokens
+    assert spared == pytest.approx(2 * multiplied, rel=1e-3)
+
+
 # Wrong input
 
 
@@ -300,6 +316,7 @@ def test_small_matrices_are_launched_no_faster_than_the_host_can():
         ({"adapter": "lora", "lora_targets": "z"}, "lora_targets='z'"),
         ({"adapter": "lora", "lora_targets": "q-qkv"}, "either fused"),
         ({"adapter": "lora", "lora_targets": ""}, "lora_targets=''"),
+        ({"adapter": "lora", "lora_targets": "none-q"}, "lora_targets='none-q'"),
         ({"adapter": "lora", "lora_targets": [3]}, "lora_targets=\\[3\\]"),
         ({"adapter": "dora"}, "adapter='dora'"),
         ({"optimizer": "shampoo"}, "optimizer='shampoo'"),
@@ -314,6 +331,7 @@ def test_a_wrong_adapter_or_optimizer_is_one_line(fields, hint):
 def test_names_of_other_libraries_mean_targets():
     for name in (*NAMED, *GROUPS):
         assert targets_of(name)
+    assert targets_of("none") == targets_of(()) == ()
     fields = dataclasses.replace(Plan(global_batch=8, seq_len=128, adapter="lora"), lora_targets="q_proj,k_proj")
     assert fields.lora_targets == ("query", "key")
 

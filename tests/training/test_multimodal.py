@@ -68,7 +68,8 @@ def test_a_tower_adds_what_a_step_of_it_alone_takes():
 def test_a_frozen_tower_makes_forward_passes_and_holds_weights_alone():
     trained, frozen = (multimodal(VICUNA, NODE, SMALL, [clip(VICUNA, images=4, trains=trains)]) for trains in (True, False))
     alone = frozen.towers[0].estimate
-    assert frozen.towers[0].time - frozen.towers[0].connector_time == forward_time(alone) < 0.45 * alone.step_time
+    assert frozen.towers[0].time - frozen.towers[0].connector_time == forward_time(alone)
+    assert forward_time(alone) < 0.45 * trained.towers[0].estimate.step_time
     assert frozen.towers[0].gradient_exchange == frozen.towers[0].activations == 0.0
     assert frozen.towers[0].states < trained.towers[0].states
     assert frozen.memory == pytest.approx(frozen.language.estimate.memory.total + frozen.towers[0].states)
@@ -84,6 +85,9 @@ def test_gradients_pass_through_a_frozen_language_model_without_any_of_its_own()
         sum(step.language.estimate.times[part] for part in ("forward", "backward")) for step in (trained, frozen)
     )
     assert 0.66 < without / with_weights < 0.85  # weights' gradients are a third of the products
+    times = frozen.language.estimate.times
+    assert times["forward"] == trained.language.estimate.times["forward"]  # no kernel is added
+    assert times["gradient_exchange"] == times["optimizer"] == times["parameter_exchange"] == 0.0
     assert frozen.language.states < 0.4 * trained.language.states
     assert not frozen.language.trains and frozen.towers[0].trains
 

@@ -130,6 +130,8 @@ def _dialect(format: str) -> Dialect:
 def _written(dialect: Dialect, plan: Plan, model: Transformer, cluster: Cluster | None, framework: str | None) -> Writing:
     kind("plan", plan, Plan, "Plan(...)")
     kind("model", model, Transformer, "load_model(name)")
+    if plan.adapter != "none" and plan.lora_targets == ():
+        raise NotModelled("lora_targets='none' in a launch file: a step in which nothing trains is launched by none")
     name = framework if framework in SHARING and dialect.software == "hf-fsdp" else dialect.software
     software = framework_on(cluster, name) if cluster else load_framework(name)
     writing = Writing(dialect, (plan.on(cluster) if cluster else plan).resolve(software), model, name)
