@@ -634,14 +634,15 @@ def _updating(
 def _flop(model: ModelNumbers, asked: Settings, settings: Settings, plan: PlanNumbers) -> tuple[Number, Number]:
     """Floating-point operations of a step on the whole cluster: the model's, and those with padding and what is recomputed."""
     tokens, attended = settings.global_batch * settings.seq_len, settings.lengths.attended
+    power = lengths.position_power(settings)
     useful = settings.global_batch * lengths.useful_tokens(asked.seq_len, asked.lengths)
     model_flop = useful * adapters.model_flop_per_token(model, asked, 0.0)
     worked_flop = tokens * adapters.model_flop_per_token(model, settings, 0.0)
     depth = model.prediction_layers
     layers = (model.layers + depth) * model.layer_tokens
-    core = layers * flops.attention_core_flop(model, attended, 0.0)
+    core = layers * flops.attention_core_flop(model, attended, 0.0, power)
     heads = 2.0 * (1.0 + depth) * model.hidden * model.vocabulary.outputs
-    body = flops.forward_flop_per_token(model, attended, 0.0) - heads
+    body = flops.forward_flop_per_token(model, attended, 0.0, power) - heads
     modules = layers * 2.0 * flops.module_matrices(model, plan)
     repeated = plan.recompute_layers * body + (1.0 - plan.recompute_layers) * (plan.recompute_attention * core + modules)
     return model_flop, worked_flop + tokens * repeated

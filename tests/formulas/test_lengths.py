@@ -1,6 +1,7 @@
 """Samples of unlike lengths: what closed forms say of them, against lengths that are drawn and batches that are made of them."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -66,6 +67,30 @@ def test_packed_attention_is_that_of_a_block_diagonal_mask_counted_key_by_key():
         tokens += one
     keys = flops.attended_keys(lengths.own_sample(numbers("packed", mean, longest), longest), 1e18, 1.0)
     assert keys + 0.5 == pytest.approx(met / tokens, rel=0.03)
+
+
+@pytest.mark.parametrize(("mean", "longest"), SHAPES)
+@pytest.mark.parametrize("share", [0.02, 0.2, 0.6, 1.0])
+@pytest.mark.parametrize("micro_batch", [1, 2, 8])
+def test_a_window_holds_of_unlike_samples_the_keys_that_are_counted(mean, longest, share, micro_batch):
+    """Samples alone, and padded to the longest of several: every query meets the keys before it that its window holds."""
+    window = share * longest
+    some = drawn(mean, longest, 20_000 * micro_batch).reshape(-1, micro_batch).max(axis=1)
+    seen = np.minimum(window, some)
+    batching, batch = ("packed", 1) if micro_batch == 1 else ("padded", micro_batch)
+    plan = Plan(global_batch=batch, seq_len=int(longest), micro_batch=batch, batching=batching, mean_length=mean)
+    asked = estimate(MODEL, load_cluster("dgx-h100", gpus=1), plan).inputs
+    worked = lengths.at_work(asked.settings, asked.plan)
+    own, power = lengths.own_length(worked), lengths.position_power(worked)
+    within = 0.02 if batch == 1 else 0.08  # of the longest of several the closed form has mean and square alone
+    below = (seen * some - seen**2 / 2).sum() / some.sum()
+    assert flops.attended_keys(own, window, 1.0, power) == pytest.approx(below, rel=within)
+    assert flops.attended_keys(own, window, 0.0, power) == pytest.approx((seen * some).sum() / some.sum(), rel=within)
+
+
+@pytest.mark.parametrize(("part", "power"), [(0.5, 3.0), (0.01, 80.0), (0.8, 1.0), (0.0, 7.0), (1.0, 2.0), (1e-9, 3.0)])
+def test_what_a_power_lacks_of_one_is_so_to_the_digits_of_a_small_part(part, power):
+    assert lengths.lacking(part, power) == pytest.approx(-math.expm1(power * math.log1p(-part)) if part < 1 else 1.0, rel=1e-5)
 
 
 def test_packing_by_the_best_fit_leaves_little_room_where_samples_are_short():

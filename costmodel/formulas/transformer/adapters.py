@@ -338,10 +338,10 @@ def model_flop_per_token(model: ModelNumbers, settings: Settings, causal: Number
     ----------
     [hu2021]_
     """
-    length = lengths.own_length(settings)
-    whole = flops.model_flop_per_token(model, length, causal)
+    length, power = lengths.own_length(settings), lengths.position_power(settings)
+    whole = flops.model_flop_per_token(model, length, causal, power)
     layers = (model.layers + model.prediction_layers) * model.layer_tokens
-    cores = layers * flops.core_flop(model, length, causal)
-    gradients = flops.forward_flop_per_token(model, length, causal) - cores
+    cores = layers * flops.core_flop(model, length, causal, power)
+    gradients = flops.forward_flop_per_token(model, length, causal, power) - cores
     adapter = settings.adapter
     return whole + adapter.frozen * (6.0 * adapter_parameters(model, adapter) - gradients)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from costmodel.arithmetic import ops
 from costmodel.formulas.compute import base_gemm, base_product_rate
 from costmodel.formulas.quantities import DeviceNumbers, ModelNumbers, Number, PlanNumbers, Settings, Software
-from costmodel.formulas.transformer import parameters
+from costmodel.formulas.transformer import lengths, parameters
 from costmodel.formulas.transformer.flops import mean_attended_keys
 
 FLASH_BACKWARD = 2.5
@@ -141,7 +141,7 @@ def causal_flash(
 
 def flash(
     model: ModelNumbers, tokens: Number, seq_len: Number, heads_share: Number, older: Number, software: Software,
-    device: DeviceNumbers, ring: Number = 1.0,
+    device: DeviceNumbers, ring: Number = 1.0, power: Number = 2.0,
 ) -> tuple[Number, Number]:  # fmt: skip
     """Forward and backward time of a flash kernel on one rank, of an average layer [s].
 
@@ -157,6 +157,7 @@ def flash(
     software : `Software`
     device : `DeviceNumbers`
     ring : ranks that share the sequence
+    power : of tokens by their place in samples, as `flops.attended_keys` has it
 
     Returns
     -------
@@ -165,7 +166,7 @@ def flash(
     """
     attention = model.attention
     rows = tokens * heads_share * attention.heads
-    keys = mean_attended_keys(model, seq_len, 1.0)
+    keys = mean_attended_keys(model, seq_len, 1.0, power)
     windowed = windowed_share(model, seq_len)
     width = 0.5 * (attention.head_dim + attention.value_head_dim)
     quality = software.compute.attention_efficiency_scale
@@ -349,7 +350,8 @@ def core(
     heads = model.attention.heads / plan.tensor
     older, attended = settings.kernels.older_flash, settings.lengths.attended
     flash_forward, flash_backward = flash(
-        model, tokens, attended, 1.0 / plan.tensor, older, software, device, ring_ranks(settings, plan)
+        model, tokens, attended, 1.0 / plan.tensor, older, software, device, ring_ranks(settings, plan),
+        lengths.position_power(settings),
     )
     fused = softmax_is_fused(settings, heads, plan)
     # separate kernels make the scores of a whole sequence, hidden ones too

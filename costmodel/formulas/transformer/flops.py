@@ -4,72 +4,96 @@ from __future__ import annotations
 
 from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import ModelNumbers, Number, PlanNumbers
-from costmodel.formulas.transformer import recurrent
+from costmodel.formulas.transformer import lengths, recurrent
 from costmodel.formulas.transformer.repetition import experts_again
 
 
-def attended_keys(seq_len: Number, window: Number, causal: Number) -> Number:
+def attended_keys(seq_len: Number, window: Number, causal: Number, power: Number = 2.0) -> Number:
     r"""Keys that an average query of one layer meets.
 
-    .. math:: \min(w, s), \quad \frac{s}{2} \;\text{(causal)}, \quad w - \frac{w^2}{2 s} \;\text{(causal, window } w < s)
+    .. math::
+        k &= \frac{s}{2} \left(1 - \left(1 - \frac{w}{L}\right)^{\kappa}\right), \quad L = \frac{\kappa s}{2}
+        \quad \text{(causal)} \\
+        &2 k - w \left(1 - \frac{w}{L}\right)^{\kappa - 1} \quad \text{(in full)}
 
-    Counted in full, a query meets the keys that a causal mask hides, too: all of the sequence, or as many as the window holds.
-    What lies outside a window no kernel multiplies, and it counts in neither way.
+    Of sequences that are all as long :math:`\kappa = 2`, which is :math:`w - w^2 / 2 s` below the diagonal and :math:`\min(w, s)`
+    in full. Counted in full, a query meets the keys that a causal mask hides, too: all of the sequence, or as many as the window
+    holds. What lies outside a window no kernel multiplies, and it counts in neither way.
+
+    Where samples of unlike lengths have :math:`P(l > x) = (1 - x/L)^{(L - \mu) / \mu}`, a query lies beyond :math:`p` others with
+    :math:`P(l > p) / \mu`, and meets :math:`\min(p, w)` of them. Both sums are the above with :math:`\kappa = 1 + L / \mu`.
 
     Parameters
     ----------
-    seq_len : :math:`s` [tokens]
+    seq_len : of the sequence, or of the sample, that an average token is part of :math:`s` [tokens]
     window : :math:`w` [tokens]
     causal : 1 counts keys below the diagonal only
+    power : :math:`\kappa`, as `lengths.position_power` has it
     """
-    seen = ops.minimum(window, seq_len)
-    masked = seen - seen * seen / (2.0 * seq_len)
-    return ops.where(causal > 0.0, masked, seen)
+    alike = ops.minimum(window, seq_len)
+    alike = ops.where(causal > 0.0, alike - alike * alike / (2.0 * seq_len), alike)
+    longest = 0.5 * power * seq_len
+    seen = ops.minimum(window, longest)
+    masked = 0.5 * seq_len * lengths.lacking(seen / longest, power)
+    further = 1.0 - lengths.lacking(seen / longest, power - 1.0)
+    unlike = ops.where(causal > 0.0, masked, 2.0 * masked - seen * further)
+    return ops.where(ops.equal(power, 2.0), alike, unlike)
 
 
-def mean_attended_keys(model: ModelNumbers, seq_len: Number, causal: Number) -> Number:
+def mean_attended_keys(model: ModelNumbers, seq_len: Number, causal: Number, power: Number = 2.0) -> Number:
     """Keys an average query meets, averaged over full and windowed layers.
 
     Parameters
     ----------
     model : `ModelNumbers`
-    seq_len : [tokens]
+    seq_len, power : as in `attended_keys`
     causal : 1 counts keys below the diagonal (and in the window) only
     """
     share = model.attention.windowed_layers / model.layers
     below = causal * model.attention.causal
     met = ops.where(below > 0.0, model.attention.met, model.attention.met_whole)
-    full = met * attended_keys(seq_len, seq_len, below)
-    seen = attended_keys(seq_len, model.attention.window, below)  # an encoder's window has a half on either side
+    full = met * all_keys(seq_len, below)
+    seen = attended_keys(seq_len, model.attention.window, below, power)  # an encoder's window has a half on either side
     return full + share * (seen - full)
 
 
-def attention_core_flop(model: ModelNumbers, seq_len: Number, causal: Number) -> Number:
+def all_keys(seq_len: Number, causal: Number) -> Number:
+    """Keys that an average query of one layer without a window meets.
+
+    Parameters
+    ----------
+    seq_len : of the sequence, or of the sample, that an average token is part of [tokens]
+    causal : 1 counts keys below the diagonal only
+    """
+    return ops.where(causal > 0.0, 0.5, 1.0) * seq_len
+
+
+def attention_core_flop(model: ModelNumbers, seq_len: Number, causal: Number, power: Number = 2.0) -> Number:
     """FLOP of one layer's scores and weighted values, forward, per token; an indexer's scores with every key included.
 
     Parameters
     ----------
     model : `ModelNumbers`
-    seq_len : [tokens]
+    seq_len, power : as in `attended_keys`
     causal : 1 counts keys below the diagonal only
     """
     attention = model.attention
     width = attention.heads * (attention.head_dim + attention.value_head_dim)
-    core = 2.0 * width * mean_attended_keys(model, seq_len, causal)
-    keys = attended_keys(seq_len, seq_len, causal * model.attention.causal)
+    core = 2.0 * width * mean_attended_keys(model, seq_len, causal, power)
+    keys = all_keys(seq_len, causal * model.attention.causal)
     return core + 2.0 * model.attention.index_heads * model.attention.index_head_dim * keys
 
 
-def core_flop(model: ModelNumbers, seq_len: Number, causal: Number) -> Number:
+def core_flop(model: ModelNumbers, seq_len: Number, causal: Number, power: Number = 2.0) -> Number:
     """FLOP of an average layer between its projections, forward, per token: of attention's core, or of states.
 
     Parameters
     ----------
     model : `ModelNumbers`
-    seq_len : [tokens]
+    seq_len, power : as in `attended_keys`
     causal : 1 counts keys below the diagonal only
     """
-    return model.attention.share * attention_core_flop(model, seq_len, causal) + recurrent.flop(model)
+    return model.attention.share * attention_core_flop(model, seq_len, causal, power) + recurrent.flop(model)
 
 
 def mlp_matrices(model: ModelNumbers, width: Number) -> Number:
@@ -198,22 +222,22 @@ def every_second_matrix(model: ModelNumbers) -> Number:
     return projections * mixer + inner * (layer_matrices(model) - mixer)
 
 
-def forward_flop_per_token(model: ModelNumbers, seq_len: Number, causal: Number) -> Number:
+def forward_flop_per_token(model: ModelNumbers, seq_len: Number, causal: Number, power: Number = 2.0) -> Number:
     r"""FLOP of one forward pass per token: two per weight met, and the attention core.
 
     Parameters
     ----------
     model : `ModelNumbers`
-    seq_len : [tokens]
+    seq_len, power : as in `attended_keys`
     causal : 1 counts keys below the diagonal only, 0 all (Megatron-LM's convention)
     """
     layers = model.layers + model.prediction_layers
-    body = layers * model.layer_tokens * (2.0 * layer_matrices(model) + core_flop(model, seq_len, causal))
+    body = layers * model.layer_tokens * (2.0 * layer_matrices(model) + core_flop(model, seq_len, causal, power))
     joined = model.prediction_layers * 4.0 * model.hidden * model.hidden
     return body + joined + 2.0 * (1.0 + model.prediction_layers) * model.hidden * model.vocabulary.outputs
 
 
-def model_flop_per_token(model: ModelNumbers, seq_len: Number, causal: Number) -> Number:
+def model_flop_per_token(model: ModelNumbers, seq_len: Number, causal: Number, power: Number = 2.0) -> Number:
     r"""FLOP of forward and backward per token, nothing recomputed; backward costs twice the forward.
 
     For a dense decoder with :math:`4h` MLP and ``causal=0`` this is
@@ -223,11 +247,11 @@ def model_flop_per_token(model: ModelNumbers, seq_len: Number, causal: Number) -
     Parameters
     ----------
     model : `ModelNumbers`
-    seq_len : [tokens]
+    seq_len, power : as in `attended_keys`
     causal : 1 counts keys below the diagonal only
 
     References
     ----------
     [korthikanti2022]_ equation 7, [narayanan2021]_ equation 3
     """
-    return 3.0 * forward_flop_per_token(model, seq_len, causal)
+    return 3.0 * forward_flop_per_token(model, seq_len, causal, power)

@@ -25,6 +25,8 @@ GUMBEL = 2.0 * 0.5772156649015329
 FOUR_PI = 12.566370614359172
 LARGEST_LOGARITHM = 40.0
 """Beyond which a share is as good as none."""
+LEAST_REST = 1e-18
+"""Beside a fraction, in place of nothing."""
 SMALL = 0.05
 """Below which few terms of a series are the whole logarithm."""
 
@@ -100,6 +102,22 @@ def longest_of(number: Number, lengths: SampleLengths, longest: Number) -> Numbe
     return ops.where(lengths.mean < longest, ops.maximum(reached, lengths.mean), longest)
 
 
+def lacking(fraction: Number, power: Number) -> Number:
+    r"""What a power of the rest beside a fraction lacks of one, :math:`1 - (1 - x)^p`, to the last digits of a small one, too.
+
+    Parameters
+    ----------
+    fraction : :math:`x`, from 0 to 1
+    power : :math:`p`, from 0
+
+    Examples
+    --------
+    >>> round(lacking(0.5, 3.0), 6)
+    0.875
+    """
+    return _one_minus_exponential(power * _logarithm_beyond_one(fraction / ops.maximum(1.0 - fraction, LEAST_REST)))
+
+
 def own_sample(lengths: SampleLengths, longest: Number) -> Number:
     r"""Length of the sample that an average token is part of [tokens]: longer than the mean, as long samples have more tokens.
 
@@ -158,6 +176,20 @@ def own_length(settings: Settings) -> Number:
     return ops.where(_is(lengths, FULL), lengths.attended, own_sample(lengths, settings.seq_len))
 
 
+def position_power(settings: Settings) -> Number:
+    r"""Power :math:`\kappa = 2 \mu / (2 \mu - s)` by which fewer tokens lie far from the start of their samples.
+
+    Of the distribution above :math:`\kappa = 1 + L / \mu`; 2 where all samples are as long as the longest. Of padded
+    micro-batches, whose lengths are the longest of several, it is that of the distribution with their mean and their square.
+
+    Parameters
+    ----------
+    settings : `Settings`, as they are asked for or at work
+    """
+    mean = settings.lengths.mean
+    return 2.0 * mean / ops.maximum(2.0 * mean - own_length(settings), 1e-6 * mean)
+
+
 def at_work(settings: Settings, plan: PlanNumbers) -> Settings:
     """The settings as passes meet them, `Settings`: its sequences have as many tokens as an average one is worked through.
 
@@ -170,8 +202,7 @@ def at_work(settings: Settings, plan: PlanNumbers) -> Settings:
 
     Assumptions
     -----------
-    Of grouped samples those of a micro-batch are equally long. Of windows those of the sample that an average token is part of
-    stand for all.
+    Of grouped samples those of a micro-batch are equally long.
 
     References
     ----------
@@ -185,7 +216,8 @@ def at_work(settings: Settings, plan: PlanNumbers) -> Settings:
     alone = _is(lengths, PACKED) | _is(lengths, PADDING_FREE) | _is(lengths, GROUPED)
     attended = ops.where(alone, own_sample(lengths, longest), lengths.attended)
     attended = ops.where(padded, padded_square(plan.micro_batch, lengths, longest), attended)
-    return _of(settings, ops.where(whole, longest, worked), SampleLengths(0.0, lengths.mean, attended))
+    mean = ops.where(padded, worked, ops.where(_is(lengths, PADDED_WHOLE), longest, lengths.mean))
+    return _of(settings, ops.where(whole, longest, worked), SampleLengths(0.0, mean, attended))
 
 
 def of_layers(model: ModelNumbers, settings: Settings) -> Settings:
@@ -271,6 +303,7 @@ def fullest_rank(settings: Settings, plan: PlanNumbers, micro_batches: Number) -
 
 
 __all__ = [
-    "CODES", "FULL", "GROUPED", "PACKED", "PADDED", "PADDED_WHOLE", "PADDING_FREE", "at_work", "fullest_rank", "largest_normal",
-    "longest_of", "of_layers", "own_length", "own_sample", "padded_square", "shapes_vary", "spread", "useful_tokens",
+    "CODES", "FULL", "GROUPED", "PACKED", "PADDED", "PADDED_WHOLE", "PADDING_FREE", "at_work", "fullest_rank", "lacking",
+    "largest_normal", "longest_of", "of_layers", "own_length", "own_sample", "padded_square", "position_power", "shapes_vary",
+    "spread", "useful_tokens",
 ]  # fmt: skip
