@@ -37,8 +37,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with the longest files where slow tests alone are run."""
-    if config.option.markexpr == "slow":
+    """Begin with the longest files where slow tests are run."""
+    if config.option.markexpr != "not slow":
         places = {name: place for place, name in enumerate(LONGEST)}
         items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(LONGEST)))
 
