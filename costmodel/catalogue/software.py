@@ -7,7 +7,7 @@ import functools
 import os
 
 from costmodel.arithmetic.named_tuples import Row, nested, paths, replaced
-from costmodel.catalogue import communication, loader, readings
+from costmodel.catalogue import communication, loader, readings, releases
 from costmodel.catalogue.server_systems import server_system
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
@@ -16,6 +16,7 @@ from costmodel.description.transformer import Transformer
 from costmodel.formulas.quantities import Software
 from costmodel.text.checks import kind, text
 from costmodel.text.errors import InvalidValue, UnknownName
+from costmodel.text.suggestions import meant
 
 FRAMEWORKS, CONSTANTS = "frameworks.toml", "stacks.toml"
 """Files of the defaults of frameworks, and of their calibrated constants."""
@@ -92,7 +93,8 @@ def load_framework(
 
     Parameters
     ----------
-    name : as `framework_names` lists it, or a path
+    name : as `framework_names` lists it, or as people call it, or a path; with ``@2025.8`` behind it as that month's release
+        was, otherwise the newest
     architecture : of the devices it runs on: the constants are those that calibration, pooled over frameworks and
         architectures, expects of the framework there, whether or not it was measured there
     network : kind of network between the nodes, as `costmodel.catalogue.communication.network_kind` has it
@@ -112,6 +114,16 @@ def load_framework(
     return _of_catalogue(name, architecture, network)
 
 
+def _named(name: str) -> releases.Asked:
+    """The entry that a name stands for, and the month of its release."""
+    asked = releases.asked(name)
+    known = loader.entries(FRAMEWORKS)
+    entry = asked.name if asked.name in known else FORMER_NAMES.get(asked.name) or meant("framework", asked.name) or asked.name
+    if entry not in known:
+        raise UnknownName("framework", asked.name, known)
+    return asked._replace(name=entry)
+
+
 def _of_file(path: str, architecture: str | None, network: str) -> Framework:
     fields = [field.name for field in dataclasses.fields(Framework) if field.name not in ("constants", "server_systems")]
     name, entry = loader.read_entry(path, (*fields, "base", "constants"))
@@ -127,14 +139,14 @@ def _of_file(path: str, architecture: str | None, network: str) -> Framework:
 
 @functools.cache
 def _of_catalogue(name: str, architecture: str | None, network: str) -> Framework:
-    name = FORMER_NAMES.get(name, name)
-    if name not in loader.entries(FRAMEWORKS):
-        raise UnknownName("framework", name, loader.entries(FRAMEWORKS))
-    entry, base = loader.entry_of(FRAMEWORKS, name), name
+    named, month = _named(name)
+    name = releases.dated(named, month)
+    entry, base = loader.entry_of(FRAMEWORKS, named), named
     if "base" in entry:  # the same code beside other options: the fields that differ, and the constants of the other
         base = str(entry["base"])
         entry = loader.entry_of(FRAMEWORKS, base) | entry
     entry = entry | entry.get("on", {}).get(architecture, {})  # what it does otherwise on devices of an architecture
+    entry = releases.as_of(entry, month)
     calibrated = loader.entries(CONSTANTS)
     owner = next((known for known in (f"{base}@{architecture}", f"{base}@") if known in calibrated), base)
     known = loader.entry_of(CONSTANTS, owner) if owner in calibrated else {}

@@ -109,6 +109,8 @@ class Framework:
         while it is gathered; 0: as wide [bytes]
     logit_bytes : held per logit at the peak by its own loss [bytes]
     wide_residual : beside weights in NF4 norms, embedding and head are in 32 bit, and so is the residual stream
+    wide_adapters : beside weights in 16 bit adapters are in 32 bit, and so are their gradients and moments; not where a
+        library shards them that casts all weights
     wide_quantised : beside weights in NF4 products run in 32 bit whatever the plan's dtype: what they take is in 32 bit, and
         nothing casts it
     reentrant : recomputed layers run under autograd's reentrant checkpoints
@@ -131,6 +133,8 @@ class Framework:
     keep_activated : activation and product of a gated MLP are separate kernels, and the activated gate is kept beside both
     separate_projections : queries, keys and values are products of their own, and so are gate and up of a gated MLP
     grouped_experts : one kernel multiplies for all experts of a rank; else they are multiplied one by one, if no plan fuses them
+    looped_expert_kernels : that the host launches for the forward pass of one expert, where it goes through a rank's in a loop; 0
+        where it doesn't
     fused_accumulation : products of weight gradients add them to the accumulated ones in their own kernel, unless gradients are
         sharded (NVIDIA-NeMo/Megatron-Bridge pull request 1386 turns it off under Megatron-FSDP)
     weight_traffic : of each weight, that kernels beside products move in a micro-batch to cast it, and to cast, copy and add its
@@ -168,6 +172,7 @@ class Framework:
     own_factor : on every step's time, which the user's own runs of the cluster have in common
     own_runs : what these say of plans like theirs, `costmodel.formulas.quantities.OwnRun`, as `costmodel.calibrate` found it
     owner : under what name calibration keeps the errors of the constants
+    release : month from which on it has done as is said here; empty where nothing is known to have changed
     title : one line about it
     """
 
@@ -211,6 +216,7 @@ class Framework:
     gather_logits: bool = False
     keep_gathered: bool = False
     wide_residual: bool = False
+    wide_adapters: bool = False
     wide_quantised: bool = False
     reentrant: bool = False
     offload_gradients: bool = True
@@ -223,6 +229,7 @@ class Framework:
     keep_expert_outputs: bool = True
     separate_projections: bool = False
     grouped_experts: bool = True
+    looped_expert_kernels: float = field(default=0.0, metadata=row(Real(0.0, 1e3)))
     fused_accumulation: bool = False
     half_gradients: bool = False
     weight_traffic: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
@@ -254,6 +261,7 @@ class Framework:
     own_factor: float = field(default=1.0, metadata=row(Real(1e-3, 1e3)))
     own_runs: Sequence[OwnRun] = ()
     owner: str = ""
+    release: str = ""
     title: str = ""
 
     __repr__ = brief

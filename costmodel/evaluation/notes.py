@@ -5,13 +5,18 @@ from __future__ import annotations
 import dataclasses
 import math
 
+from costmodel.catalogue import releases
+from costmodel.catalogue.software import framework_names, framework_on
 from costmodel.description.fields import table
 from costmodel.description.plan import Plan
+from costmodel.description.question import Question
 from costmodel.evaluation.engine import evaluate_one
 from costmodel.evaluation.estimation import Estimate
 from costmodel.text.errors import CostModelError
 
 DIVIDED = ("global_batch", "seq_len")
+RELEASES_APART = 0.03
+"""Share of time or memory by which another release of the software is worth a word."""
 WORTH_SAYING = 0.005
 """Share of a step by which own runs of similar plans change it."""
 
@@ -103,6 +108,41 @@ def of_samples(plan: Plan) -> tuple[str, ...]:
     )
 
 
+def other_release(answer: Estimate) -> tuple[str, ...]:
+    """Which release of its software an answer takes, in a line, where the one before would take another time or memory.
+
+    Parameters
+    ----------
+    answer : of a plan
+
+    Examples
+    --------
+    >>> from costmodel import estimate, load_cluster, load_model, Plan
+    >>> plan = Plan(global_batch=8, seq_len=2048, data_parallel=8, zero_stage=3)
+    >>> dense, mixture = (estimate(load_model(name), load_cluster("dgx-h100", gpus=8), plan, "hf-trainer")
+    ...                   for name in ("llama3.2-1b", "qwen3-30b-a3b"))
+    >>> other_release(dense), other_release(mixture)[0][:43]
+    ((), 'hf-trainer as it has been since 2026-01; hf')
+    """
+    software = answer.framework
+    named = software.name.partition(releases.SIGN)[0]
+    if not software.release or named not in framework_names() or software != framework_on(answer.cluster, software.name):
+        return ()
+    name = releases.dated(named, releases.earlier(software.release))
+    before = Question(answer.model, answer.cluster, framework_on(answer.cluster, name))
+    try:
+        step = evaluate_one(before, answer.plan)
+    except CostModelError:  # it couldn't run this plan, which is no news of a plan that is run today
+        return ()
+    changes = [
+        f"{what} {ratio - 1.0:+.0%}"
+        for what, ratio in (("step", step.total / answer.step.total), ("memory", step.memory.total / answer.step.memory.total))
+        if abs(ratio - 1.0) >= RELEASES_APART
+    ]
+    found = f"{software.name} as it has been since {software.release}; {name} is {' and '.join(changes)}"
+    return (found,) if changes else ()
+
+
 def notes(answer: Estimate) -> tuple[str, ...]:
     """What should be known of an answer, in lines.
 
@@ -133,6 +173,7 @@ def notes(answer: Estimate) -> tuple[str, ...]:
             )
     found += of_samples(plan)
     found += unfilled_nodes(answer)
+    found += other_release(answer)
     rows = table(Plan)
     for name in inert_fields(answer):
         value = getattr(plan, name)
@@ -142,4 +183,4 @@ def notes(answer: Estimate) -> tuple[str, ...]:
     return tuple(found)
 
 
-__all__ = ["inert_fields", "notes", "of_samples", "unfilled_nodes"]
+__all__ = ["inert_fields", "notes", "of_samples", "other_release", "unfilled_nodes"]

@@ -10,7 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from costmodel.arithmetic.named_tuples import Row, changed
+from costmodel.catalogue import releases
+from costmodel.catalogue.communication import network_kind
 from costmodel.catalogue.loader import text_of
+from costmodel.catalogue.software import framework_names, load_framework
 from costmodel.description.cluster import Cluster
 from costmodel.description.run import Run
 from costmodel.evaluation.counted_memory import Count, counted
@@ -21,6 +24,8 @@ from costmodel.text.errors import CostModelError
 
 FILE = "records/unstated.toml"
 """Values that runs have of what they leave unstated, and how likely each is."""
+RELEASE = "release"
+"""What a record leaves unstated that doesn't date its software."""
 LEVELS = {"inside": 0, "between": -1}
 """Levels of a cluster whose bandwidth isn't stated."""
 
@@ -61,7 +66,7 @@ def doubts_of(runs: Sequence[Run], estimates: Sequence[Estimate | CostModelError
     variants = [
         _Variant(place, key, weight, other)
         for place, (run, known) in enumerate(zip(runs, estimates, strict=True)) if isinstance(known, Estimate)
-        for key in run.unstated for weight, other in _others(run, key, known_parts)
+        for key in _unstated(run) for weight, other in _others(run, key, known_parts)
     ]  # fmt: skip
     answers = estimates_of([one.run for one in variants], with_slopes=False)
     pairs = [(variant, other) for variant, other in zip(variants, answers, strict=True) if isinstance(other, Estimate)]
@@ -81,12 +86,19 @@ def doubts_of(runs: Sequence[Run], estimates: Sequence[Estimate | CostModelError
     return found
 
 
+def _unstated(run: Run) -> Sequence[str]:
+    undated = run.source and releases.month_of(run.release) is None
+    return [*run.unstated, RELEASE] if undated and RELEASE not in run.unstated else run.unstated
+
+
 _Parts = dict[tuple[int, str, str], tuple[object, object]]
 """Clusters, frameworks and plans with a value changed, by what they were and the value, beside the former; runs share them."""
 
 
 def _others(run: Run, key: str, parts: _Parts) -> Iterator[tuple[float, Run]]:
     """The run with other values of a key, and how likely each is."""
+    if key == RELEASE:
+        yield from _newest(run)
     for what, values in _values().get(key, {}).items():
         for value in values:
             fields = {name: number for name, number in value.items() if name != "weight"}
@@ -95,6 +107,20 @@ def _others(run: Run, key: str, parts: _Parts) -> Iterator[tuple[float, Run]]:
             except CostModelError:
                 continue  # no plan has it
             yield value["weight"], other
+
+
+def _newest(run: Run) -> Iterator[tuple[float, Run]]:
+    """A run that dates nothing with its software as it is today, but for what its record says: as likely as of its time."""
+    place = run.cluster.device.architecture, network_kind(run.cluster.levels[-1].name)
+    name = run.framework.owner.partition("@")[0]
+    if name not in framework_names():
+        return
+    then, today = (load_framework(one, *place) for one in (releases.dated(name, releases.UNDATED), name))
+    fields = [field.name for field in dataclasses.fields(today) if field.name not in ("name", "release")]
+    changes = {one: getattr(today, one) for one in fields
+               if getattr(today, one) != getattr(then, one) == getattr(run.framework, one)}  # fmt: skip
+    if changes:
+        yield 0.5, changed(run, {"framework": changed(run.framework, changes)})
 
 
 def _with(run: Run, what: str, fields: Row, parts: _Parts) -> Run:

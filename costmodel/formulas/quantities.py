@@ -314,6 +314,7 @@ class Widths(NamedTuple):
     flat_gradient: Number  # of a flat copy of all gradients that several ranks sum, made before the update
     wide: Number  # of a weight that trains in 32 bit, beyond `parameter`, which is there only while it is gathered
     residual: Number  # of the residual stream, as a recomputed layer keeps its input
+    adapter: Number  # of a weight of an adapter; 0 without
 
 
 class KernelChoices(NamedTuple):
@@ -349,6 +350,7 @@ class FrameworkHabits(NamedTuple):
     compiled: Number  # 1: what lies between products is compiled, and what no backward pass reads isn't kept
     separate_projections: Number  # 1: queries, keys and values, and gate and up, are products of their own
     grouped_experts: Number  # 1: one kernel multiplies for all experts of a rank; 0: one for each
+    looped_expert_kernels: Number  # of an expert's forward pass, where the host goes through a rank's experts in a loop; else 0
     fused_accumulation: Number  # 1: products of weight gradients add them to the accumulated ones in their own kernel
     weight_traffic: Number  # bytes a weight and micro-batch of casts, copies and sums beside products; 0: of sums by their widths
     module_hooks: Number  # 1: where weights are sharded, hooks around every module gather and release its own
@@ -615,6 +617,7 @@ class FrameworkDefaults(NamedTuple):
     older_flash: Number
     first_flash: Number
     wide_residual: Number
+    wide_adapters: Number  # 1: beside 16-bit weights adapters are in 32 bit
     wide_quantised: Number  # 1: beside a quantised base products run in 32 bit
     keep_quantised_inputs: Number
     adapter_dropout: Number

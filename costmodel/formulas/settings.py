@@ -232,12 +232,15 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
     another = sharded * defaults.sharded_optimizer_bytes > 0.0  # whose code shards
     states = ops.where(another, defaults.sharded_optimizer_bytes, defaults.optimizer_bytes)
     usual_update = ops.where(another, defaults.sharded_update_bytes, defaults.update_bytes)
-    usual = ops.where(half > 0.0, 2.0, ops.maximum(defaults.gradient_bytes, least))
+    # peft lifts its adapters to 32 bit; where DeepSpeed shards, its engine casts them down again
+    lifted = defaults.wide_adapters * ops.where(trains, 0.0, ops.where(another, 0.0, 4.0))
+    usual = ops.where(half > 0.0, 2.0, ops.maximum(ops.maximum(defaults.gradient_bytes, least), lifted))
     gradient = _chosen(choices.gradient_bytes, usual)
     parameter = ops.where(base, 4.0, ops.where(wide, 4.0, defaults.parameter_bytes))
     held = ops.where(trains, ops.maximum(defaults.held_bytes, parameter), parameter)
     copied_up = 4.0 * half  # of a gradient in 32 bit
-    updating = ops.maximum(ops.maximum(usual_update, least), ops.where(held > parameter, held, 0.0))
+    adapter = ops.where(trains, 0.0, ops.maximum(ops.maximum(defaults.held_bytes, parameter), lifted))
+    updating = ops.maximum(ops.maximum(usual_update, ops.maximum(least, lifted)), ops.where(held > parameter, held, 0.0))
     copied = ops.where(operand < activation, operand, 0.0) * defaults.narrow_copies
     packed, _, _, _ = adapters.packing(choices.adapter)
     # no update needs a wide copy of what is frozen
@@ -265,11 +268,12 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
         backward_gradient=ops.maximum(defaults.backward_gradient_bytes, distributed * gradient),
         retained_logit=defaults.retained_logit_bytes,
         update=ops.where(usual_update > 0.0, updating, copied_up), flat_gradient=defaults.flat_gradient_bytes,
-        gradient=gradient, reduce=ops.minimum(ops.maximum(defaults.reduce_bytes, least), gradient),
-        optimizer=ops.where(served, 0.0, _optimizer_width(choices.optimizer, wide, held, states)),
+        gradient=gradient, reduce=ops.minimum(ops.maximum(ops.maximum(defaults.reduce_bytes, least), lifted), gradient),
+        optimizer=ops.where(
+            served, 0.0, _optimizer_width(choices.optimizer, wide | (lifted > 0.0), ops.maximum(held, adapter), states)),
         outer=ops.where(ops.equal(choices.synchronisation, communication.LOCAL_SGD), OUTER_BYTES, 0.0),
         logit=ops.where(choices.loss < 0.0, logit, ops.pick(choices.loss, _LOGIT_BYTES) * wider),
-        wide=held - parameter, residual=ops.where(wide_residual > 0.0, 4.0, activation),
+        wide=held - parameter, residual=ops.where(wide_residual > 0.0, 4.0, activation), adapter=adapter,
     )  # fmt: skip
 
 
@@ -339,7 +343,8 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
             repeat_keys=habits.repeat_keys, keep_expert_outputs=habits.keep_expert_outputs,
             keep_activated=habits.keep_activated, compiled=habits.compiled,
             separate_projections=habits.separate_projections,
-            grouped_experts=habits.grouped_experts, fused_accumulation=habits.fused_accumulation,
+            grouped_experts=habits.grouped_experts, looped_expert_kernels=habits.looped_expert_kernels,
+            fused_accumulation=habits.fused_accumulation,
             weight_traffic=habits.weight_traffic, module_hooks=habits.module_hooks, deferred_sums=habits.deferred_sums,
             lazy_gradients=habits.lazy_gradients, double_registers=habits.double_registers, flat_updates=habits.flat_updates,
             blocking_launches=habits.blocking_launches, scatter_boundary=habits.scatter_boundary,

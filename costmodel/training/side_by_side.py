@@ -162,8 +162,9 @@ class SideBySide:
             return f"{best.name} alone was asked about"
         between = against(other.estimate, best.estimate)
         times, low, high = 1.0 / between.ratio, 1.0 / between.ratio_high, 1.0 / between.ratio_low
+        ratio = f"{times:.3g} times " if f"{times:.3g}" != "1" else ""
         return (
-            f"{best.name} is {times:.3g} times as fast as {other.name} (90 %: {low:.2g} to {high:.2g}): "
+            f"{best.name} is {ratio}as fast as {other.name} (90 %: {low:.2g} to {high:.2g}): "
             f"faster with probability {_share(between.faster)}"
         )
 

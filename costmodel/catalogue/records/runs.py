@@ -49,7 +49,7 @@ def run_of(record: Mapping[str, Any], name: str = "") -> Run:
     usual = {key: value for key, value in assumed.items() if key in schema.schema()["software"]}
     told = software.told({**usual, **said}, plan_said.get("dtype"))
     framework = _of_software(json.dumps([said, told.framework], sort_keys=True), cluster.device.architecture,
-                             network_kind(cluster.levels[-1].name))  # fmt: skip
+                             network_kind(cluster.levels[-1].name), software.month_of(record))  # fmt: skip
     plan = _plan({**assumed, **told.plan, **(record.get("plan") or {})})
     unexpressed = told.unexpressed | {
         f"cluster.{key}": value for key in NOT_EXPRESSED if (value := (record.get("cluster") or {}).get(key))
@@ -101,9 +101,9 @@ def _of_machine(text: str) -> Cluster:
 
 
 @functools.lru_cache(MOST_KEPT)
-def _of_software(text: str, architecture: str, network: str) -> Framework:
+def _of_software(text: str, architecture: str, network: str, month: str) -> Framework:
     said, fields = json.loads(text)
-    found = software.framework_of(said, architecture, network)
+    found = software.framework_of(said, architecture, network, month)
     return changed(found, fields) if fields else found
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from costmodel.arithmetic.named_tuples import Row, changed
+from costmodel.catalogue import releases
 from costmodel.catalogue.loader import entries, is_file
 from costmodel.catalogue.records.schema import Field, schema
 from costmodel.catalogue.software import FORMER_NAMES, FRAMEWORKS, load_framework
@@ -48,7 +49,25 @@ class SoftwareFields(NamedTuple):
     unexpressed: Row
 
 
-def framework_of(said: Mapping[str, Any], architecture: str, network: str) -> Framework:
+def month_of(record: Mapping[str, Any]) -> str:
+    """The month of the software of a record, ``2025-08``; empty for the newest.
+
+    One's own run that dates nothing is of today, a published one of when such runs were made.
+
+    Parameters
+    ----------
+    record : nested
+
+    Examples
+    --------
+    >>> month_of({"release": "Aug 2024"}), month_of({"release": "v0.0.4", "source": "a/b@1"}), month_of({})
+    ('2024-08', '2024-06', '')
+    """
+    said = releases.month_of(str(record.get("release") or ""))
+    return said or (releases.UNDATED if record.get("source") else "")
+
+
+def framework_of(said: Mapping[str, Any], architecture: str, network: str, month: str = "") -> Framework:
     """The framework that a record names, or the nearest under its name.
 
     Parameters
@@ -56,15 +75,22 @@ def framework_of(said: Mapping[str, Any], architecture: str, network: str) -> Fr
     said : group ``software`` of a record
     architecture : of its devices
     network : kind of network between its nodes
+    month : of its release; empty for the newest
     """
     name = str(said.get("framework", ANY))
     if said.get("untuned") and f"{name}{UNTUNED}" in entries(FRAMEWORKS):
         name += UNTUNED
-    if name in entries(FRAMEWORKS) or name in FORMER_NAMES or is_file(name):
+    if is_file(name):
+        return load_framework(name, architecture, network)
+    if name in entries(FRAMEWORKS) or name in FORMER_NAMES:
+        found = load_framework(releases.dated(name, month), architecture, network)
+        return changed(found, {"name": FORMER_NAMES.get(name, name)})
+    if releases.SIGN in name:
         return load_framework(name, architecture, network)
     if "nearest" not in said:
         raise UnknownName("framework", name, entries(FRAMEWORKS), nor=", and software.nearest names none that comes near")
-    return changed(load_framework(said["nearest"] or ANY, architecture, network), {"name": name, **CAN_ALL})
+    nearest = load_framework(releases.dated(said["nearest"] or ANY, month), architecture, network)
+    return changed(nearest, {"name": name, **CAN_ALL})
 
 
 def told(said: Mapping[str, Any], dtype: str | None) -> SoftwareFields:
@@ -119,4 +145,4 @@ def _of_weights(key: str, value: Any, dtype: str | None) -> Row | None:
     return None
 
 
-__all__ = ["SoftwareFields", "framework_of", "told"]
+__all__ = ["SoftwareFields", "framework_of", "month_of", "told"]

@@ -195,7 +195,9 @@ def layer_launches(model: ModelNumbers, settings: Settings, plan: PlanNumbers, s
     local = model.experts.number / plan.expert
     of_each = narrow * (1.0 - settings.kernels.fused_experts) * 2.0 * OF_CAST * local
     biases = (1.0 - settings.kernels.fused_experts) * model.mlp.bias * OF_EXPERT_BIAS * local
-    routing = share * (software.host.expert_launches + (of_each + biases) / PLAIN)
+    looped = (1.0 - settings.kernels.fused_experts) * settings.framework.looped_expert_kernels
+    looped = looped * local * ops.minimum(layer.expert_tokens(model, settings, plan), 1.0)  # of those that have a token
+    routing = share * (software.host.expert_launches + (of_each + biases + looped) / PLAIN)
     fused = softmax_is_fused(settings, model.attention.heads / plan.tensor, plan)
     separate = (1.0 - settings.kernels.flash_attention) * (1.0 - fused)
     limits = (1.0 - share * settings.kernels.fused_experts) * layer.clamps_apart(model, settings) * OF_LIMITS

@@ -197,7 +197,8 @@ def state_bytes_of(
     apart = copies * local_parameters(plan.shard_weights, owned.edges, owned.edges_routed, shard, expert_shard)
     away = settings.offload.parameters * plan.shard_weights
     edges = widths.parameter - widths.stored + (widths.residual - widths.activation)
-    weights = (1.0 - away) * ((widths.stored + widths.wide) * held + edges * apart + widths.weight_copy * cast)
+    adapted = widths.adapter * trained * held
+    weights = (1.0 - away) * ((widths.stored + widths.wide) * held + adapted + edges * apart + widths.weight_copy * cast)
     waiting_here = 1.0 - settings.framework.offload_gradients * away
     gradients = trained * (widths.gradient * waiting_here * summed + widths.backward_gradient * held)
     optimizer = on_device * trained * (widths.optimizer + widths.outer) * updated

@@ -1,0 +1,143 @@
+"""Releases of frameworks by the month: what one did otherwise before, and how somebody asks for it as it was."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from costmodel.arithmetic.named_tuples import Row
+from costmodel.text.errors import InvalidValue
+
+SIGN = "@"
+"""Between a framework's name and the month of its release."""
+YEAR = "%Y"
+FORMATS = (YEAR, "%Y.%m", "%Y-%m", "%Y-%m-%d", "%y.%m", "%b %Y", "%B %Y")
+"""How people write a month; NeMo's releases are named by it, as 25.09."""
+UNDATED = "2024-06"
+"""Of published runs that date nothing: half of those whose month is known were made before it."""
+FIRST = "2017-01"
+"""Before it there was none of this software."""
+BEFORE = "before"
+"""Table of an entry: by a month, the fields that were others before it."""
+
+
+class Asked(NamedTuple):
+    """A framework as somebody asks for it.
+
+    Parameters
+    ----------
+    name : of the framework
+    month : of its release, ``2025-08``; empty for the newest
+    """
+
+    name: str
+    month: str
+
+
+def asked(name: str) -> Asked:
+    """A framework's name, and the month of its release where that stands behind it.
+
+    Parameters
+    ----------
+    name : ``NAME``, ``NAME@2025.8`` or ``NAME@2025``, which is that year's last
+
+    Raises
+    ------
+    InvalidValue
+        where what stands behind the name is no month
+
+    Examples
+    --------
+    >>> asked("fsdp2@2025.8"), asked("nemo@25.09").month, asked("hf-trainer@2024").month
+    (Asked(name='fsdp2', month='2025-08'), '2025-09', '2024-12')
+    """
+    base, sign, said = name.partition(SIGN)
+    if not sign:
+        return Asked(name, "")
+    month = month_of(said)
+    if month is None:
+        raise InvalidValue("framework", name, f"{base}@ and the month of a release from 2017 on, such as {base}@2025.8")
+    return Asked(base, month)
+
+
+def month_of(said: str) -> str | None:
+    """A month as people write it, ``2025-08``; None where it says none.
+
+    Parameters
+    ----------
+    said : a year, which stands for its last month, or a year and a month or a day
+
+    Examples
+    --------
+    >>> month_of("2024"), month_of("Aug 2024"), month_of("2025-1"), month_of("v0.0.4")
+    ('2024-12', '2024-08', '2025-01', None)
+    >>> month_of("2.5"), month_of("25.09")
+    (None, '2025-09')
+    """
+    said = said.strip()
+    for form in FORMATS:
+        try:
+            read = datetime.datetime.strptime(said, form).strftime("%Y-12" if form == YEAR else "%Y-%m")
+        except ValueError:
+            continue  # the next may read it
+        return read if read >= FIRST else None  # such as 2.5
+    return None
+
+
+def as_of(entry: Mapping[str, Row], month: str) -> Row:
+    """A framework's entry as it was in a month, and in ``release`` the month from which on it was so.
+
+    Parameters
+    ----------
+    entry : of the catalogue
+    month : ``2025-08``; empty for the newest
+
+    Examples
+    --------
+    >>> entry = {"grouped_experts": True, "before": {"2026-01": {"grouped_experts": False}}}
+    >>> as_of(entry, ""), as_of(entry, "2025-08")
+    ({'grouped_experts': True, 'release': '2026-01'}, {'grouped_experts': False})
+    """
+    changes = entry.get(BEFORE, {})
+    found = {key: value for key, value in entry.items() if key != BEFORE}
+    for until in sorted(changes, reverse=True):
+        if month and month < until:
+            found |= changes[until]
+        else:
+            return found | {"release": until}
+    return found
+
+
+def dated(name: str, month: str) -> str:
+    """A framework's name with the month of its release behind it, where there is one.
+
+    Parameters
+    ----------
+    name : of the framework
+    month : ``2025-08``; empty for the newest
+
+    Examples
+    --------
+    >>> dated("hf-trainer", "2025-08"), dated("hf-trainer", "")
+    ('hf-trainer@2025-08', 'hf-trainer')
+    """
+    return f"{name}{SIGN}{month}" if month else name
+
+
+def earlier(release: str) -> str:
+    """The month before one.
+
+    Parameters
+    ----------
+    release : ``2026-01``
+
+    Examples
+    --------
+    >>> earlier("2026-01")
+    '2025-12'
+    """
+    return (datetime.date.fromisoformat(f"{release}-01") - datetime.timedelta(days=1)).strftime("%Y-%m")
+
+
+__all__ = ["BEFORE", "SIGN", "UNDATED", "Asked", "as_of", "asked", "dated", "earlier", "month_of"]
