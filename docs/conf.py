@@ -20,6 +20,13 @@ default_role = "code"
 html_theme = "furo"
 html_title = f"costmodel {release}"
 html_static_path = ["_static"]
+templates_path = ["_templates"]
+html_sidebars = {
+    "**": [
+        "sidebar/brand.html", "sidebar/search.html", "sidebar/scroll-start.html", "what_if.html", "sidebar/navigation.html",
+        "sidebar/scroll-end.html",
+    ]
+}  # fmt: skip
 html_copy_source = html_show_sourcelink = False
 html_math_renderer = "mathml"
 nb_execution_mode = "off"

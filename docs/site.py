@@ -1,4 +1,4 @@
-"""The static site: README, book, pages, API and every formula; nothing in it is loaded from elsewhere."""
+"""The static site: README, book, pages, API, every formula and the what-if page; nothing in it is loaded from elsewhere."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import costmodel
+from costmodel.catalogue import loader
+from costmodel.page import site as what_if
 from costmodel.plots.embedded import plotly_script
 from docs.formula_pages import heading, write_pages
 from docs.nomenclature import nomenclature
@@ -27,6 +29,13 @@ CONTENTS = """
 {pages}
 ```
 """
+
+
+WHAT_IF = (
+    '<div class="sidebar-tree"><ul><li class="toctree-l1"><a class="reference" '
+    f"""href="{{{{ pathto('{what_if.BACK}/index.html', 1) }}}}">What if: ask and drag</a></li></ul></div>"""
+)
+"""The entry of the page that answers, in the column at the left."""
 
 
 def contents(caption: str, pages: list[str]) -> str:
@@ -103,6 +112,8 @@ def stage(folder: Path) -> None:
         notebook = interactive(json.loads(path.read_text(encoding="utf-8")))
         (folder / "notebooks" / path.name).write_text(json.dumps(notebook), encoding="utf-8")
     shutil.copy(ROOT / "notebooks" / "README.md", folder / "notebooks")
+    (folder / "_templates").mkdir()
+    (folder / "_templates" / "what_if.html").write_text(WHAT_IF, encoding="utf-8")
     (folder / "_static").mkdir()
     (folder / "_static" / "plotly.min.js").write_text(plotly_script(), encoding="utf-8")
     shutil.copy(ROOT / "docs" / "site.css", folder / "_static")
@@ -136,5 +147,6 @@ def build(output: Path) -> int:
         status = build_main([*options, str(source), str(output)])
     if not status:
         shutil.copy(output / "README.html", output / "index.html")
+        what_if.build(output / what_if.BACK, loader.names("model"), loader.names("cluster"), book="../")
         print(f"{output / 'index.html'}")
     return status

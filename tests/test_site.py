@@ -1,5 +1,6 @@
 """The static site, built with every warning an error."""
 
+import json
 import os
 import re
 import subprocess
@@ -12,6 +13,7 @@ pytest.importorskip("sphinx")
 pytest.importorskip("myst_nb")
 
 from costmodel.compilation.sheets import formula_names
+from costmodel.page.site import build, take_book
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,3 +46,13 @@ def test_a_reader_loads_nothing_from_elsewhere(site):
         page = re.sub(r"<script>Plotly.*?</script>", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
         loaded = re.findall(r"<(?:script|img|link|iframe)\b[^>]*?\b(?:src|href)=\"(https?:)?//[^\"]*\"", page)
         assert not loaded, path
+
+
+def test_the_page_that_answers_and_the_book_lead_to_each_other(site, tmp_path):
+    page = (site / "formulas" / "index.html").read_text(encoding="utf-8")
+    assert 'href="../what-if/index.html"' in page and (site / "what-if" / "index.html").is_file()
+    build(tmp_path, ["llama3-8b"], ["dgx-h100"], book=take_book(tmp_path, site))
+    for folder in (site / "what-if", tmp_path):
+        beside = re.search(r'"beside":(\[\[.*?\]\])', (folder / "shared" / "catalogue.js").read_text(encoding="utf-8"))
+        assert len(json.loads(beside[1])) == 3 and all((folder / address).is_file() for _, address in json.loads(beside[1]))
+    assert "../../index.html" in (tmp_path / "book" / "what-if" / "index.html").read_text(encoding="utf-8")

@@ -31,11 +31,14 @@ def add(commands: Commands) -> None:
     hosting = commands.add_parser(
         "site", usage="costmodel site -o FOLDER [--model M,...] [--cluster C,...]",
         help="such a page of every model on every cluster, as a folder for any host of files",
-        examples=("costmodel site -o site --model llama3-8b --cluster dgx-h100",),
+        examples=("costmodel site -o site --model llama3-8b --cluster dgx-h100", "costmodel site -o site --book build/site"),
     )  # fmt: skip
     hosting.add_argument("-o", "--output", required=True, metavar="FOLDER", help="where it is written")
     hosting.add_argument("--model", metavar="M,...", help="models of the catalogue (default: all)")
     hosting.add_argument("--cluster", metavar="C,...", help="clusters of the catalogue (default: all)")
+    hosting.add_argument(
+        "--book", metavar="FOLDER|URL", help="the book and its formulas, built by `python -m docs site`: copied beside, or led to"
+    )
     add_calibration(hosting, several=True)
     hosting.set_defaults(run=_site)
 
@@ -74,7 +77,7 @@ def _site(arguments: argparse.Namespace) -> int:
     from costmodel.catalogue.calibrations import device_of_calibration
     from costmodel.catalogue.clusters import load_cluster
     from costmodel.catalogue.loader import load_model, names
-    from costmodel.page.site import build, left_out
+    from costmodel.page.site import build, left_out, take_book
     from costmodel.text.units import counted, format_bytes
 
     models = arguments.model.split(",") if arguments.model else list(names("model"))
@@ -85,7 +88,12 @@ def _site(arguments: argparse.Namespace) -> int:
         load_cluster(name)
     for path in arguments.calibration:
         device_of_calibration(path)
-    built = build(Path(arguments.output), models, clusters, calibrations=arguments.calibration)
+    folder, address = Path(arguments.output), str(arguments.book or "")
+    if address.startswith(("https://", "http://")):
+        address = f"{address.removesuffix('/')}/"
+    elif address:
+        address = take_book(folder, Path(address))
+    built = build(folder, models, clusters, calibrations=arguments.calibration, book=address)
     refused = list(left_out(built))
     size = sum(file.stat().st_size for file in Path(arguments.output).rglob("*") if file.is_file())
     has = f"{counted(len(built.models), 'model')}, {counted(len(built.clusters), 'cluster')}, {format_bytes(size)}"

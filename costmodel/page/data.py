@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from importlib import resources
 
 from costmodel.compilation.javascript import javascript
-from costmodel.description.plan import FOLLOWING, LEADING, UNDIVIDED, Plan
+from costmodel.description.plan import FOLLOWING, LEADING, SCHEDULES, UNDIVIDED, Plan
 from costmodel.description.question import Question
 from costmodel.description.refusals import texts
 from costmodel.description.schedule import KINDS
@@ -19,11 +19,12 @@ from costmodel.evaluation.estimation import TIME_PARTS
 from costmodel.formulas import discrepancy, hardware, settings, training_step
 from costmodel.formulas.legality import violations
 from costmodel.formulas.network import communication
-from costmodel.formulas.pipeline import layout
+from costmodel.formulas.pipeline import layout, orders
 from costmodel.formulas.stage import outside_passes, stage_pass
 from costmodel.page import kernels
 from costmodel.page.arguments import arguments, nested
 from costmodel.page.question import Asked, Domain, domains
+from costmodel.page.schedules import EVENTS, IN_TURN, MOST_EVENTS
 
 PRINTED: tuple[Callable[..., object], ...] = (
     settings.resolved, settings.settings_of_model, settings.plan_numbers, hardware.device_numbers, hardware.level_numbers,
@@ -32,6 +33,7 @@ PRINTED: tuple[Callable[..., object], ...] = (
 """Formulas of the model: from choices to what a step takes, from that to time and memory."""
 PLAYED: tuple[Callable[..., object], ...] = (
     stage_pass, outside_passes, layout.rank_shares, layout.chunks, layout.micro_batches, communication.boundary_parts,
+    layout.stage_layers, layout.dealt_layers, orders.passes_in_turn, orders.pass_in_turn,
 )  # fmt: skip
 """Those of a timeline."""
 PRICES = Domain(bounds=(0.0, 1e6), wish="a number from 0 to 1e+06")
@@ -115,7 +117,8 @@ def timeline_script() -> str:
     """JavaScript that plays a plan's timeline: an expression whose value makes one of a model and its orders."""
     names = ", ".join(formula.__name__ for formula in PLAYED)
     parameters = {formula.__name__: list(inspect.signature(formula).parameters) for formula in PLAYED}
-    facts = embedded({"parameters": parameters, "kinds": KINDS})
+    turns = {name: SCHEDULES[name] for name in IN_TURN}
+    facts = embedded({"parameters": parameters, "kinds": KINDS, "turns": turns, "events": EVENTS, "most": MOST_EVENTS})
     made = f"makeTimeline({facts}, {{{names}}}, {{play, PipelineProgram, PipelineState, BLOCKING, NON_BLOCKING}})"
     source = _printed(PLAYED) + kernels.javascript("pipeline_kernel", "play") + static("timeline.js")
     return f"(() => {{\n{source}\nreturn {made};\n}})()"

@@ -8,6 +8,7 @@ question, tries the plans of the usual search, and works every one of them out b
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -33,12 +34,12 @@ from costmodel.evaluation.search_space import LARGEST_MICRO_BATCH, TOKENS_OF_A_C
 from costmodel.evaluation.simplicity import TIE
 from costmodel.evaluation.single_changes import LEANER, TRAINED_LESS
 from costmodel.page.arguments import nested
-from costmodel.page.data import embedded, maker, static, tables
+from costmodel.page.data import embedded, maker, static, tables, timeline_script
 from costmodel.page.onefile import PRICE, SEQ_LEN, SEQUENCES, filled, looks
 from costmodel.page.plans import MOST
 from costmodel.page.question import Asked, unasked
 from costmodel.page.sliders import sliders
-from costmodel.text.errors import CostModelError
+from costmodel.text.errors import CostModelError, InvalidValue
 
 FRAMEWORKS = ("megatron-core", "fsdp2", "deepspeed")
 """Software that the page offers on every cluster."""
@@ -52,6 +53,10 @@ PRESETS = (
 """Questions that the page offers, where it has them."""
 DOUBTS = tuple(place / 200.0 for place in range(201))
 """Standard deviations that constants leave a step's logarithm, for which the error of the step is told."""
+BOOK = {"the book": "notebooks/README.html", "formulas": "formulas/index.html", "nomenclature": "nomenclature.html"}
+"""Pages of the book that the page leads to, as `python -m docs site` names them."""
+BACK = "what-if"
+"""Folder of the book in which its pages look for this one."""
 OF_MODELS = ("model", "parameters")
 """Of the formulas' arguments what a model's own file says."""
 
@@ -74,7 +79,9 @@ class Built(NamedTuple):
     refused: Mapping[str, str]
 
 
-def build(folder: Path, models: Sequence[str], clusters: Sequence[str], calibrations: Sequence[str] = ()) -> Built:
+def build(
+    folder: Path, models: Sequence[str], clusters: Sequence[str], calibrations: Sequence[str] = (), book: str = ""
+) -> Built:  # fmt: skip
     """Write the site.
 
     Parameters
@@ -82,6 +89,7 @@ def build(folder: Path, models: Sequence[str], clusters: Sequence[str], calibrat
     folder : made where it isn't there; what it holds of the same names is written anew
     models, clusters : by name; the page has each of the one on each of the other
     calibrations : files of own runs, by which clusters of their devices are priced with their frameworks
+    book : address of the folder of the book, with a slash at its end, that the page leads to; none if empty
 
     Returns
     -------
@@ -115,7 +123,7 @@ def build(folder: Path, models: Sequence[str], clusters: Sequence[str], calibrat
             of[software] = told if base is told else _beside(base, told)
         if of:
             made[name] = {"facts": _facts(cluster), "frameworks": of}
-    _write(folder, shapes, made, bases, names)
+    _write(folder, shapes, made, bases, names, book)
     return Built(tuple(shapes), tuple(made), refused)
 
 
@@ -229,7 +237,8 @@ def _model(model: Transformer, cluster: Cluster, names: Sequence[str]) -> Row:
 
 
 def _write(
-    folder: Path, models: Mapping[str, Transformer], clusters: Mapping[str, Row], bases: Mapping[str, Row], names: Sequence[str]
+    folder: Path, models: Mapping[str, Transformer], clusters: Mapping[str, Row], bases: Mapping[str, Row], names: Sequence[str],
+    book: str,
 ) -> None:  # fmt: skip
     from costmodel.plots.embedded import plotly_script
 
@@ -237,6 +246,7 @@ def _write(
         "models": list(models), "clusters": list(clusters), "frameworks": [name for name in names if name in bases],
         "sequences": SEQUENCES, "length": SEQ_LEN, "price": PRICE, "presets": PRESETS, "doubts": DOUBTS,
         "tie": TIE, "leaders": LEADERS, "draws": DRAWS, "shortest": SHORTEST, "times": GROWN,
+        "beside": [(title, book + page) for title, page in BOOK.items()] if book else [],
         "less": [_offer(changes) for changes in (*TRAINED_LESS, *LEANER)],
     }  # fmt: skip
     where = load_cluster("dgx-h100", gpus=8)
@@ -244,6 +254,7 @@ def _write(
         **{f"shared/{name}": static(name) for name in ("page.css", "charts.js", "page.js", "site.js")},
         "shared/plotly.min.js": plotly_script(),
         "shared/formulas.js": f'"use strict";\nconst modelOf = {maker()};\n',
+        "shared/timeline.js": f'"use strict";\nconst timelineOf = {timeline_script()};\n',
         "shared/catalogue.js": f'"use strict";\nconst catalogue = {embedded(catalogue)}, loaded = {{}};\n',
         **{f"frameworks/{name}.js": _told(f"framework {name}", base) for name, base in bases.items()},
         **{f"clusters/{name}.js": _told(f"cluster {name}", _without(one, bases)) for name, one in clusters.items()},
@@ -278,9 +289,35 @@ def _index() -> str:
         "style": '<link rel="stylesheet" href="shared/page.css">',
         "plotly": '<script type="text/plain" id="plotly" data-src="shared/plotly.min.js"></script>',
         "model": '<script id="formulas" src="shared/formulas.js"></script>\n<script src="shared/catalogue.js"></script>',
-        "timeline": "", "orders": embedded({"tables": [], "of": {}}), "view": embedded(looks()),
+        "timeline": '<script src="shared/timeline.js"></script>', "orders": embedded({"tables": [], "of": {}}),
+        "view": embedded(looks()),
         "charts": '<script src="shared/charts.js"></script>', "page": '<script src="shared/site.js"></script>',
     })  # fmt: skip
+
+
+def take_book(folder: Path, book: Path) -> str:
+    """Copy a book that was built into a site, whose pages lead back to it; the address of its folder.
+
+    Parameters
+    ----------
+    folder : of the site
+    book : folder that ``python -m docs site`` wrote
+
+    Raises
+    ------
+    InvalidValue
+        where there is no such book
+    """
+    if missing := [page for page in BOOK.values() if not (book / page).is_file()]:
+        raise InvalidValue("book", str(book), f"a folder that `python -m docs site` wrote, with {missing[0]} in it")
+    if folder.resolve().is_relative_to(book.resolve()):
+        raise InvalidValue("book", str(book), "a folder beside that of the site: here the site would be copied into itself")
+    shutil.rmtree(folder / "book", ignore_errors=True)
+    shutil.copytree(book, folder / "book", ignore=shutil.ignore_patterns(BACK))
+    (folder / "book" / BACK).mkdir()
+    back = '<!doctype html><meta http-equiv="refresh" content="0;url=../../index.html"><a href="../../index.html">what if</a>\n'
+    (folder / "book" / BACK / "index.html").write_text(back, encoding="utf-8")
+    return "book/"
 
 
 def left_out(built: Built) -> Iterator[str]:
@@ -293,4 +330,4 @@ def left_out(built: Built) -> Iterator[str]:
     return (f"{name}: {why}" for name, why in built.refused.items())
 
 
-__all__ = ["Built", "build", "left_out"]
+__all__ = ["BACK", "Built", "build", "left_out", "take_book"]

@@ -246,7 +246,7 @@ SCALARS = {
     "back": lambda draw: drawn_passes(draw), "down": lambda draw: drawn_passes(draw),
     "share": one_of(0.5, 0.6),
     "schedule": one_of(*SCHEDULES.values()), "stages": one_of(1, 2, 4, 8, 12), "stage": one_of(0, 1, 3),
-    "experts": one_of(0, 1, 8), "mixed": one_of(0, 1), "rank": one_of(0, 1, 2, 5),
+    "position": one_of(0, 1, 5, 40), "experts": one_of(0, 1, 8), "mixed": one_of(0, 1), "rank": one_of(0, 1, 2, 5),
     "virtual_stages": one_of(1, 2, 4), "micro_batches": one_of(1, 2, 8, 24, 96), "layers": one_of(1, 2, 8, 31, 80, 126),
     "groups": one_of(0, 1, 8, 64), "m": one_of(0, 1, 100, 4096), "n": one_of(0, 1, 768, 8192), "k": one_of(0, 64, 5120),
     "element_bytes": one_of(1, 2, 4), "flop_rate": logarithmic(1e13, 2e15), "kernels": one_of(0, 1, 6),

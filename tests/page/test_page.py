@@ -410,7 +410,7 @@ def test_a_timeline_that_the_page_cannot_draw_is_said_in_words(browser, pages):
     plan = as_asked(what.candidates.first.plan)
     degrees = {"tensor_parallel": 4, "context_parallel": 1, "pipeline_parallel": 4, "data_parallel": 4, "expert_parallel": 1}
     other = plan | degrees | {"schedule": "zb-h1", "virtual_stages": 1, "micro_batch": 1, "zero_stage": 1}
-    assert "holds no order of passes" in browser.run(PLAYED, other)
+    assert "plays no order of passes" in browser.run(PLAYED, other)
     assert "tensor_parallel=3" in browser.run(PLAYED, plan | {"tensor_parallel": 3})
     browser.run("document.getElementById('tab-timeline').click();" + PAUSE, 300)
     words = browser.run("return document.getElementById('reading').textContent")

@@ -18,7 +18,7 @@ from costmodel.cli import main
 from costmodel.description.labels import spoken
 from costmodel.evaluation.offers import offers
 from costmodel.page.onefile import SEQUENCES
-from costmodel.page.site import build
+from costmodel.page.site import BOOK, build
 from tests.browser import barriers, opened
 from tests.page.questions import asked_of_library, difference, drawn
 
@@ -137,6 +137,25 @@ def test_a_question_that_has_no_answer_is_refused_in_a_line(site, browser, addre
     assert hint in browser.run(WAIT)
 
 
+def test_a_plan_of_the_site_is_played_as_python_plays_it(site, browser):
+    model, cluster = costmodel.load_model("llama3-70b"), costmodel.load_cluster("dgx-h100", gpus=32)
+    browser.visit(site[1] + asked("llama3-70b", "dgx-h100", 32, "megatron-core") + "&batch=192#tab=timeline")
+    browser.run(WAIT)
+    for stages, chunks in ((1, 1), (2, 1), (4, 1), (4, 5), (8, 2), (16, 1)):  # 24 to 384 micro-batches, layers that don't divide
+        plan = costmodel.Plan(
+            global_batch=192, seq_len=4096, tensor_parallel=2, pipeline_parallel=stages, virtual_stages=chunks,
+            schedule="interleaved" if chunks > 1 else "1f1b", data_parallel=16 // stages,
+        )  # fmt: skip
+        fields = {name: getattr(plan, name) for name in ("tensor_parallel", "pipeline_parallel", "virtual_stages", "schedule",
+                  "data_parallel", "global_batch", "seq_len")}  # fmt: skip
+        got = browser.run("""const got = await window.costmodel.timeline(given[0]);
+            return got.error ?? [got.total, got.end.reduce((a, b) => a + b, 0), got.end.length]""", fields)  # fmt: skip
+        wanted = costmodel.timeline(model, cluster, plan)
+        assert got == pytest.approx([wanted.total, wanted.end.sum(), len(wanted.end)], rel=1e-9)
+    assert "one pipeline's step under" in browser.run("return document.getElementById('reading').textContent")
+    assert browser.complaints() == []
+
+
 @pytest.mark.parametrize("question", QUESTIONS[::2])
 def test_plans_of_the_site_are_as_surely_the_fastest_as_the_library_says(site, browser, question):
     name, where, gpus, framework = question
@@ -180,7 +199,7 @@ def test_axe_finds_nothing_on_any_tab_of_the_site_and_where_nothing_fits(site, b
             found[gpus, tab] = barriers(browser)
         assert browser.run("return document.documentElement.scrollWidth") <= width
     browser.resize(1400, 900)
-    assert len(found) == 12 and not any(found.values()), found
+    assert len(found) == 14 and not any(found.values()), found
 
 
 def test_keys_alone_ask_the_site_another_question_and_drag(site, browser):
@@ -242,3 +261,15 @@ def test_own_runs_are_in_the_clusters_of_their_device(tmp_path, capsys):
         )
         told = {**base["tables"], **other["frameworks"]["megatron-core"].get("tables", {})}
         assert told["own_factor"] == pytest.approx(expected) and bool(told["own_runs"]) == bool(expected)
+
+
+def test_a_book_that_was_built_is_taken_beside_the_page_and_another_folder_is_refused(tmp_path, capsys):
+    asked = ["site", "--model", "llama3-8b", "--cluster", "dgx-h100", "-o", str(tmp_path / "site"), "--book"]
+    assert main([*asked, str(tmp_path)]) == 2 and "python -m docs site" in capsys.readouterr().err
+    for page in BOOK.values():
+        (tmp_path / "book" / page).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "book" / page).write_text("a page", encoding="utf-8")
+    for book, address in ((str(tmp_path / "book"), "book/"), ("https://example.org/docs", "https://example.org/docs/")):
+        assert main([*asked, book]) == 0
+        assert f'"{address}{BOOK["formulas"]}"' in (tmp_path / "site" / "shared" / "catalogue.js").read_text(encoding="utf-8")
+    assert all((tmp_path / "site" / "book" / page).is_file() for page in BOOK.values())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,8 @@ from costmodel.description.schedule.events import (
     Schedule,
     check_layers,
 )
-from costmodel.formulas.pipeline.schedules import SCHEDULES
+from costmodel.formulas.pipeline.orders import pass_in_turn, passes_in_turn
+from costmodel.formulas.pipeline.schedules import CODES, SCHEDULES
 from costmodel.text.checks import choice, flag, listing, positive_int
 from costmodel.text.errors import InvalidValue
 
@@ -62,25 +64,18 @@ def _alternating(numbers: Integers, stage: int, warm: int) -> Integers:
     return np.concatenate([forwards[:warm], _in_turn(forwards[warm:], backwards[:steady]), backwards[steady:]])
 
 
-def _one_f_one_b(p: int, m: int) -> list[Integers]:
-    return [_alternating(np.arange(m), r, min(m, p - 1 - r)) for r in range(p)]
+def _turns(name: str, p: int, m: int, v: int = 1) -> list[Integers]:
+    """One forward, one backward in turn, chunk by chunk in Megatron-LM's rounds where there are several.
 
-
-def _interleaved(p: int, m: int, v: int) -> list[Integers]:
-    """Megatron-LM's order: groups of p micro-batches go through one chunk after the other.
-
-    Where p does not divide them, which Megatron-LM refuses as its order would deadlock: the order of the next multiple
+    Megatron-LM refuses rounds that p does not divide, as its order would deadlock: here the order is that of the next multiple
     less those that are not there.
     """
-    many = -(-m // p) * p
-    first, chunk, within = (axis.ravel() for axis in np.indices((many // p, v, p)))
-    numbers = first * p + within
+    asked = CODES[name], float(p), float(v), float(m)
+    places: Any = np.arange(2.0 * passes_in_turn(*asked))  # a column where a number may be
     orders = []
     for r in range(p):
-        forwards, backwards = _events(FORWARD, chunk * p + r, numbers), _events(BACKWARD, (v - 1 - chunk) * p + r, numbers)
-        warm = min(many * v, 2 * (p - r - 1) + (v - 1) * p)
-        steady = many * v - warm
-        order = np.concatenate([forwards[:warm], _in_turn(forwards[warm:], backwards[:steady]), backwards[steady:]])
+        backward, stage, number = pass_in_turn(*asked, float(r), places)
+        order = np.stack([np.where(backward > 0.0, BACKWARD, FORWARD), stage, number], axis=1).astype(np.int64)
         orders.append(order[order[:, 2] < m])
     return orders
 
@@ -350,15 +345,15 @@ def _build(
     orders: Sequence[Order]
     if name in ("gpipe", "1f1b", "zb-h1", "zb-h2"):
         orders = {
-            "gpipe": lambda: _gpipe(p, m), "1f1b": lambda: _one_f_one_b(p, m),
+            "gpipe": lambda: _gpipe(p, m), "1f1b": lambda: _turns(name, p, m),
             "zb-h1": lambda: _zero_bubble(p, m, 1), "zb-h2": lambda: _zero_bubble(p, m, 2),
         }[name]()  # fmt: skip
         return assemble(name, orders, line, one, syncs=syncs)
     if name == "pipedream-2bw":
-        orders = _one_f_one_b(p, m)
+        orders = _turns("1f1b", p, m)
         return assemble(name, [_synced(order, p) for order in orders] if syncs else orders, line, one, "double-buffered")
     if name in CHUNKED:
-        orders = _interleaved(p, m, v) if name == "interleaved" else _breadth_first(p, m, v)
+        orders = _turns(name, p, m, v) if name == "interleaved" else _breadth_first(p, m, v)
         return assemble(name, orders, [line[0] * v], one, syncs=syncs)
     if name == "zb-v":
         return assemble(name, _zero_bubble_v(p, m), [line[0] + line[0][::-1]], one, syncs=syncs)

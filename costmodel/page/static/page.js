@@ -20,9 +20,7 @@ let found = null, unchanged = null, started = 0;
 const named = new Map();
 const nameOf = (row) => { if (!named.has(row)) named.set(row, planLabel(wholePlan(fieldsOf(row)))); return named.get(row); };
 const fieldsOf = (row) => Object.fromEntries(Object.entries(view.columns).map(([name, {values, index}]) => [name, values[index ? index[row] : 0]]));
-const orders = JSON.parse($("orders").textContent);
-const timeline = orders.tables.length ? timelineOf(costmodel, orders) : null;  // a site has no tables of orders
-if (!timeline) delete TABS.timeline;
+const timeline = timelineOf(costmodel, JSON.parse($("orders").textContent));
 const wholePlan = (plan) => ({...costmodel.asked, ...plan});
 const modelChanges = () => { const {price, ...others} = state.changes; return others; };
 const price = () => state.changes.price ?? view.price;

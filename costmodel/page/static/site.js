@@ -198,7 +198,8 @@ function chooser(facts, sizes) {
   site("ask").append(made("details", {open: !matchMedia("(max-width: 860px)").matches || plain}, made("summary", {textContent: "Question"}),
     pick("model", catalogue.models), pick("cluster", catalogue.clusters), pick("framework", catalogue.frameworks),
     number("gpus", "GPUs", sizes?.gpus), number("batch", "sequences a step", sizes?.global_batch), number("length", "tokens of a sequence", sizes?.seq_len),
-    made("p", {className: "note"}, "Others: ", ...offered.flatMap(([model, cluster, gpus], place) => [place ? ", " : "", made("a", {href: `?model=${model}&cluster=${cluster}&gpus=${gpus}`, textContent: `${model} on ${gpus} GPUs of ${cluster}`})]))));
+    made("p", {className: "note"}, "Others: ", ...offered.flatMap(([model, cluster, gpus], place) => [place ? ", " : "", made("a", {href: `?model=${model}&cluster=${cluster}&gpus=${gpus}`, textContent: `${model} on ${gpus} GPUs of ${cluster}`})])),
+    ...(catalogue.beside.length ? [made("p", {className: "note"}, "Beside it: ", ...catalogue.beside.flatMap(([title, address], place) => [place ? ", " : "", made("a", {href: address, textContent: title})]))] : [])));
 }
 function refuse(line) {
   site("wrong").textContent = line;

@@ -1,7 +1,7 @@
-// A step played out pass by pass: orders come from the library's tables, times from its formulas, and its kernel plays them.
+// A step played out pass by pass: orders come from the library's formulas or its tables, times from its formulas, and its kernel plays them.
 function makeTimeline(DATA, formulas, kernel) {
   "use strict";
-  const {kinds, parameters} = DATA, code = Object.fromEntries(kinds.map((name, place) => [name, place]));
+  const {kinds, parameters, turns} = DATA, code = Object.fromEntries(kinds.map((name, place) => [name, place]));
   const call = (name, made) => formulas[name](...parameters[name].map((parameter) => made[parameter]));
   const isSend = (kind) => kind === code["send-forward"] || kind === code["send-backward"];
 
@@ -17,27 +17,35 @@ function makeTimeline(DATA, formulas, kernel) {
     }
     return {offsets, micro, stage, kind};
   }
-  // A table with so many turns more in the middle of every rank.
-  function grown({offsets, micro, stage, kind}, repeat, turns) {
-    if (!turns) return {offsets, micro, stage, kind};
-    const {micro_batches, cuts, lengths} = repeat, count = offsets.at(-1) + turns * lengths.reduce((a, b) => a + b);
-    const long = {offsets: [0], micro: new Int32Array(count), stage: new Uint16Array(count), kind: new Uint8Array(count)};
-    let to = 0;
-    const copy = (first, last, shift) => {
-      for (let e = first; e < last; e++, to++) {
-        long.micro[to] = micro[e] + (kind[e] === code.sync ? 0 : shift);
-        long.stage[to] = stage[e];
-        long.kind[to] = kind[e];
+  // Layers on each stage of the chain, as `costmodel.simulation.playback.stage_layers` has them where no chain is folded.
+  function dealt({model, settings, plan}, stages) {
+    const chain = {model, settings, plan: {...plan, pipeline: stages, virtual_stages: 1}}, {layers} = model;
+    const steps = (upTo) => Array.from({length: stages}, (_, stage) => upTo(stage + 1) - upTo(stage));
+    if (settings.framework.balanced_stages > 0) return steps((stage) => stage === 0 ? 0 : stage === stages ? layers : call("dealt_layers", {...chain, stages: stage}));
+    const [first, middle, last] = call("stage_layers", chain);
+    const even = (number) => { const up = Math.round(number); return up - number === 0.5 && up % 2 ? up - 1 : up; };
+    if (Math.min(first, last) < (plan.virtual_stages > 1 ? 0 : 1)) return steps((stage) => even(layers / stages * stage));
+    return stages > 1 ? [first, ...Array(stages - 2).fill(middle), last] : [layers];
+  }
+  // The order of a schedule of turns: receives before the passes that need them, sends after those that make them, a sync of each
+  // stage at the end of its rank.
+  function inTurn(name, made, micro_batches) {
+    const {schedule, pipeline: ranks, virtual_stages: chunks} = made.plan, stages = ranks * chunks, offsets = [0], stage = [], micro = [], kind = [];
+    const asked = {schedule, stages: ranks, virtual_stages: chunks, micro_batches}, passes = 2 * call("passes_in_turn", asked);
+    const put = (what, where, number) => { kind.push(code[what]); stage.push(where); micro.push(number); };
+    for (let rank = 0; rank < ranks; rank++) {
+      for (let position = 0; position < passes; position++) {
+        const [backward, where, number] = call("pass_in_turn", {...asked, rank, position}), up = ranks > 1 && where > 0, down = ranks > 1 && where < stages - 1;
+        if (number >= micro_batches) continue;
+        const way = backward ? "backward" : "forward";
+        if (backward ? down : up) put(`receive-${way}`, where, number);
+        put(way, where, number);
+        if (backward ? up : down) put(`send-${way}`, where, number);
       }
-    };
-    cuts.forEach((cut, r) => {
-      const at = offsets[r] + cut;
-      copy(offsets[r], at, 0);
-      for (let turn = 1; turn <= turns; turn++) copy(at - lengths[r], at, turn * micro_batches);
-      copy(at, offsets[r + 1], turns * micro_batches);
-      long.offsets.push(to);
-    });
-    return long;
+      for (let where = rank; where < stages; where += ranks) put("sync", where, 0);
+      offsets.push(kind.length);
+    }
+    return [{name, ranks, layers: dealt(made, stages), syncs: chunks, chunks}, {offsets, micro, stage, kind}];
   }
   // For a send its receive and the reverse; for a sync the number of its group; else -1.
   function matched({micro, stage, kind}) {
@@ -60,9 +68,8 @@ function makeTimeline(DATA, formulas, kernel) {
     return match;
   }
   // Everything of an order that stays however long the passes take.
-  async function known(table, turns) {
-    const {offsets, micro, stage, kind} = grown(await unpacked(table), table.repeat, turns), match = matched({micro, stage, kind});
-    const {layers, ranks} = table, count = kind.length, rank = new Int32Array(count);
+  function known({layers, ranks}, {offsets, micro, stage, kind}) {
+    const match = matched({micro, stage, kind}), count = kind.length, rank = new Int32Array(count);
     for (let r = 0; r + 1 < offsets.length; r++) rank.fill(r, offsets[r], offsets[r + 1]);
     // where the times of passes are, who sends on which link, how many ranks a sync waits for
     const place = new Uint16Array(count), link = new Int32Array(count), sends = [];
@@ -135,11 +142,14 @@ function makeTimeline(DATA, formulas, kernel) {
       const {made, fields, ...refused} = model.checked(changes);
       if (!made) return refused;
       const {schedule, pipeline, virtual_stages} = made.plan, micro_batches = call("micro_batches", made);
-      const key = [schedule, pipeline, virtual_stages, micro_batches].join("|"), [place, turns] = orders.of[key] ?? [], order = orders.tables[place];
-      if (!order) return {error: `This page holds no order of passes for ${pipeline} stages of ${virtual_stages} chunks and ${micro_batches.toLocaleString("en")} micro-batches under this schedule: only those of its own plans, of no more than a quarter of a million events. costmodel.timeline in Python plays any.`};
-      const play = (events) => played(made, model.known(made), model.stretch(made), micro_batches, order, events);
+      const asked = [schedule, pipeline, virtual_stages, micro_batches].join("|"), table = orders.tables[orders.of[asked]], key = `${asked}|${made.model.layers}`;
+      const name = Object.keys(turns).find((one) => turns[one] === schedule);
+      const play = ([order, events]) => played(made, model.known(made), model.stretch(made), micro_batches, order, events);
+      const keep = (order, columns) => { const one = [order, known(order, columns)]; held.set(key, one); return play(one); };
       if (held.has(key)) return play(held.get(key));
-      return known(order, turns).then((events) => { held.set(key, events); return play(events); });
+      if (table) return unpacked(table).then((columns) => keep(table, columns));
+      if (name && DATA.events * pipeline * virtual_stages * micro_batches <= DATA.most) return keep(...inTurn(name, made, micro_batches));
+      return {error: `This page plays no order of passes for ${pipeline} stages of ${virtual_stages} chunks and ${micro_batches.toLocaleString("en")} micro-batches under this schedule: only 1F1B and interleaved, and what its own plans have of others, of no more than a quarter of a million events. costmodel.timeline in Python plays any.`};
     };
   };
 }
