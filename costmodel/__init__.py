@@ -150,6 +150,8 @@ _HOME = {
     "multimodal": "training.towers",
     "Multimodal": "training.towers",
     "Tower": "training.towers",
+    "search_multimodal": "training.tower_search",
+    "MultimodalSearch": "training.tower_search",
     "post_training": "training.rollouts",
     "PostTraining": "training.rollouts",
     "Rollouts": "training.rollouts",
@@ -310,6 +312,8 @@ if TYPE_CHECKING:
     from costmodel.training.side_by_side import compare as compare
     from costmodel.training.systems_compared import Comparison as Comparison
     from costmodel.training.systems_compared import compare_systems as compare_systems
+    from costmodel.training.tower_search import MultimodalSearch as MultimodalSearch
+    from costmodel.training.tower_search import search_multimodal as search_multimodal
     from costmodel.training.towers import Multimodal as Multimodal
     from costmodel.training.towers import Tower as Tower
     from costmodel.training.towers import multimodal as multimodal

@@ -82,6 +82,7 @@ def made(tmp_path_factory):
         cm.Rollouts(samples=16, mean_length=1000),
         cm.post_training(MODEL, CLUSTER, PLAN, cm.Rollouts(samples=16, mean_length=1000)),
         tower, cm.multimodal(MODEL, CLUSTER, PLAN, [tower]),
+        cm.search_multimodal(MODEL, CLUSTER, [tower], global_batch=64, seq_len=4096, tensor_parallel=[4], zero_stage=[1]),
         record, traced, price_trace(traced, cm.load_cluster("dgx-h100", gpus=1)), memory_of_trace(traced, CLUSTER),
     ]  # fmt: skip
     return {type(thing).__name__: thing for thing in things}

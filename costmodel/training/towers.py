@@ -7,6 +7,7 @@ import functools
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.description.cluster import Cluster
@@ -283,27 +284,70 @@ def multimodal(
     >>> [(part.name, part.estimate.plan.data_parallel) for part in step.parts], step.fits
     ([('tower', 8), ('language', 1)], True)
     """
-    kind("language", language, Transformer, "Transformer(...)")
+    given = checked_towers(towers)
+    language, trained = with_images(language, plan, given), as_trained(plan, language_trains)
+    alone = estimate(language, cluster, trained, framework=framework)
+    return joined(alone, [priced_tower(one, alone) for one in given], language_trains)
+
+
+def checked_towers(towers: Sequence[Tower]) -> list[Tower]:
+    """Towers of a model, at least one.
+
+    Parameters
+    ----------
+    towers : as they are given
+
+    Raises
+    ------
+    InvalidValue
+        for what is none
+    """
     given = listing("towers", towers)
     if not given:
         raise InvalidValue("towers", list(given), "at least one; a language model alone is estimate's")
     for one in given:
         kind("towers", one, Tower, "Tower(...)")
-    flag("language_trains", language_trains)
-    language, plan = _with_images(language, plan, given)
-    if not language_trains:
-        if plan.adapter != "none":
-            raise InvalidValue("language_trains", language_trains, f"true with adapter={plan.adapter!r}, which freezes weights")
-        plan = passed_through(plan)
-    alone = estimate(language, cluster, plan, framework=framework)
-    parts = tuple(
-        _tower("tower" if len(given) == 1 else f"tower {place}", one, alone) for place, one in enumerate(given, 1)
-    )
+    return list(given)
+
+
+def as_trained(plan: Plan, trains: bool) -> Plan:
+    """The plan of a language model, which trains or is frozen.
+
+    Parameters
+    ----------
+    plan : as if its weights trained
+    trains : whether they do
+
+    Raises
+    ------
+    InvalidValue
+        for a frozen model with adapters
+    """
+    if flag("language_trains", trains):
+        return plan
+    if plan.adapter != "none":
+        raise InvalidValue("language_trains", trains, f"true with adapter={plan.adapter!r}, which freezes weights")
+    return passed_through(plan)
+
+
+def joined(alone: Estimate, towers: Sequence[PartOfStep], language_trains: bool) -> Multimodal:
+    """A step of priced parts.
+
+    Parameters
+    ----------
+    alone : of the language model
+    towers : before it
+    language_trains : whether its weights do
+    """
     main = PartOfStep(
-        name="language", trains=language_trains and plan.adapter == "none", parameters=language.parameters, estimate=alone,
-        time=alone.step_time, gradient_exchange=alone.times["gradient_exchange"],
+        name="language", trains=language_trains and alone.plan.adapter == "none", parameters=alone.model.parameters,
+        estimate=alone, time=alone.step_time, gradient_exchange=alone.times["gradient_exchange"],
         states=_states(alone), activations=alone.memory.activations,
     )  # fmt: skip
+    parts = tuple(
+        dataclasses.replace(one, name="tower" if len(towers) == 1 else f"tower {place}")
+        for place, one in enumerate(towers, 1)
+    )
     return Multimodal(language=main, towers=parts, memory=_memory(alone, parts))
 
 
@@ -317,19 +361,57 @@ def passed_through(plan: Plan) -> Plan:
     return dataclasses.replace(plan, adapter="lora", lora_targets=())
 
 
-def _with_images(language: Transformer, plan: Plan, towers: Sequence[Tower]) -> tuple[Transformer, Plan]:
-    """The language model with the images' tokens in its sequences, or as what its layers attend to."""
+def with_images(language: Transformer, plan: Plan, towers: Sequence[Tower]) -> Transformer:
+    """The language model as it meets the images' tokens: in its sequences, or as what its layers attend to.
+
+    Parameters
+    ----------
+    language : the language model
+    plan : which says how long its sequences are
+    towers : before it
+
+    Raises
+    ------
+    InvalidValue
+        where the images' tokens are more than a sequence has
+    """
+    kind("language", language, Transformer, "Transformer(...)")
     tokens = sum(tower.language_tokens for tower in towers)
     if language.cross_attention_layers:
-        return dataclasses.replace(language, source_tokens=tokens / plan.seq_len), plan
+        return dataclasses.replace(language, source_tokens=tokens / plan.seq_len)
     if tokens > plan.seq_len:
         raise InvalidValue("images", f"{tokens:,.0f} tokens", f"at most seq_len={plan.seq_len}, of which they are a part")
-    return language, plan
+    return language
 
 
-def _tower(name: str, tower: Tower, alone: Estimate) -> PartOfStep:
-    """What a tower adds to the step of the language model."""
-    plan, cluster = alone.plan, alone.cluster
+class TowerWork(NamedTuple):
+    """What a tower works through in a step, and how it is split.
+
+    Parameters
+    ----------
+    plan : of the tower, as a model by itself
+    held : micro-batches whose activations are kept at once
+    connected : tokens of the language model that what joins the two multiplies, on a GPU
+    """
+
+    plan: Plan
+    held: int
+    connected: float
+
+
+def tower_work(tower: Tower, plan: Plan) -> TowerWork:
+    """What a tower works through beside a language model.
+
+    Parameters
+    ----------
+    tower : and how it is split
+    plan : of the language model, resolved
+
+    Raises
+    ------
+    IllegalPlan
+        where the GPUs of a tower don't divide a replica of the language model
+    """
     replica = plan.gpus // int(plan.data_parallel or 1)
     if replica % tower.tensor_parallel:
         raise IllegalPlan(
@@ -350,16 +432,36 @@ def _tower(name: str, tower: Tower, alone: Estimate) -> PartOfStep:
         zero_stage=plan.zero_stage if tower.zero_stage is None else tower.zero_stage,
         sequence_parallel=False if tower.tokens % tower.tensor_parallel else None,
     )  # fmt: skip
-    training = estimate(tower.model, cluster, own, framework=alone.framework)
-    made = training if tower.trains else estimate(tower.model, cluster, passed_through(own), framework=alone.framework)
-    bill, connector = made.memory, _connector_time(tower, made)
+    connected = at_once * rounds * tower.tokens / tower.merged / tower.tensor_parallel
+    return TowerWork(own, rounds if piped else 1, connected)
+
+
+def priced_tower(tower: Tower, alone: Estimate) -> PartOfStep:
+    """What a tower adds to the step of the language model.
+
+    Parameters
+    ----------
+    tower : and how it is split
+    alone : of the language model
+
+    Raises
+    ------
+    IllegalPlan
+        for a tower that can't be split so
+    """
+    work = tower_work(tower, alone.plan)
+    training = estimate(tower.model, alone.cluster, work.plan, framework=alone.framework)
+    made = training
+    if not tower.trains:
+        made = estimate(tower.model, alone.cluster, passed_through(work.plan), framework=alone.framework)
+    bill, connector = made.memory, _connector_time(tower, work, made)
     between = (tower.connector_weights + tower.connector_others) * _states(training)  # connectors train, whatever towers do
     return PartOfStep(
-        name=name, trains=tower.trains, parameters=tower.parameters, estimate=made, connector_time=connector,
+        name="tower", trains=tower.trains, parameters=tower.parameters, estimate=made, connector_time=connector,
         time=connector + (made.step_time if tower.trains else forward_time(made)),
         gradient_exchange=made.times["gradient_exchange"] if tower.trains else 0.0,
         states=between * tower.tensor_parallel / tower.model.parameters + _states(made),
-        activations=(rounds if piped else 1) * bill.activations if tower.trains else 0.0,
+        activations=work.held * bill.activations if tower.trains else 0.0,
     )  # fmt: skip
 
 
@@ -368,12 +470,11 @@ def _states(made: Estimate) -> float:
     return made.memory.weights + made.memory.gradients + made.memory.optimizer
 
 
-def _connector_time(tower: Tower, made: Estimate) -> float:
+def _connector_time(tower: Tower, work: TowerWork, made: Estimate) -> float:
     """Time of the products between a tower and the language model in a step, forward and back [s]."""
-    plan, device = made.plan, made.cluster.device
-    tokens = plan.micro_batch * plan.micro_batches * tower.tokens / tower.merged / tower.tensor_parallel
+    device = made.cluster.device
     dtype = device.usual_dtype
-    return 6.0 * tower.connector_weights * tokens / (device.peak(dtype) * device.efficiency.gemm[dtype])
+    return 6.0 * tower.connector_weights * work.connected / (device.peak(dtype) * device.efficiency.gemm[dtype])
 
 
 def _memory(alone: Estimate, towers: Sequence[PartOfStep]) -> float:
@@ -389,4 +490,7 @@ def _memory(alone: Estimate, towers: Sequence[PartOfStep]) -> float:
     return float(states + max(bill.total + kept, passing + working))
 
 
-__all__ = ["Multimodal", "PartOfStep", "Tower", "multimodal", "passed_through"]
+__all__ = [
+    "Multimodal", "PartOfStep", "Tower", "TowerWork", "as_trained", "checked_towers", "joined", "multimodal", "passed_through",
+    "priced_tower", "tower_work", "with_images",
+]  # fmt: skip

@@ -1,6 +1,7 @@
 """Steps of models that read images: against published hours, and part by part against the same parts alone."""
 
 import dataclasses
+import itertools
 import json
 from pathlib import Path
 
@@ -16,8 +17,10 @@ from costmodel import (
     load_cluster,
     load_model,
     multimodal,
+    search_multimodal,
 )
 from costmodel.cli import main
+from costmodel.description.judgement import JUDGED
 from costmodel.training.passes import forward_time
 from costmodel.training.towers import passed_through
 
@@ -146,6 +149,48 @@ def test_tokens_of_an_image_are_in_the_file_or_said(tmp_path):
     assert Tower.from_huggingface(tmp_path, language, image_tokens=1000, images=2).language_tokens == 2000.0
 
 
+def test_a_search_finds_the_fastest_of_all_plans_of_both_parts():
+    """Every plan of the language model in a small space beside every split of the tower, priced one by one."""
+    tower = clip(VICUNA, images=4)
+    space = {"tensor_parallel": [2, 4], "micro_batch": [2], "pipeline_parallel": [1], "context_parallel": [1]}
+    found = search_multimodal(
+        VICUNA, NODE, [tower], global_batch=64, seq_len=4096, recompute=["none", "full"], zero_stage=[1], top=3,
+        fit_probability=JUDGED, **space,
+    )  # fmt: skip
+    every = []
+    for tensor, recompute in itertools.product((2, 4), ("none", "full")):
+        plan = Plan(global_batch=64, seq_len=4096, tensor_parallel=tensor, micro_batch=2, recompute=recompute, zero_stage=1)
+        for degree, stage, again in itertools.product((1, 2, 4), (0, 1, 2, 3), ("none", "full")):
+            if tensor % degree == 0:
+                split = dataclasses.replace(tower, tensor_parallel=degree, zero_stage=stage, recompute=again)
+                every.append(multimodal(VICUNA, NODE, plan, [split]))
+    assert found.complete and found.best.fits
+    assert found.best.step_time <= min(step.step_time for step in every if step.fits) * 1.0001
+    assert [step.step_time for step in found.ranked] == sorted(step.step_time for step in found.ranked)
+    again = multimodal(VICUNA, NODE, found.best.language.estimate.plan, [
+        dataclasses.replace(tower, **{name: getattr(found.best.towers[0].estimate.plan, name) for name in (
+            "tensor_parallel", "zero_stage", "recompute")})])  # fmt: skip
+    assert (again.step_time, again.memory) == (found.best.step_time, found.best.memory)
+
+
+def test_of_plans_of_both_parts_what_is_said_is_kept_and_none_that_fits_is_said_so():
+    tower, asked = clip(VICUNA, images=4), {"global_batch": 64, "seq_len": 4096, "pipeline_parallel": [1], "recompute": ["none"]}
+    found = search_multimodal(
+        VICUNA, NODE, [tower], tensor_parallel=[4], language_trains=False, of_towers={"tensor_parallel": [2]}, **asked
+    )
+    assert {step.towers[0].estimate.plan.tensor_parallel for step in found.ranked} == {2}
+    assert not found.best.language.trains and found.best.language.states < 0.4 * 2 * VICUNA.parameters
+    small = load_cluster("dgx-h100", gpus=1)
+    none = search_multimodal(VICUNA, small, [tower], **asked)
+    assert not none.ranked and "language model alone" in none.why_none
+    with pytest.raises(InvalidValue, match="one that fits"):
+        _ = none.best
+    with pytest.raises(InvalidValue, match="of_towers='micro_batch'"):
+        search_multimodal(VICUNA, NODE, [tower], of_towers={"micro_batch": [1]}, **asked)
+    with pytest.raises(InvalidValue, match="language_trains"):
+        search_multimodal(VICUNA, NODE, [tower], language_trains=False, adapter=["lora"], **asked)
+
+
 ASKED = [
     "multimodal", str(IMAGES), "--cluster", "dgx-h100", "--global-batch", "64", "--seq-len", "1024", "--tensor-parallel", "2",
 ]  # fmt: skip
@@ -161,6 +206,19 @@ def test_the_command_says_what_the_library_does(capsys):
     assert main([*ASKED, "--images", "2", "--freeze", "tower"]) == 0
     out, err = capsys.readouterr()
     assert "tower, frozen" in out and "left out" not in err
+
+
+def test_the_command_ranks_plans_of_both_parts_where_no_degree_is_said(capsys):
+    searched = [*ASKED[:-2], "--images", "2", "--recompute", "none", "--micro-batch", "8"]
+    assert main([*searched, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["complete"] and said["ranked"][0]["fits"]
+    assert main([*ASKED, "--search", "--top", "2", "--micro-batch", "8"]) == 0
+    page = capsys.readouterr().out
+    assert "no other can be" in page and "TP2" in page
+    long = [{"1024": "262144", "8": "64"}.get(word, word) for word in searched]
+    assert main([*long, "--gpus", "1"]) == 1
+    assert "No plan of both parts fits" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("more", "says"), [

@@ -139,7 +139,8 @@ def _text_tower(config: Config, file: Path, notes: list[str]) -> Config:
             # A table of a file lacks what its class has by default; towers other than text are counted nowhere.
             defaults = CLASS_DEFAULTS.get(kind, {}) if isinstance(kind, str) else {}
             left_out = ", ".join(sorted(config.keys() & TOWERS)) or "the rest"
-            notes.append(f"{short(outer)} is read by its text tower, {key}; {left_out} left out")
+            images = "; `multimodal` prices its tower of images" if "vision_config" in config else ""
+            notes.append(f"{short(outer)} is read by its text tower, {key}; {left_out} left out{images}")
             return {**tied, **defaults, **found, "model_type": kind}
     if isinstance(outer, str) and outer in TEXT_KINDS:
         return {**config, "model_type": TEXT_KINDS[outer]}
