@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
 from shlex import join
 from typing import NamedTuple
 
@@ -21,7 +20,6 @@ from costmodel.description.transformer import Transformer
 from costmodel.evaluation.engine import is_compiled
 from costmodel.evaluation.estimation import Estimate, estimate, fill_slopes
 from costmodel.evaluation.factors import IMBALANCE, quantities, scaled
-from costmodel.evaluation.leading import MOST, shortlists
 from costmodel.evaluation.offers import Offer, offers
 from costmodel.evaluation.plan_search import SearchResult, search_by_name
 from costmodel.text.units import format_seconds
@@ -100,10 +98,13 @@ def searched(question: State) -> SearchResult:
     ----------
     question : `State.question` of a state
     """
-    model, cluster = described(question)
+    return _search(question, *described(question))
+
+
+def _search(question: State, model: Transformer, cluster: Cluster, top: int = TOP, keep_evaluated: bool = True) -> SearchResult:
     return search_by_name(
-        model, cluster, global_batch=question.batch, seq_len=question.seq, framework=question.framework, top=TOP,
-        engine="auto" if is_compiled() else "numpy", keep_evaluated=True, most_combinations=MOST_COMBINATIONS,
+        model, cluster, global_batch=question.batch, seq_len=question.seq, framework=question.framework, top=top,
+        engine="auto" if is_compiled() else "numpy", keep_evaluated=keep_evaluated, most_combinations=MOST_COMBINATIONS,
         **question.dimensions,
     )  # fmt: skip
 
@@ -151,33 +152,20 @@ def reached(cluster: Cluster) -> float:
     return max(*constants.gemm.values(), constants.attention_forward, constants.attention_backward)
 
 
-def under_sliders(state: State, before: SearchResult, top: int = TOP) -> SearchResult:
-    """A search's leading plans evaluated anew under a state's sliders; the search itself where none is moved.
+def under_sliders(state: State, before: SearchResult, top: int = TOP, keep_evaluated: bool = True) -> SearchResult:
+    """A search anew under a state's sliders; the search itself where none is moved.
 
     Parameters
     ----------
-    state : of the page
+    state : of the page, with cluster, GPUs and batch of the search
     before : the search without sliders
     top : how many ranked plans to return
+    keep_evaluated : whether a frontier is drawn of it
     """
-    return all_under_sliders(state, [before], top)[0]
-
-
-def all_under_sliders(state: State, before: Sequence[SearchResult], top: int = TOP, most: int = MOST) -> list[SearchResult]:
-    """As `under_sliders` of several searches of one model, at once.
-
-    Parameters
-    ----------
-    state : of the page
-    before : the searches without sliders
-    top : how many ranked plans to return of each
-    most : plans of each to evaluate anew
-    """
-    factors = [factors_of(state, one.model, one.cluster) for one in before]
-    if not any(factors):
-        return list(before)
-    changed = [scaled(one.model, one.cluster, given) for one, given in zip(before, factors, strict=True)]
-    return shortlists(before, changed, top, most)
+    factors = factors_of(state, before.model, before.cluster)
+    if not factors:
+        return before
+    return _search(state.question, *scaled(before.model, before.cluster, factors), top, keep_evaluated)
 
 
 def answered(state: State) -> Answer:
@@ -257,8 +245,10 @@ def run_of(answer: Answer) -> TrainingRun | None:
 def _beside(state: State, found: SearchResult) -> Estimate | None:
     """The plan to compare with: the best of a second cluster, or another row of the table."""
     if state.against:
-        other = searched(dataclasses.replace(state.question, cluster=state.against, device=""))
-        return under_sliders(state, other, 1).ranked[0] if other.ranked else None
+        there = dataclasses.replace(state, cluster=state.against, device="")
+        other = searched(there.question)
+        fitting = under_sliders(there, other, 1, keep_evaluated=False).ranked
+        return fitting[0] if fitting else None
     return found[state.beside] if 0 <= state.beside < len(found) and state.beside != state.row else None
 
 
@@ -320,6 +310,6 @@ def command(state: State) -> str:
 
 
 __all__ = [
-    "PEAK", "TOP", "Answer", "all_under_sliders", "answered", "command", "described", "difference", "ends", "factors_of",
+    "PEAK", "TOP", "Answer", "answered", "command", "described", "difference", "ends", "factors_of",
     "offered", "reached", "run_of", "searched", "taken", "under_sliders", "unmoved",
 ]  # fmt: skip

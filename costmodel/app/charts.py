@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import plotly.io
 
-from costmodel.app.answer import Answer, all_under_sliders, described, searched, unmoved
+from costmodel.app.answer import Answer, described, searched, under_sliders, unmoved
 from costmodel.app.state import State
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.evaluation.dimension_sweeps import Scaling, scaling_of
@@ -29,8 +29,6 @@ SIDE = 3
 """Plans whose steps are drawn side by side: as many as have room for their names."""
 ROUNDS = 3
 """Micro-batches that a timeline shows for each pipeline stage, where a step has more."""
-LEADING = 600
-"""Leading plans of each number of GPUs that are evaluated anew under moved sliders."""
 MOST_TWO_LINES = 6
 """Rows of a chart for whose names two lines have room; of more, the second line is left to their hovers."""
 LETTER, BOLD = 7.6, 1.15
@@ -173,12 +171,16 @@ def _scaling(answer: Answer) -> list[Drawing]:
         return [scaling_drawing(_scaled(asked), None)]
 
     def find(pairs: Sequence[tuple[int, int]]) -> list[SearchResult]:
-        others = [pair for pair in pairs if pair != (asked.gpus, asked.batch)]
-        before = [searched(dataclasses.replace(asked, gpus=gpus, batch=batch)) for gpus, batch in others]
-        found = dict(zip(others, all_under_sliders(answer.state, before, 1, LEADING), strict=True))
-        return [found.get(pair, answer.found) for pair in pairs]
+        here = (asked.gpus, asked.batch)
+        return [answer.found if pair == here else _under_sliders(answer.state, *pair) for pair in pairs]
 
     return [scaling_drawing(scaling_of(find, answer.before.cluster, asked.batch), _scaled(asked))]
+
+
+def _under_sliders(state: State, gpus: int, batch: int) -> SearchResult:
+    """The best plan of a state's question with another cluster and batch, under its sliders."""
+    there = dataclasses.replace(state, gpus=gpus, batch=batch)
+    return under_sliders(there, searched(there.question), 1, keep_evaluated=False)
 
 
 def _sensitivity(answer: Answer) -> list[Drawing]:

@@ -26,7 +26,7 @@ def trainer_callback(monitor: Monitor) -> Any:
     """
     from transformers import TrainerCallback
 
-    class Callback(TrainerCallback):  # type: ignore[misc]
+    class TrainerMarks(TrainerCallback):  # type: ignore[misc]
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if state.is_world_process_zero:
                 monitor.mark(state.global_step)
@@ -39,7 +39,7 @@ def trainer_callback(monitor: Monitor) -> Any:
         def on_train_end(self, *_: Any, **__: Any) -> None:
             monitor.close()
 
-    return Callback()
+    return TrainerMarks()
 
 
 def lightning_callback(monitor: Monitor) -> Any:
@@ -61,7 +61,7 @@ def lightning_callback(monitor: Monitor) -> Any:
     """
     from lightning.pytorch import Callback as Base
 
-    class Callback(Base):  # type: ignore[misc]
+    class LightningMarks(Base):  # type: ignore[misc]
         def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
             if trainer.is_global_zero and trainer.global_step != self._seen:
                 self._seen = trainer.global_step
@@ -77,7 +77,7 @@ def lightning_callback(monitor: Monitor) -> Any:
         def on_train_end(self, *_: Any, **__: Any) -> None:
             monitor.close()
 
-    return Callback()
+    return LightningMarks()
 
 
 __all__ = ["lightning_callback", "trainer_callback"]

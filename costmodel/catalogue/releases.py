@@ -22,7 +22,7 @@ BEFORE = "before"
 """Table of an entry: by a month, the fields that were others before it."""
 
 
-class Asked(NamedTuple):
+class Release(NamedTuple):
     """A framework as somebody asks for it.
 
     Parameters
@@ -35,7 +35,7 @@ class Asked(NamedTuple):
     month: str
 
 
-def asked(name: str) -> Asked:
+def asked(name: str) -> Release:
     """A framework's name, and the month of its release where that stands behind it.
 
     Parameters
@@ -50,15 +50,15 @@ def asked(name: str) -> Asked:
     Examples
     --------
     >>> asked("fsdp2@2025.8"), asked("nemo@25.09").month, asked("hf-trainer@2024").month
-    (Asked(name='fsdp2', month='2025-08'), '2025-09', '2024-12')
+    (Release(name='fsdp2', month='2025-08'), '2025-09', '2024-12')
     """
     base, sign, said = name.partition(SIGN)
     if not sign:
-        return Asked(name, "")
+        return Release(name, "")
     month = month_of(said)
     if month is None:
         raise InvalidValue("framework", name, f"{base}@ and the month of a release from 2017 on, such as {base}@2025.8")
-    return Asked(base, month)
+    return Release(base, month)
 
 
 def month_of(said: str) -> str | None:
@@ -140,4 +140,4 @@ def earlier(release: str) -> str:
     return (datetime.date.fromisoformat(f"{release}-01") - datetime.timedelta(days=1)).strftime("%Y-%m")
 
 
-__all__ = ["BEFORE", "SIGN", "UNDATED", "Asked", "as_of", "asked", "dated", "earlier", "month_of"]
+__all__ = ["BEFORE", "SIGN", "UNDATED", "Release", "as_of", "asked", "dated", "earlier", "month_of"]

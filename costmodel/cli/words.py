@@ -45,7 +45,7 @@ SAID = re.compile(r"[0-9][0-9.,]*(?:e[0-9]+)?(?:[kKmMbBtT]|%|d)?")
 """A number as it is typed: ``4``, ``8k``, ``1.5T``, ``38%``."""
 
 
-class Settings(NamedTuple):
+class SaidSettings(NamedTuple):
     """What words by themselves set.
 
     Parameters
@@ -80,7 +80,7 @@ def _counting(word: str, known: dict[str, argparse.Action]) -> str | None:
     return option if option in VALUED and option not in NAMED else None
 
 
-def settings(words: Sequence[str], known: dict[str, argparse.Action], is_name: Callable[[str], bool]) -> Settings:
+def settings(words: Sequence[str], known: dict[str, argparse.Action], is_name: Callable[[str], bool]) -> SaidSettings:
     """The words that set something, as options, and the others.
 
     Parameters
@@ -103,7 +103,7 @@ def settings(words: Sequence[str], known: dict[str, argparse.Action], is_name: C
         notes.append(f"{' '.join(left[:many])[:80]}: taken as {option} {value}")
         del left[:many]
     options = [word for option, values in found.items() for word in (option, ",".join(values))]
-    return Settings(options, rest, notes)
+    return SaidSettings(options, rest, notes)
 
 
 def _setting(left: Sequence[str], known: dict[str, argparse.Action]) -> tuple[int, str, str] | None:
@@ -137,4 +137,4 @@ def _is_framework(name: str) -> bool:
     return name in framework_names()
 
 
-__all__ = ["FLAGS", "VALUED", "Settings", "option_of", "settings"]
+__all__ = ["FLAGS", "VALUED", "SaidSettings", "option_of", "settings"]

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 COLUMNS = ("#", "plan", "step", "90 %", "tokens/s/GPU", "MFU", "memory", "P(fastest)")
 """Of the ranked plans."""
-FRONTIERS = 24
-"""Of time and memory, one behind the other, that are told apart."""
 
 
 def leaner_than_all_before(memory: np.ndarray) -> np.ndarray:
@@ -93,14 +91,9 @@ class Evaluated:
         return np.lexsort((self.peak_memory, self.step_time))
 
     @functools.cached_property
-    def frontiers(self) -> tuple[np.ndarray, ...]:
-        """Places of the plans that none beats in time and memory, then of those of the rest, and so on; the fastest first."""
-        found, left = [], self.by_time
-        for _ in range(FRONTIERS):
-            on = leaner_than_all_before(self.peak_memory[left])
-            found.append(left[on])
-            left = left[~on]
-        return tuple(found)
+    def frontier(self) -> np.ndarray:
+        """Places of the plans that none beats in time and memory, the fastest first."""
+        return self.by_time[leaner_than_all_before(self.peak_memory[self.by_time])]
 
     def plan(self, place: int) -> Plan:
         """The plan at a place, from 0."""

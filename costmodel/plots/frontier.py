@@ -154,7 +154,7 @@ def frontier(result: SearchResult, most: int = MOST_POINTS, among: str = "legal"
         raise InvalidValue("result", f"{result.evaluated} plans", wanted)
     spread = spread_of(result.framework, result.cluster.device, bool(result.model.experts), result.model.state_share)
     limit = spread.margin(CHOSEN) * float(result.cluster.device.usable_memory or 0.0)
-    best = every.frontiers[0]
+    best = every.frontier
     on = np.zeros(len(every), dtype=bool)
     on[best] = True
     fastest = float(every.step_time[every.fits].min() if every.fits.any() else every.step_time.min())

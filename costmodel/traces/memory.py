@@ -31,7 +31,7 @@ WORTH = 64 * MiB
 """Bytes from which a change is worth a line of advice."""
 
 
-class HeldTensor(NamedTuple):
+class LiveTensor(NamedTuple):
     """A tensor at the fullest moment."""
 
     bytes: int
@@ -83,7 +83,7 @@ class TraceMemory:
     line: str
     by_kind: dict[str, int]
     by_module: dict[str, int]
-    largest: tuple[HeldTensor, ...]
+    largest: tuple[LiveTensor, ...]
     outside: dict[str, float]
     capacity: float
     failed_at: str | None
@@ -129,7 +129,7 @@ class TraceMemory:
         """One row a tensor of `largest`."""
         import pandas
 
-        return pandas.DataFrame(list(self.largest), columns=list(HeldTensor._fields))
+        return pandas.DataFrame(list(self.largest), columns=list(LiveTensor._fields))
 
 
 def memory_of_trace(
@@ -252,10 +252,10 @@ def _fullest(role: Role, played: Reserved) -> int:
     return played.failed_at if played.failed_at != NOWHERE else int(np.argmax(played.allocated))
 
 
-def _held(role: Role, storage: int) -> HeldTensor:
+def _held(role: Role, storage: int) -> LiveTensor:
     texts, storages = role.texts, role.storages
     died = int(storages.died[storage])
-    return HeldTensor(
+    return LiveTensor(
         bytes=int(storages.bytes[storage]), kind=KINDS[storages.kind[storage]], module=texts[storages.module[storage]],
         parameter=texts[storages.parameter[storage]], shape=texts[storages.shape[storage]], dtype=texts[storages.dtype[storage]],
         op=texts[storages.op[storage]], born=int(storages.born[storage]), died=died, line=texts[storages.line[storage]],

@@ -10,7 +10,6 @@ from costmodel import InvalidValue, Plan, estimate, load_cluster, load_model, se
 from costmodel.evaluation.dimension_sweeps import heat_map, ideal, scaling
 from costmodel.evaluation.error_model import constant_error
 from costmodel.evaluation.factors import IMBALANCE, quantities, scaled
-from costmodel.evaluation.leading import shortlist, shortlists
 from costmodel.evaluation.operators import roofline
 from costmodel.evaluation.part_differences import differences
 from costmodel.evaluation.sensitivity import sensitivities, step_time
@@ -200,28 +199,3 @@ def load_estimate():
 
 
 KEPT = {"seq_len": 8192, "keep_evaluated": True, "engine": "numpy"}
-
-
-def test_several_short_lists_at_once_are_those_of_each_alone():
-    model = load_model("llama3-8b")
-    searches = [
-        search(model, load_cluster("dgx-h100", gpus=gpus), global_batch=batch, dtype=["bf16", "fp8"], **KEPT)
-        for gpus, batch in ((8, 64), (16, 64), (16, 128))
-    ]  # fmt: skip
-    for factors in ({"nvlink.bandwidth": 0.25}, {"device.memory": 0.3}):
-        changed = [scaled(one.model, one.cluster, factors) for one in searches]
-        together = shortlists(searches, changed, top=5, most=200)
-        alone = [shortlist(one, *question, top=5, most=200) for one, question in zip(searches, changed, strict=True)]
-        for one, other in zip(together, alone, strict=True):
-            assert [(row.plan, row.step_time) for row in one] == [(row.plan, row.step_time) for row in other]
-            assert one.fitting == other.fitting and one.evaluated == other.evaluated
-
-
-@pytest.mark.parametrize("name", ["llama3-70b", "llama3-8b"])
-def test_however_much_memory_there_is_a_short_list_has_the_fastest_plan_that_fits(name):
-    found = search(load_model(name), load_cluster("dgx-h100", gpus=32), global_batch=256, **KEPT)
-    for factor in (0.4, 0.6, 0.8, 1.25, 2.0, 5.0):
-        question = scaled(found.model, found.cluster, {"device.memory": factor})
-        few, all_of_them = (shortlist(found, *question, top=1, most=most) for most in (120, len(found.every)))
-        fastest = [min((one.step_time for one in one_list.leaders), default=None) for one_list in (few, all_of_them)]
-        assert fastest[0] == fastest[1], factor
