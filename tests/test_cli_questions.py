@@ -341,7 +341,7 @@ BAD = {
     "an unknown method": (["checkpoint", "--layers", "10", "--method", "magic"], "sqrt"),
     "a pass that isn't a number": (["checkpoint", "--layers", "10", "--forward", "nan"], "forward=nan"),
     "an unknown network": (["network", "resnet-51", "--device", "v100-sxm-16gb"], "did you mean resnet-50"),
-    "an unknown device": (["network", "resnet-50", "--device", "v100"], "no device named 'v100'"),
+    "an unknown device": (["network", "resnet-50", "--device", "v101"], "no device named 'v101'"),
     "no samples": (["network", "resnet-50", "--device", "v100-sxm-16gb", "--minibatch", "0"], "minibatch=0"),
     "a dtype without a rate": (["network", "resnet-50", "--device", "v100-sxm-16gb", "--dtype", "bf16"], "bf16"),
     "a network on no device": (["partition", "vgg-16", "--machines", "4", "--bandwidths", "1e9"], "device"),

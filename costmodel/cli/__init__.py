@@ -22,7 +22,7 @@ from costmodel.cli.calibrated import OPTION, not_applicable
 from costmodel.cli.guesses import guessed
 from costmodel.text import progress
 from costmodel.text.errors import CostModelError, Interrupted
-from costmodel.text.suggestions import did_you_mean
+from costmodel.text.suggestions import MEANT, did_you_mean
 from costmodel.text.version import __version__
 
 FAMILIES = {
@@ -53,6 +53,8 @@ FAMILIES = {
     "completing": ("completion",),
 }
 """Modules that add commands, in the order of the help, and the commands of each: the one that is asked for alone is loaded."""
+TAKEN = ("plan", "best", "cost", "price", "time", "predict", "throughput", "speed", "vram", "mem", "fits", "what-if", "versus")
+"""Words of `MEANT` that people type for a command and that mean no other."""
 LONGEST_MESSAGE = 1000
 INTERRUPTED = "costmodel: interrupted"
 
@@ -86,16 +88,21 @@ def _families(asked: str | None) -> list[str]:
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    typed, notes = argv, []
+    if argv and argv[0] == "help":
+        argv = [*argv[1:2], "--help"]
+    elif argv and argv[0] in TAKEN:
+        meant = MEANT["command"][argv[0]]
+        notes, argv = [f"{argv[0]}: taken as {meant}"], [meant, *argv[1:]]
     asked = argv[0] if argv else None
     if asked is not None and asked and not asked.startswith("-") and not any(asked in names for names in FAMILIES.values()):
         raise Misused(f"unknown command {asked[:80]!r}{did_you_mean('command', asked, itertools.chain(*FAMILIES.values()))} "
                       "(`costmodel --help` lists the commands)")  # fmt: skip
     parser = build_parser(_families(asked))
     commands = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    typed = argv
-    notes: list[str] = []
     if asked in commands.choices:
-        argv, notes = guessed(commands.choices[asked], argv)
+        argv, taken = guessed(commands.choices[asked], argv)
+        notes = [*notes, *taken]
         _refuse_unknown(commands.choices[asked], argv)
     arguments, unknown = parser.parse_known_args(argv)
     if unknown:

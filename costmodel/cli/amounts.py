@@ -12,6 +12,9 @@ from costmodel.cli.defaults import LENGTH
 
 WORDS = {"trillion": "T", "billion": "B", "million": "M", "tn": "T", "bn": "B"}
 BYTES = ("B", "KB", "MB", "GB", "TB", "KiB", "MiB", "GiB", "TiB")
+NUMBER = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
+SPANS = {"week": 7.0, "weeks": 7.0, "month": 30.0, "months": 30.0, "year": 365.0, "years": 365.0}
+"""Days of other spans."""
 MONEY = re.compile(r"[$\u20ac\u00a3]?([0-9.]+)(?:usd|eur|[$\u20ac\u00a3])?(?:(?:/|per)(?:gpu)?-?(?:h|hr|hour))?", re.IGNORECASE)
 DAYS = re.compile(r"([0-9.]+)(?:d|days?)", re.IGNORECASE)
 TOKENS = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)(?:([kmb])(?:[ -]?tok(?:en)?s?)?|[ -]?tok(?:en)?s?)", re.IGNORECASE)
@@ -35,6 +38,22 @@ def joined(words: Sequence[str]) -> list[str]:
             found[-1] += "tokens" if found[-2] in ("--global-batch", "--gbs") else ""
         else:
             found.append(word)
+    return found
+
+
+def in_days(words: Sequence[str], known: dict[str, argparse.Action]) -> list[str]:
+    """Weeks and months as days.
+
+    Parameters
+    ----------
+    words : of a command line
+    known : options of the command
+    """
+    found = list(words)
+    for place, (word, value) in enumerate(itertools.pairwise(words)):
+        days = SPANS.get(word.removeprefix("--")) if word.startswith("--") and word not in known else None
+        if days is not None and "--days" in known and NUMBER.fullmatch(value):
+            found[place : place + 2] = ["--days", f"{days * float(value):g}"]
     return found
 
 
@@ -130,4 +149,4 @@ def _sequences(amount: str, unit: str, length: int) -> int | None:
     return None
 
 
-__all__ = ["cleaned", "in_sequences", "joined", "message"]
+__all__ = ["MONEY", "NUMBER", "SPANS", "cleaned", "in_days", "in_sequences", "joined", "message"]

@@ -43,11 +43,11 @@ GPUS = 8
 def add(commands: Commands) -> None:
     """Add the command."""
     usage = (
-        "costmodel compare MODEL (--cluster C,... | --device D,...) [--framework F,...] [--gpus N,...] [--plan NAME=X,...]... "
+        "costmodel compare MODEL,... (--cluster C,... | --device D,...) [--framework F,...] [--gpus N,...] [--plan NAME=X]... "
         "[options of a plan, with several values what is compared] [--tokens X] [--price X | NAME=X,...]"
     )
     comparing = commands.add_parser(
-        "compare", usage=usage, help="plans, frameworks, clusters or devices side by side, and why they differ",
+        "compare", usage=usage, help="plans, models, frameworks, clusters or devices side by side, and why they differ",
         description="Every option with several values is compared, each choice with its fastest plan that fits; the others "
         "stand against the first. What two estimates have wrong in common cancels in their ratio. `compare --systems WORKLOAD` "
         "sets the classic systems of training side by side instead (`compare --systems --help`).",
@@ -80,9 +80,8 @@ def _compare(arguments: argparse.Namespace) -> int:
     from costmodel.training.side_by_side import compare
 
     check_files(arguments)
-    _no_network(arguments.model)
-    model = read_asked_model(arguments)
-    taken = fill_work(arguments, model, global_batch=BATCH, seq_len=LENGTH)
+    models = _models(arguments)
+    taken = fill_work(arguments, next(iter(models.values())), global_batch=BATCH, seq_len=LENGTH)
     if arguments.device and arguments.gpus is None and arguments.nodes is None:
         arguments.gpus = GPUS
         taken = f"{taken}, --gpus {GPUS}" if taken else f"Taken, as it wasn't said: --gpus {GPUS}"
@@ -91,7 +90,7 @@ def _compare(arguments: argparse.Namespace) -> int:
     refused: dict[str, str] = {}
     for name, row in rows.items():
         try:
-            answers[name] = _best(model, row)
+            answers[name] = _best(models[row.model], row)
         except (IllegalPlan, NotModelled) as error:
             refused[name] = str(error)
     arguments.notes = list(dict.fromkeys(itertools.chain(arguments.notes, *(row.notes for row in rows.values()))))
@@ -112,6 +111,15 @@ def _compare(arguments: argparse.Namespace) -> int:
     return codes.ANSWERED if any(one.estimate.fits for one in made.choices) else codes.NOTHING_FITS
 
 
+def _models(arguments: argparse.Namespace) -> dict[str, Transformer]:
+    """The models that are asked about, by name."""
+    found = {}
+    for name in _names("model", arguments.model):
+        _no_network(name)
+        found[name] = read_asked_model(argparse.Namespace(**{**vars(arguments), "model": name}))
+    return found
+
+
 def _no_network(name: str) -> None:
     from costmodel.description.networks import NETWORKS
 
@@ -122,7 +130,7 @@ def _no_network(name: str) -> None:
 def _choices(arguments: argparse.Namespace) -> dict[str, argparse.Namespace]:
     """What is compared, each as a question of its own, by its name."""
     varied: list[list[tuple[str, Row]]] = []
-    for field in ("cluster", "device", "framework"):
+    for field in ("model", "cluster", "device", "framework"):
         given = getattr(arguments, field)
         if isinstance(given, str):
             names = cluster_names(arguments) if field == "cluster" else _names(field, given)
@@ -159,7 +167,7 @@ def _said(value: object) -> str:
 def _names(field: str, given: str) -> list[str]:
     names = [name.strip() for name in given.split(",")]
     if not all(names):
-        raise Misused(f"--{field} {given[:80]!r} has an empty name between its commas")
+        raise Misused(f"{'MODEL' if field == 'model' else f'--{field}'} {given[:80]!r} has an empty name between its commas")
     return list(dict.fromkeys(names))
 
 
@@ -238,7 +246,8 @@ def _page(made: SideBySide, arguments: argparse.Namespace, taken: str, refused: 
     first = made.first.estimate
     work = f"{counted(first.plan.global_batch, 'sequence')} of {counted(first.plan.seq_len, 'token')} a step"
     same = len({(one.estimate.plan.global_batch, one.estimate.plan.seq_len) for one in made.choices}) == 1
-    head = f"{first.model.name}{f': {work}' if same else ''}"
+    one_model = len({one.estimate.model.name for one in made.choices}) == 1
+    head = ": ".join([*([first.model.name] if one_model else []), *([work] if same else [])])
     page: list[TerminalTable | str] = [
         "\n".join(filter(None, (head, taken))), made.said(), _compared(made), _why(made),
         "\n".join(f"{name}: not compared, because {why}" for name, why in refused.items()),

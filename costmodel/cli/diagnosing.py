@@ -45,7 +45,9 @@ def add(commands: Commands) -> None:
     measured.add_argument("--log", metavar="LOG", help="of the run, as its framework writes it")
     measured.add_argument("--step-time", type=_seconds, metavar="S", help="seconds of a step, such as 6.1 or 850ms")
     measured.add_argument("--mfu", type=_utilisation, metavar="X", help="model FLOP utilisation, such as 38%% or 0.38")
-    measured.add_argument("--tokens-per-second", type=_count, metavar="X", help="of all GPUs together, such as 120k")
+    measured.add_argument(
+        "--tokens-per-second", type=_count, metavar="X", help="of all GPUs together, such as 120k, or of one: 15k/gpu"
+    )
     add_output(diagnosing)
     diagnosing.set_defaults(run=_diagnose)
 
@@ -76,11 +78,13 @@ def _utilisation(text: str) -> float:
     return found
 
 
-def _count(text: str) -> float:
+def _count(text: str) -> tuple[float, bool]:
+    """Tokens a second, and whether of one GPU."""
     from costmodel.text.errors import InvalidValue
 
+    alone = text.strip().lower().removesuffix("/gpu")
     try:
-        return read_count("tokens-per-second", text)
+        return read_count("tokens-per-second", alone), alone != text.strip().lower()
     except InvalidValue as refused:
         raise argparse.ArgumentTypeError(f"{text[:80]!r} is not {refused.expected}") from None
 
@@ -121,7 +125,8 @@ def _measured(arguments: argparse.Namespace, answer: Estimate) -> float:
     if arguments.mfu is not None:
         return float(answer.step_time * answer.mfu / arguments.mfu)
     if arguments.tokens_per_second is not None:
-        return float(answer.plan.tokens / arguments.tokens_per_second)
+        rate, of_one = arguments.tokens_per_second
+        return float(answer.plan.tokens / (rate * (answer.plan.gpus if of_one else 1)))
     found: float = arguments.step_time
     return found
 

@@ -13,7 +13,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from costmodel.cli import amounts
+from costmodel.catalogue.spellings import holding
+from costmodel.cli import amounts, phrases
 from costmodel.cli.arguments import Misused, Parser, whole
 from costmodel.cli.words import FLAGS, VALUED, option_of, settings
 from costmodel.text.errors import CostModelError
@@ -32,7 +33,8 @@ VALUES = ("framework", "adapter", "dtype", "optimizer", "recompute", "attention"
 """Options whose values `MEANT` knows by other names, too."""
 NEARLY = ("int8", "8bit", "fp4", "float4", "mxfp4")
 """Values of `MEANT` that are offered, never taken."""
-BETWEEN = ("on", "vs", "vs.", "versus", "against", "with", "and", "or", "of", "for", "using", "in", "a", "the", "at")
+BETWEEN = ("on", "vs", "vs.", "versus", "against", "with", "and", "or", "of", "for", "using", "in", "a", "an", "the", "at", "my",
+           "fastest", "best", "fine-tune", "finetune", "training")
 FAMILIES = ("llama3", "llama3.1", "llama3.2", "llama2", "llama", "qwen2.5")
 """Families of dense models: where a size alone is said, the first of them that has it stands for it."""
 FILE = re.compile(r"\.(json|ya?ml|toml|sh|py|log|txt|csv)$", re.IGNORECASE)
@@ -63,7 +65,10 @@ def guessed(parser: Parser, argv: Sequence[str]) -> Guessed:
     command, words = argv[0], list(argv[1:])
     notes: list[str] = []
     known = _options(parser, words)
-    words = amounts.cleaned(amounts.joined(_spelled(words, known, notes)), known)
+    if "model" in {action.dest for action in parser._actions}:
+        words = phrases.model_first(words, known)
+    words = _spelled(amounts.in_days(words, known), known, notes)
+    words = phrases.whole_options(amounts.cleaned(amounts.joined(words), known), known, notes)
     unknown = any(word.startswith("--") and word.partition("=")[0] not in known for word in words)  # it may have a value
     if unknown or command in MANY_MODELS or parser.variants.keys() & set(words):
         return Guessed([command, *words], notes)
@@ -74,12 +79,15 @@ def guessed(parser: Parser, argv: Sequence[str]) -> Guessed:
         known = {**known, "--nodes": known["--gpus"]}
     leading = LEADING.get(command, 1)
     if not any(_is_file(word) for word in plain):
+        plain = phrases.counted(phrases.plainly(plain), lambda word: _called(word) is not None, notes)
         head, tail = plain[: leading - 1], plain[leading - 1 :]  # an operation, or the format of a launch file
         said = settings(_nodes_of(tail), known, lambda word: _machine(word, bare=False) is not None or _called(word) is not None)
         options, plain, notes = [*options, *said.options], _ordered([*head, *said.rest], leading), [*notes, *said.notes]
     if command == "collective":
         plain = amounts.message(plain, notes)
     options = amounts.in_sequences(_sized(options, known), known, notes)
+    if command == "compare":
+        plain = _models(plain)
     if {"--device", "--cluster"} & set(known) and not any(_is_file(word) for word in plain):
         plain, hardware = _hardware(plain, leading, known, options)
         options += hardware
@@ -254,8 +262,11 @@ def _hardware(
         return plain, []
     if twice := given & {word for word in said if word in known}:
         raise Misused(f"{' '.join(said)} as the words say, and {twice.pop()} beside it: give one of them")
-    if told and not said and leading == 1 and len(rest) > 1 and _is_model("-".join(rest[:-1])):
-        raise _no_hardware(rest[-1])
+    if told and not said and leading == 1 and len(rest) > 1 and not _is_model("-".join(rest)):
+        if _is_model("-".join(rest[:-1])):
+            raise _no_hardware(rest[-1])
+        if _is_model(rest[0]):
+            raise _no_hardware(" ".join(rest[1:]))
     return _named(rest, leading, _model_known), said
 
 
@@ -265,7 +276,8 @@ def _no_hardware(word: str) -> CostModelError:
 
     size = re.fullmatch(r"([0-9]{1,4})G(i?B)?", word, re.IGNORECASE)
     if size is None:
-        return loader.unknown("device", word)
+        held_by = {kind: holding(word, loader.names(kind)) for kind in ("device", "cluster")}
+        return loader.unknown("cluster" if held_by["cluster"] and not held_by["device"] else "device", word)
     held = [name for name in loader.names("device") if round(loader.load_device(name).memory / 2**30) == int(size[1])]
     meant_by = f"; of {size[1]} GB there are {', '.join(held[:8])}" if held else ""
     return Misused(f"{word!r} is the memory of a device, not its name: say --device NAME{meant_by}")
@@ -276,18 +288,23 @@ def _with_counts(words: list[str], leading: int) -> list[str]:
     found: list[str] = []
     for place, word in enumerate(words):
         before = found[-1] if place > leading and len(found) > leading else ""
-        counted = re.fullmatch(rf"[0-9]{{1,7}}({TIMES}[0-9]{{1,4}})?", before) is not None
+        counted = re.fullmatch(rf"[0-9]{{1,7}}({TIMES}[0-9]{{1,4}})?", before) is not None and _called(before) is None
         if before and re.fullmatch(TIMES, f"{word} ") and (counted or _machine(before, bare=False) or _called(before)):
             found[-1] += "x"
         elif before.endswith("x") and (before[:-1].isdigit() or word.isdigit()):
             found[-1] += word
         elif before and _together(before, word):
             found[-1] = f"{before} {word}"
-        elif counted and _called(word) is not None:
+        elif (counted and _called(word) is not None) or (word.isdigit() and before and _is_counted(before, word)):
             found[-1] = f"{before}x{word}"
         else:
             found.append(word)
     return found
+
+
+def _is_counted(name: str, number: str) -> bool:
+    """Whether a number says how many there are of what stands before it, and is no name itself, as 4090 is."""
+    return _called(name) is not None and _called(number) is None
 
 
 def _nodes_of(words: Sequence[str]) -> list[str]:
@@ -318,15 +335,18 @@ def _in_a_node(device: str) -> int:
 def _together(before: str, word: str) -> bool:
     """Whether two words name hardware together, such as ``rtx 4090`` or ``8xa100 80gb``, which one of them doesn't alone."""
     both = f"{before} {word}"
-    if _called(before) is None and _called(both) is not None:
+    if _called(both) is not None:
         return True
     counted = before.isdigit()  # as in 8 h100
     return not counted and _called(word) is None and (_machine(both) or _called(both)) is not None
 
 
 def _model_known(name: str) -> bool:
+    """Whether a word is a model's name, or such names with commas between."""
     from costmodel.catalogue import loader
 
+    if "," in name:
+        return all(map(_model_known, name.split(",")))
     return name in loader.names("model") or loader.alias("model", name) is not None
 
 
@@ -348,6 +368,15 @@ def _ordered(words: list[str], leading: int) -> list[str]:
         return words
     place = next((place for place, word in enumerate(words) if _model_known(word)), 0)
     return [words[place], *words[:place], *words[place + 1 :]]
+
+
+def _models(words: list[str]) -> list[str]:
+    """The words, models that stand side by side as one: ``llama3-8b vs qwen2.5-7b``."""
+    several = [name for word in words if all(map(_is_model, word.split(","))) for name in word.split(",")]
+    if len(several) < 2:
+        return words
+    others = [word for word in words if word.split(",")[0] not in several]
+    return [",".join(_model_of_size(name) or name for name in several), *others]
 
 
 def _is_model(name: str) -> bool:

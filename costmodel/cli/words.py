@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from costmodel.cli.amounts import MONEY, NUMBER, SPANS
 from costmodel.text.suggestions import MEANT
 
 FLAGS = {
@@ -19,20 +20,21 @@ FLAGS = {
     "--use-distributed-optimizer": ("--zero-stage", "1"),
     "--flash-attn": ("--attention", "flash"), "--use-flash-attn": ("--attention", "flash"),
     "--max-batch": ("--find", "batch"), "--max-batch-size": ("--find", "batch"), "--longest": ("--find", "sequence"),
-    "--max-sequence": ("--find", "sequence"),
+    "--max-sequence": ("--find", "sequence"), "--no-recompute": ("--recompute", "none"),
+    "--full-recompute": ("--recompute", "full"), "--full": ("--adapter", "none"), "--full-finetune": ("--adapter", "none"),
 }  # fmt: skip
 """Switches of other programs, and the option that says the same."""
 VALUED = (
     "--seq-len", "--gpus", "--nodes", "--device", "--micro-batch", "--global-batch", "--tensor-parallel", "--pipeline-parallel",
     "--context-parallel", "--expert-parallel", "--data-parallel", "--virtual-stages", "--zero-stage", "--framework", "--network",
     "--tokens-per-second", "--step-time", "--log", "--days", "--adapter", "--cluster", "--dtype", "--optimizer", "--recompute",
-    "--price", "--find", "--mfu", "--tokens",
+    "--price", "--find", "--mfu", "--tokens", "--sequence-parallel",
 )  # fmt: skip
 """Options whose other spellings (`MEANT`) take the same value."""
 BEHIND = {
     "gpus": "--gpus", "gpu": "--gpus", "cards": "--gpus", "card": "--gpus", "nodes": "--nodes", "node": "--nodes",
     "days": "--days", "day": "--days", "tokens": "--tokens", "mfu": "--mfu", "tok/s": "--tokens-per-second",
-    "tokens/s": "--tokens-per-second",
+    "tokens/s": "--tokens-per-second", "s/it": "--step-time", "s/iter": "--step-time", "s/step": "--step-time",
 }  # fmt: skip
 """Words that stand behind the number that they name."""
 NAMED = (
@@ -41,6 +43,8 @@ NAMED = (
 """Those of them whose value is no number."""
 MOST = ("longest", "largest", "biggest", "max", "maximum")
 """Words in front of what a capacity is of."""
+PER_GPU = ("tokens/s/gpu", "tok/s/gpu", "tps/gpu", "tokens/gpu/s", "tgs")
+"""Words behind the tokens of one GPU in a second."""
 SAID = re.compile(r"[0-9][0-9.,]*(?:e[0-9]+)?(?:[kKmMbBtT]|%|d)?")
 """A number as it is typed: ``4``, ``8k``, ``1.5T``, ``38%``."""
 
@@ -112,6 +116,14 @@ def _setting(left: Sequence[str], known: dict[str, argparse.Action]) -> tuple[in
     behind = BEHIND.get(after.lower(), "")
     if SAID.fullmatch(word) and behind in known:
         return 2, behind, left[0]
+    if behind == "--step-time" and behind in known and re.fullmatch(r"[0-9.]{1,9}(ms|s|min)", word):
+        return 2, behind, left[0]
+    if after.lower() in PER_GPU and SAID.fullmatch(word) and "--tokens-per-second" in known:
+        return 2, "--tokens-per-second", f"{left[0]}/gpu"
+    if (days := SPANS.get(after.lower())) and "--days" in known and NUMBER.fullmatch(word):
+        return 2, "--days", f"{days * float(word):g}"
+    if "--price" in known and word[:1] in ("$", "\u20ac", "\u00a3") and (money := MONEY.fullmatch(word)):
+        return 1, "--price", money[1]
     if equals := re.fullmatch(r"([a-z][a-z_-]*)=(.+)", word):
         option = option_of(f"--{equals[1].replace('_', '-')}", known)
         if option is not None:
@@ -125,6 +137,8 @@ def _setting(left: Sequence[str], known: dict[str, argparse.Action]) -> tuple[in
         return 2, "--find", MEANT["find"].get(after.lower(), after.lower())
     if (flag := FLAGS.get(f"--{word}")) is not None and flag[0] in known:
         return 1, *flag
+    if "--find" in known and (word in MEANT["find"] or word in (known["--find"].choices or ())):
+        return 1, "--find", MEANT["find"].get(word, word)
     framework = MEANT["framework"].get(word, word)
     if "--framework" in known and _is_framework(framework):
         return 1, "--framework", framework

@@ -29,7 +29,8 @@ MEANT: dict[str, dict[str, str]] = {
     },
     "op": {
         "allreduce": "all-reduce", "sum": "all-reduce", "ar": "all-reduce", "ag": "all-gather", "rs": "reduce-scatter",
-        "a2a": "all-to-all", "alltoall": "all-to-all", "bcast": "broadcast", "p2p": "send", "sendrecv": "send", "recv": "send",
+        "a2a": "all-to-all", "alltoall": "all-to-all", "all2all": "all-to-all", "bcast": "broadcast", "p2p": "send",
+        "sendrecv": "send", "recv": "send",
     },
     "recompute": {"all": "full", "on": "full", "yes": "full", "checkpointing": "full", "gradient-checkpointing": "full",
                   "off": "none", "no": "none", "core-attn": "attention-core", "layernorm": "norms",
@@ -42,6 +43,7 @@ MEANT: dict[str, dict[str, str]] = {
     "find": {
         "batch-size": "batch", "bs": "batch", "global-batch": "batch", "seq": "sequence", "seq-len": "sequence",
         "length": "sequence", "context": "sequence", "sequence-length": "sequence", "seq-length": "sequence",
+        "max-batch": "batch", "max-batch-size": "batch", "max-seq-len": "sequence", "max-length": "sequence",
         "mbs": "micro-batch", "microbatch": "micro-batch", "layer": "layers", "depth": "layers", "gpu": "gpus", "nodes": "gpus",
         "cards": "gpus",
     },
@@ -60,6 +62,7 @@ MEANT: dict[str, dict[str, str]] = {
         "batch": "capacity", "batch-size": "capacity", "max-batch": "capacity", "longest": "capacity", "seq-len": "capacity",
         "limits": "capacity", "how": "gpus", "many": "gpus", "qlora": "cards", "lora": "cards", "finetune": "cards",
         "fine-tune": "cards", "fits": "memory", "oom": "memory", "vram": "memory", "mem": "memory", "bench": "collective",
+        "throughput": "estimate", "speed": "estimate", "bandwidth": "collective", "scale": "sweep", "scaling": "sweep",
     },
     "option": {
         "--tp": "--tensor-parallel", "--tensor-model-parallel-size": "--tensor-parallel", "--pp": "--pipeline-parallel",
@@ -87,6 +90,8 @@ MEANT: dict[str, dict[str, str]] = {
         "--grad-accum": "--global-batch", "--accumulate-grad-batches": "--global-batch", "--num-microbatches": "--global-batch",
         "--memory": "--device", "--vram": "--device",
         "--software": "--framework", "--bandwidth": "--network", "--tp-comm-overlap": "--overlap-tensor",
+        "--n-gpus": "--gpus", "--num-devices": "--gpus", "--batch-size-per-gpu": "--micro-batch", "--sp": "--sequence-parallel",
+        "--batch-per-gpu": "--micro-batch", "--micro-batch-per-gpu": "--micro-batch",
         "--overlap-grad-reduce": "--overlap-gradients", "--overlap-param-gather": "--overlap-parameters",
         "--cross-entropy-loss-fusion": "--fused-cross-entropy", "--use-distributed-optimizer": "--zero-stage",
     },
