@@ -12,6 +12,7 @@ from costmodel.evaluation import engine
 from costmodel.evaluation.estimation import Estimate
 from costmodel.formulas import gradients, training_step
 from costmodel.formulas.network import communication
+from costmodel.formulas.pipeline import layout
 from costmodel.formulas.quantities import DeviceNumbers, Memory
 from costmodel.formulas.stage import unsynchronised_pass
 from costmodel.formulas.transformer import lengths
@@ -86,6 +87,7 @@ class PassTimes:
         self.exposed_send = 1.0 - float(hide)
         self.pieces = {(kind, stage): self._pieces(kind, stage) for kind in self.passes for stage in range(stages)}
         self.host = self._host(result, device)
+        self.fullest = self._fullest(result, device)
         compressed = bool(self.settings.compression.kind)
         self.coding = float(gradients.compressed(*arguments, self.software, device).coding) if compressed else 0.0
         self.saved: Floats = kept_by_stages(result.model, self.layers, self.settings, self.plan, self.software)
@@ -98,6 +100,18 @@ class PassTimes:
         step = engine.timed_formula(settings)  # which asks of memory how full it is: silent software doesn't mind
         launching = step(self.model, settings, self.plan, self.network, software, device, _EMPTY).host
         return float(max(result.step.host - launching, 0.0))
+
+    def _fullest(self, result: Estimate, device: DeviceNumbers) -> float:
+        """How long an average replica waits for the one with most tokens, as `estimate` has it [s]."""
+        asked = result.inputs.settings
+        if not lengths.fullest_rank(asked, self.plan, layout.micro_batches(asked, self.plan)) > 0.0:
+            return 0.0
+        step = engine.timed_formula(asked)  # the same formula twice: of settings at work all replicas have as many
+        waited, alike = (
+            step(self.model, settings, self.plan, self.network, self.software, device, _EMPTY).total
+            for settings in (asked, self.settings)
+        )
+        return float(waited - alike)
 
     def _pieces(self, kind: int, stage: int) -> StagePass:
         made, layers = self.passes[kind], float(self.layers[stage])

@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-KINDS = ("forward", "backward-input", "backward-weight", "backward", "sending", "optimizer", "host", "start", "wait")
-"""What a rank does: four passes; what of a send it doesn't overlap; the update; the host; it starts or awaits a transfer."""
-SENDING, OPTIMIZER, HOST, START, WAIT = range(4, 9)
+KINDS = ("forward", "backward-input", "backward-weight", "backward", "sending", "optimizer", "host", "fullest", "start",
+         "wait")  # fmt: skip
+"""What a rank does: four passes; what of a send it doesn't overlap; the update; the host; it waits for the replica with most
+tokens; it starts or awaits a transfer."""
+SENDING, OPTIMIZER, HOST, FULLEST, START, WAIT = range(4, 10)
 GROUPS = ("tensor", "context", "expert", "expert tensor")
 """Groups whose exchange goes on inside passes."""
 STREAMS = ("data", "expert data", "embedding", "pipeline forward", "pipeline backward")
@@ -284,7 +286,7 @@ class Simulation:
         ``compute``, ``exchange`` (inside passes), ``contention`` (by which transfers beside a pass draw it out) and
         ``optimizer`` are busy. ``bubble``: waits for other stages that have not sent yet, or for the end of the step;
         ``send``: for what is on its way between stages; ``gradient exchange``, ``parameter gather``: for transfers under
-        way; ``slowest replica``: for other replicas that have not come to them; ``host``: for the host.
+        way; ``slowest replica``: for other replicas that have not come to them, or have more tokens; ``host``: for the host.
         """
         entries, took = self.entries, self.end - self.start
         kind, offsets = entries.kind, entries.offsets[:-1]
@@ -295,6 +297,7 @@ class Simulation:
         parts["host"] += np.where(kind == HOST, alone, entries.host)
         parts["optimizer"] += np.where(kind == OPTIMIZER, alone, 0.0)
         parts["send"] += np.where(kind == SENDING, alone, 0.0)
+        parts["slowest replica"] += np.where(kind == FULLEST, alone, 0.0)
         parts["contention"] = np.where(kind < START, took - alone, 0.0)
         waits = np.flatnonzero(kind == WAIT)
         awaited = entries.transfer[waits]

@@ -22,7 +22,7 @@ from costmodel.description.schedule import (
 from costmodel.evaluation.transactions import Transaction
 from costmodel.simulation.blocks import Blocks, Met, Move, ProgramEntry
 from costmodel.simulation.pass_times import PassTimes
-from costmodel.simulation.played_step import HOST, OPTIMIZER, SENDING, START, STREAMS, WAIT, Integers
+from costmodel.simulation.played_step import FULLEST, HOST, OPTIMIZER, SENDING, START, STREAMS, WAIT, Integers
 
 SENDS = (SEND_FORWARD, SEND_BACKWARD)
 SUM = "gradient sync"
@@ -119,6 +119,8 @@ class RankWriter:
         base, self.next_transfer = self._numbered(kinds)
         ends = [] if rules.sums_beside else [self._start(number) for number in late]
         ends += [ProgramEntry(WAIT, once=number) for number in self._last_sums(kinds, base, ends)]
+        if rules.times.fullest > 0.0:
+            ends.append(ProgramEntry(FULLEST, duration=rules.times.fullest))
         shared: list[Move] = []
         if tied is not None:
             self.tie = self.next_transfer if isinstance(tied, Move) else tied

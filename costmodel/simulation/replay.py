@@ -86,8 +86,8 @@ def simulate(
         for asynchronous schedules, which have no step; and as `ledger`
 
     Assumes all layers alike, as `estimate`; as `ledger`, that experts are spread over stages as they are; each transfer
-    loads its links evenly. Of samples of unlike lengths every replica has the mean: the wait for the one that has most, which
-    `estimate` counts, is not played.
+    loads its links evenly. Of samples of unlike lengths every replica works through the mean, and waits at the end of its
+    passes, as long as `estimate` has it, for the one that has most.
 
     Examples
     --------
