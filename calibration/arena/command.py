@@ -31,7 +31,7 @@ class Entry(NamedTuple):
     rival : the tool
     rows : that were asked
     answers : by the records' ids; none where the tool is absent
-    rate : answers a second, of its fastest turn
+    rate : answers a second, of its fastest turn, refusals left out
     """
 
     rival: Rival
@@ -63,7 +63,7 @@ class Entry(NamedTuple):
             (_percent(found["coverage"]) if sure else "says none") if told else "-",
             f"{_percent(sum(regrets) / len(regrets))} of {len(regrets)}" if regrets else "-",
             _error(held, "peak_memory_bytes", "peak_bytes"), _error(held_too, "peak_memory_bytes", "peak_bytes"),
-            f"{self.rate:,.0f}",
+            f"{self.rate:,.0f}" if answered else "-",
         ]  # fmt: skip
 
 
@@ -152,10 +152,15 @@ def contest(tools: Sequence[Rival], records: Sequence[Row], turns: int) -> list[
                 continue
             found = asked(tool, records)
             answers[tool.name] = found
-            fastest[tool.name] = min(fastest[tool.name], sum(one["seconds"] for one in found.values()))
+            fastest[tool.name] = min(fastest[tool.name], sum(one["seconds"] for one in _answered(found)))
     return [
-        Entry(tool, records, answers[tool.name], len(answers[tool.name]) / max(fastest[tool.name], 1e-9)) for tool in tools
-    ]  # fmt: skip
+        Entry(tool, records, answers[tool.name], len(_answered(answers[tool.name])) / max(fastest[tool.name], 1e-9))
+        for tool in tools
+    ]
+
+
+def _answered(found: Mapping[str, Row]) -> list[Row]:
+    return [one for one in found.values() if "refused" not in one]
 
 
 def as_table(entries: Sequence[Entry]) -> str:

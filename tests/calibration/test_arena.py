@@ -85,12 +85,34 @@ def test_a_tool_in_an_environment_is_asked_by_its_python(tmp_path):
     assert Rival("a", "A", "", folder=str(tmp_path / "bin")).python == sys.executable
 
 
-@pytest.mark.parametrize("name", ["calculon_rows", "llm_analysis_rows", "simumax_rows", "deepspeed_rows", "accelerate_rows"])
+@pytest.mark.parametrize("name", [
+    "calculon_rows", "llm_analysis_rows", "simumax_rows", "deepspeed_rows", "accelerate_rows", "ftuneai_rows",
+    "llm_cluster_simulator_rows",
+])  # fmt: skip
 def test_a_script_that_is_asked_nothing_says_nothing_but_what_it_misses(name, tmp_path):
     script = Path(rivals_of.__file__).parent / "peers" / f"{name}.py"
     asked = [sys.executable, str(script), str(tmp_path)]
     done = subprocess.run(asked, input="", capture_output=True, text=True, timeout=120, check=False)
     assert "ModuleNotFoundError" in done.stderr if done.returncode else not done.stdout
+
+
+def test_megatrons_report_is_read_from_its_one_file(tmp_path):
+    """A checkout with a report that adds up what it is told, in the words of Megatron-LM's arguments."""
+    file = tmp_path / "megatron" / "training" / "theoretical_memory_usage.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(
+        "from .utils import is_hybrid_model, print_rank_0\n"
+        "def report_theoretical_memory(args, num_microbatches=None, verbose=False):\n"
+        "    print('a line of its own')\n"
+        "    layers = args.num_layers / args.pipeline_model_parallel_size / args.tensor_model_parallel_size\n"
+        "    return 0.0, 0.0, 1000.0 * layers + num_microbatches\n", encoding="utf-8")  # fmt: skip
+    one = next(rival for rival in rivals({}) if rival.name == "megatron-report")._replace(folder=str(tmp_path))
+    found = asked(one, PAIR)
+    row = next(record for record in PAIR if record["plan"]["recompute"] == "selective")
+    plan, ranks = row["plan"], row["plan"]["pipeline_parallel"] * row["plan"]["tensor_parallel"]
+    many = plan["global_batch"] / (plan["micro_batch"] * plan["data_parallel"])
+    assert found[row["id"]]["peak_bytes"] == pytest.approx(2**20 * (1000.0 * row["model"]["layers"] / ranks + many))
+    assert [one["id"] for one in found.values() if "refused" in one] == [one["id"] for one in PAIR if one is not row]
 
 
 def test_a_tool_that_fails_is_named_with_its_last_line(tmp_path):
