@@ -195,6 +195,8 @@ def _layer(
         attention += (*apart, *_norm("cross_attn_layernorm", model.hidden, model, part))
     if model.modulation:
         attention += _linear("modulation", model.modulation * model.hidden, model.hidden, True, part, split=False)
+    if model.stream_matrices:
+        attention += _linear("other_stream", model.stream_matrices * model.hidden, model.hidden, True, part)
     attention += _state(model, part) if mixer in ("state", "both") else ()
     feed_forward: list[Tensor] = []
     if experts:

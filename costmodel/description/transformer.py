@@ -133,6 +133,8 @@ class Transformer:
     cross_attention_layers : layers, evenly spread, that attend to an image's tokens in place of the sequence's (Llama 3.2 vision)
     source_tokens : of the encoder, or of the images that layers attend to, for each token of the sequence, which is the decoder's
     modulation : matrices that make a layer's scales and shifts of a condition, once a sequence (DiT: 6)
+    stream_matrices : matrices of hidden width on either side, of an average layer, that tokens of another stream meet in place of
+        the layer's own (FLUX.1: 4, as a third of its layers have all of theirs twice, for images and for texts)
     prediction_layers : multi-token-prediction modules trained beside the model
     dropout : dropout in attention and after each block (its masks are saved)
     causal : a token meets those before it (decoders), or every other (encoders)
@@ -226,6 +228,7 @@ class Transformer:
     cross_attention_layers: int = field(default=0, metadata=row(Whole(0, MAX_LAYERS), unit="layers"))
     source_tokens: float = field(default=1.0, metadata=row(Real(1e-4, 1e4)))
     modulation: int = field(default=0, metadata=row(Whole(0, 64)))
+    stream_matrices: int = field(default=0, metadata=row(Whole(0, 64)))
     prediction_layers: int = field(default=0, metadata=row(Whole(0, MAX_VOCABULARY), unit="layers"))
     dropout: bool = False
     causal: bool = True
@@ -688,4 +691,5 @@ class Transformer:
             parallel_block=float(self.parallel_block), prediction_layers=float(self.prediction_layers),
             dropout=float(self.dropout), last_norm=float(self.last_norm),
             layer_tokens=self.layer_tokens, modulation=float(self.modulation),
+            stream_matrices=float(self.stream_matrices),
         )  # fmt: skip

@@ -146,6 +146,7 @@ class ModelNumbers(NamedTuple):
     last_norm: Number  # 1: a norm after the last layer
     layer_tokens: Number  # that an average layer works through, over those of a sequence: 1, but with an encoder of other lengths
     modulation: Number  # matrices from a condition to a layer's scales and shifts, once a sequence
+    stream_matrices: Number  # that tokens of another stream meet in place of an average layer's own
 
 
 class DeviceNumbers(NamedTuple):

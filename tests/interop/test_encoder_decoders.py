@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from costmodel import Plan, Transformer, estimate, load_cluster, search
+from costmodel import Plan, Tower, Transformer, estimate, load_cluster, machine, multimodal, search
 from costmodel.description.huggingface import read
 from costmodel.description.tensors import parameter_tensors
 from costmodel.text.errors import InvalidValue, NotModelled
@@ -36,12 +36,26 @@ DIT = {
     "num_embeds_ada_norm": 1000, "num_layers": 28, "out_channels": 8, "patch_size": 2, "sample_size": 32, "dropout": 0.0,
     "norm_elementwise_affine": False, "upcast_attention": False,
 }  # fmt: skip
+FLUX = {
+    "_class_name": "FluxTransformer2DModel", "_diffusers_version": "0.30.0.dev0", "attention_head_dim": 128, "in_channels": 64,
+    "guidance_embeds": True, "joint_attention_dim": 4096, "num_attention_heads": 24, "num_layers": 19, "num_single_layers": 38,
+    "patch_size": 1, "pooled_projection_dim": 768, "_name_or_path": "../checkpoints/flux-dev/transformer",
+}  # fmt: skip
+SD3 = {
+    "_class_name": "SD3Transformer2DModel", "_diffusers_version": "0.29.0.dev0", "attention_head_dim": 64, "in_channels": 16,
+    "caption_projection_dim": 1536, "joint_attention_dim": 4096, "num_attention_heads": 24, "num_layers": 24, "out_channels": 16,
+    "patch_size": 2, "pooled_projection_dim": 2048, "pos_embed_max_size": 192, "sample_size": 128,
+}  # fmt: skip
+SD35_LARGE = SD3 | {"caption_projection_dim": 2432, "num_attention_heads": 38, "num_layers": 38, "qk_norm": "rms_norm"}
 COUNTED = {
+    "FLUX.1-dev": (FLUX, 11_901_408_320), "FLUX.1-schnell": (FLUX | {"guidance_embeds": False}, 11_891_178_560),
+    "FLUX of eight layers": (FLUX | {"num_layers": 3, "num_single_layers": 5}, 1_791_577_920),
+    "Stable Diffusion 3 medium": (SD3, 2_028_328_000), "Stable Diffusion 3.5 large": (SD35_LARGE, 8_056_627_520),
     "T5 base": (T5, 222_903_552), "T5 11B": (T5_11B, 11_307_321_344), "BART large": (BART, 406_291_456),
     "Whisper large-v3": (WHISPER, 1_543_490_560), "CLIP's ViT-L/14": (CLIP, 303_966_208), "DiT-XL/2": (DIT, 675_129_632),
 }  # fmt: skip
-"""Of Transformers' own classes on PyTorch's device without memory (5.24.0), DiT's of its authors' checkpoint, positions with it
-(facebookresearch/DiT models.py, ``DiT_XL_2``: 28 x 23,905,152 in layers)."""
+"""Of Transformers' and diffusers' own classes on PyTorch's device without memory (5.24.0, 0.42.1), DiT's of its authors'
+checkpoint, positions with it (facebookresearch/DiT models.py, ``DiT_XL_2``: 28 x 23,905,152 in layers)."""
 
 
 def model_of(tmp_path, config) -> Transformer:
@@ -128,6 +142,44 @@ def test_a_published_step_of_dit_lies_in_the_interval(tmp_path):
     assert low < 1.0 / 0.84 < high
 
 
+def test_every_token_of_an_image_and_a_text_meets_one_stream_of_flux(tmp_path):
+    """Twelve matrices of 3,072 a layer for each of 4,096 patches and 512 tokens, which all meet each other, and both ends."""
+    model, tokens, hidden = model_of(tmp_path, FLUX), 4096 + 512, 3072
+    flop = 57 * (2.0 * 12 * hidden**2 + 4.0 * tokens * hidden) + 2.0 * 64 * hidden
+    assert model.flop_per_token(tokens, causal=False) == pytest.approx(3.0 * flop, rel=1e-9)
+    plan = Plan(global_batch=8, seq_len=tokens, tensor_parallel=4)
+    split, whole = (estimate(model, load_cluster("dgx-h100", gpus=8), one).memory.weights for one in (
+        plan, dataclasses.replace(plan, tensor_parallel=1)))  # fmt: skip
+    conditions = 6 * 57 * 2.0 * hidden**2  # what makes scales and shifts isn't split
+    assert split == pytest.approx(conditions + (whole - conditions) / 4, rel=0.02)
+
+
+def test_a_published_fine_tune_of_flux_lies_in_the_interval(tmp_path):
+    """FLUX.1-dev with adapters on a DGX Spark: 1,000 steps of four images of 1,024 pixels in about eight hours, 71.4 GB in use
+    (blog.mikihands.com, DGX Spark FLUX.1-dev LoRA fine-tuning, November 2025); texts of 512 tokens beside 4,096 patches."""
+    plan = Plan(global_batch=4, seq_len=4096 + 512, micro_batch=1, adapter="lora", recompute="full")
+    found = estimate(model_of(tmp_path, FLUX), machine("dgx-spark", 1), plan, framework="hf-trainer")
+    low, high = found.time_interval
+    assert low < 8 * 3600 / 1000 < high
+    assert found.step_time == pytest.approx(8 * 3600 / 1000, rel=0.2)
+    assert found.memory.total < 71.4e9
+
+
+def test_a_text_encoder_is_a_frozen_part_before_a_diffusion_transformer(tmp_path):
+    text = Transformer(
+        name="t5-xxl", layers=24, hidden=4096, heads=64, head_dim=64, feed_forward=10240, vocabulary=32128, tied_embeddings=True,
+        causal=False,
+    )  # fmt: skip
+    assert text.parameters == pytest.approx(4.76e9, rel=0.01)  # google/t5-v1_1-xxl, its encoder alone
+    step = multimodal(
+        model_of(tmp_path, FLUX), load_cluster("dgx-h100", gpus=8), Plan(global_batch=32, seq_len=4096 + 512, zero_stage=3),
+        [Tower(model=text, tokens=512, trains=False)], framework="fsdp2",
+    )  # fmt: skip
+    tower = step.towers[0]
+    assert 0.0 < tower.time < 0.1 * step.step_time and tower.activations == 0.0
+    assert step.parameters == pytest.approx(16.66e9, rel=0.01)
+
+
 def test_an_encoder_decoder_is_searched_with_a_pipeline_too(tmp_path):
     found = search(model_of(tmp_path, T5_11B), load_cluster("dgx-h100", gpus=16), global_batch=256, seq_len=512,
                    pipeline_parallel=[1, 2], top=200)  # fmt: skip
@@ -151,7 +203,7 @@ def test_a_note_says_what_is_taken_of_the_source(tmp_path):
 
 
 @pytest.mark.parametrize(("config", "words"), [
-    ({"model_type": "clip"}, "two towers"), ({"_class_name": "FluxTransformer2DModel"}, "joint attention"),
+    ({"model_type": "clip"}, "two towers"), ({"_class_name": "Flux2Transformer2DModel"}, "joint attention"),
     ({"_class_name": "UNet2DConditionModel"}, "convolutions"), (DIT | {"norm_type": "ada_norm"}, "norm_type"),
     (BART | {"decoder_ffn_dim": 2048}, "sides of unlike layers"), (T5 | {"is_encoder_decoder": False}, "is_encoder_decoder"),
 ])  # fmt: skip

@@ -6,6 +6,8 @@ diffusers, ``src/diffusers/models/transformers/dit_transformer_2d.py``.
 
 from __future__ import annotations
 
+from typing import Any
+
 from costmodel.description.huggingface.families import BIASED, CLASSIC, Family, family
 from costmodel.description.huggingface.files import Config, short
 from costmodel.description.huggingface.keys import words
@@ -99,6 +101,72 @@ def _dit(config: Config, fields: Fields) -> Fields:
     }  # fmt: skip
 
 
+LAYER_MATRICES = 12
+"""Of hidden width on either side: four of attention, eight of an MLP four times as wide."""
+BIASES = 3
+"""Vectors that a stream's layer has less than as many matrices with a bias each: an MLP's are five, not eight."""
+
+
+def _embedder(wide: int, hidden: int) -> int:
+    """Rows of hidden width of two products with biases, from so many channels."""
+    return wide + 1 + hidden + 1
+
+
+def _joint(config: Config, joint: int, single: int, scales: int, streams: int, *embedded: int) -> Fields:
+    """Layers of two streams of tokens that attend to each other, and layers of one behind them.
+
+    Whole matrices that don't come out even over the layers, and what stands before and behind these, are rows of positions."""
+    heads, wide = count(config, "num_attention_heads"), count(config, "attention_head_dim")
+    hidden, patch, channels = heads * wide, count(config, "patch_size", 1), count(config, "in_channels")
+    layers = joint + single
+    (modulation, left), (matrices, right) = divmod(scales, layers), divmod(streams, layers)
+    behind = 2 * (hidden + 1)  # scales and shifts of the last norm
+    rows = sum(embedded) + behind + 1 + (left + right) * (hidden + 1) - BIASES * (streams // LAYER_MATRICES)
+    return {
+        "layers": layers, "heads": heads, "hidden": hidden, "feed_forward": 4 * hidden, "modulation": modulation,
+        "stream_matrices": matrices, "patch_values": patch * patch * channels,
+        "vocabulary": patch * patch * count(config, "out_channels", channels), "learned_positions": rows,
+    }  # fmt: skip
+
+
+def _flux(config: Config, fields: Fields) -> Fields:
+    joint, single = count(config, "num_layers"), count(config, "num_single_layers")
+    hidden = count(config, "num_attention_heads") * count(config, "attention_head_dim")
+    steps = _embedder(FREQUENCIES, hidden) * (2 if yes(config, "guidance_embeds", False) else 1)
+    pooled, text = _embedder(count(config, "pooled_projection_dim", 768), hidden), count(config, "joint_attention_dim") + 1
+    scales = 2 * CONDITIONED * joint + CONDITIONED // 2 * single
+    return _joint(config, joint, single, scales, LAYER_MATRICES * joint, steps, pooled, text)
+
+
+flux = FieldRule(
+    _flux,
+    words(
+        "num_layers num_single_layers num_attention_heads attention_head_dim in_channels out_channels patch_size guidance_embeds "
+        "joint_attention_dim pooled_projection_dim axes_dims_rope _class_name _diffusers_version _name_or_path"
+    ),
+)
+"""FLUX.1: layers with weights of their own for images and for texts, then layers of one kind for both; all attend to all."""
+
+
+def _sd3(config: Config, fields: Fields) -> Fields:
+    joint = count(config, "num_layers")
+    hidden = count(config, "num_attention_heads") * count(config, "attention_head_dim")
+    embedded = [_embedder(FREQUENCIES, hidden), _embedder(count(config, "pooled_projection_dim", 2048), hidden)]
+    text = count(config, "joint_attention_dim") + 1
+    # of the last layer the text's queries, keys and values are used, scaled and shifted, and nothing behind them
+    scales, streams = 2 * CONDITIONED * joint - 4, LAYER_MATRICES * joint - 9
+    return _joint(config, joint, 0, scales, streams, *embedded, text)
+
+
+sd3 = FieldRule(
+    _sd3,
+    words(
+        "num_layers num_attention_heads attention_head_dim in_channels out_channels patch_size sample_size joint_attention_dim "
+        "caption_projection_dim pooled_projection_dim pos_embed_max_size qk_norm _class_name _diffusers_version _name_or_path"
+    ),
+)
+"""Stable Diffusion 3: layers with weights of their own for images and for texts, which attend to both."""
+
 dit = FieldRule(
     _dit,
     words(
@@ -124,6 +192,10 @@ MARIAN = family(
 T5 = family(
     "hidden heads feed_forward vocabulary head_dim", t5, tied=True, only=BEHIND_AN_ENCODER, keys={"head_dim": "d_kv"},
 )  # fmt: skip
+JOINT: dict[str, Any] = {
+    "tied": False, "positions": True, "causal": False, "gated": False, "norm": "none", "head_bias": True, "last_norm": False,
+    **BIASED,
+}  # fmt: skip
 ENCODER_DECODERS: dict[str, Family] = {
     "t5": T5, "mt5": T5, "bart": BART, "mbart": MBART, "marian": MARIAN, "plbart": BART,
     "pegasus": family(
@@ -137,5 +209,7 @@ ENCODER_DECODERS: dict[str, Family] = {
         "", dit, tied=False, positions=True, causal=False, gated=False, norm="none", modulation=CONDITIONED, head_bias=True,
         last_norm=False, **BIASED, only={"norm_type": ("ada_norm_zero", None), "cross_attention_dim": (None,)},
     ),
+    "FluxTransformer2DModel": family("", flux, qk_norm="head", **JOINT),
+    "SD3Transformer2DModel": family("", sd3, **JOINT, only={"dual_attention_layers": (None, [])}),
 }  # fmt: skip
 """Every `model_type`, or class of diffusers, of these that can be read."""

@@ -14,8 +14,8 @@ REASONS: dict[str, str] = {
     "encoder-decoder vision-encoder-decoder speech-encoder-decoder florence2 trocr udop",
     "two towers that are trained beside each other": "clip siglip siglip2 chinese_clip altclip clipseg metaclip_2 xclip align "
     "blip blip-2 owlvit owlv2 groupvit vision-text-dual-encoder",
-    "joint attention of images and texts in layers of several kinds": "FluxTransformer2DModel SD3Transformer2DModel "
-    "PixArtTransformer2DModel HunyuanDiT2DModel WanTransformer3DModel HunyuanVideoTransformer3DModel "
+    "joint attention of images and texts in layers of several kinds": "PixArtTransformer2DModel "
+    "Flux2Transformer2DModel HunyuanDiT2DModel WanTransformer3DModel HunyuanVideoTransformer3DModel "
     "QwenImageTransformer2DModel CogVideoXTransformer3DModel LTXVideoTransformer3DModel SanaTransformer2DModel",
     "convolutions": "UNet2DConditionModel UNet2DModel AutoencoderKL resnet convnext convnextv2 efficientnet mobilenet_v2 regnet",
     "cross-attention to images beside every few layers": "idefics flamingo",

@@ -166,14 +166,15 @@ def norm_parameters(model: ModelNumbers) -> Number:
 
 
 def mixer_of_rank(model: ModelNumbers, tensor: Number) -> Number:
-    """Parameters on one rank of what brings an average layer's tokens together: attention, or a state.
+    """Parameters on one rank of what brings an average layer's tokens together: attention, or a state; and of another stream's.
 
     Parameters
     ----------
     model : `ModelNumbers`
     tensor : ranks that split its matrices
     """
-    return model.attention.share * attention_of_rank(model, tensor) + recurrent.parameters_of_rank(model, tensor)
+    others = model.stream_matrices * model.hidden * (model.hidden + 1.0) / tensor
+    return model.attention.share * attention_of_rank(model, tensor) + recurrent.parameters_of_rank(model, tensor) + others
 
 
 def dense_layer_parameters(model: ModelNumbers) -> Number:
@@ -357,4 +358,5 @@ def of_kind(model: ModelNumbers, mixed: Number) -> ModelNumbers:
         vocabulary=model.vocabulary, norm_vectors=model.norm_vectors, norms=model.norms, parallel_block=model.parallel_block,
         prediction_layers=model.prediction_layers, dropout=model.dropout, last_norm=model.last_norm,
         layer_tokens=model.layer_tokens, modulation=model.modulation,
+        stream_matrices=model.stream_matrices,
     )  # fmt: skip
