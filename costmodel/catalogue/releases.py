@@ -22,7 +22,7 @@ BEFORE = "before"
 """Table of an entry: by a month, the fields that were others before it."""
 
 
-class Release(NamedTuple):
+class NamedRelease(NamedTuple):
     """A framework as somebody asks for it.
 
     Parameters
@@ -35,7 +35,7 @@ class Release(NamedTuple):
     month: str
 
 
-def asked(name: str) -> Release:
+def asked(name: str) -> NamedRelease:
     """A framework's name, and the month of its release where that stands behind it.
 
     Parameters
@@ -50,15 +50,15 @@ def asked(name: str) -> Release:
     Examples
     --------
     >>> asked("fsdp2@2025.8"), asked("nemo@25.09").month, asked("hf-trainer@2024").month
-    (Release(name='fsdp2', month='2025-08'), '2025-09', '2024-12')
+    (NamedRelease(name='fsdp2', month='2025-08'), '2025-09', '2024-12')
     """
     base, sign, said = name.partition(SIGN)
     if not sign:
-        return Release(name, "")
+        return NamedRelease(name, "")
     month = month_of(said)
     if month is None:
         raise InvalidValue("framework", name, f"{base}@ and the month of a release from 2017 on, such as {base}@2025.8")
-    return Release(base, month)
+    return NamedRelease(base, month)
 
 
 def month_of(said: str) -> str | None:
@@ -140,4 +140,4 @@ def earlier(release: str) -> str:
     return (datetime.date.fromisoformat(f"{release}-01") - datetime.timedelta(days=1)).strftime("%Y-%m")
 
 
-__all__ = ["BEFORE", "SIGN", "UNDATED", "Release", "as_of", "asked", "dated", "earlier", "month_of"]
+__all__ = ["BEFORE", "SIGN", "UNDATED", "NamedRelease", "as_of", "asked", "dated", "earlier", "month_of"]

@@ -114,7 +114,7 @@ def load_framework(
     return _of_catalogue(name, architecture, network)
 
 
-def _named(name: str) -> releases.Release:
+def _named(name: str) -> releases.NamedRelease:
     """The entry that a name stands for, and the month of its release."""
     asked = releases.asked(name)
     known = loader.entries(FRAMEWORKS)

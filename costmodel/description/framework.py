@@ -111,8 +111,8 @@ class Framework:
     wide_residual : beside weights in NF4 norms, embedding and head are in 32 bit, and so is the residual stream
     wide_adapters : beside weights in 16 bit adapters are in 32 bit, and so are their gradients and moments; not where a
         library shards them that casts all weights
-    wide_quantised : beside weights in NF4 products run in 32 bit whatever the plan's dtype: what they take is in 32 bit, and
-        nothing casts it
+    wide_quantised : nothing casts the operands of products: beside weights in NF4 they run in 32 bit whatever the plan's dtype,
+        and so do those of adapters in 32 bit
     reentrant : recomputed layers run under autograd's reentrant checkpoints
     offload_gradients : gradients of weights that lie on the host go there as they are summed; else they wait on the device
     recompute_modules : of a layer, that it recomputes alone, of `costmodel.description.recomputation.MODULES`

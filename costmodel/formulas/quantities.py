@@ -421,6 +421,8 @@ class AdapterChoice(NamedTuple):
     up: Number
     down: Number
     dropout: Number  # 1: an adapter's input is dropped out first
+    lifted: Number  # 1: adapters are in 32 bit beside weights in 16, and their inputs are cast up, each its own
+    uncast: Number  # 1: and their products, whose operands nothing casts down
     keep_inputs: Number  # 1: quantised products keep their inputs, though they have no gradient
     unpacked_bytes: Number  # of a parameter held in 4 bits, as if they went over the device's memory, to unpack it once
     unpacking_launches: Number  # kernels that unpack a matrix

@@ -232,8 +232,7 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
     another = sharded * defaults.sharded_optimizer_bytes > 0.0  # whose code shards
     states = ops.where(another, defaults.sharded_optimizer_bytes, defaults.optimizer_bytes)
     usual_update = ops.where(another, defaults.sharded_update_bytes, defaults.update_bytes)
-    # peft lifts its adapters to 32 bit; where DeepSpeed shards, its engine casts them down again
-    lifted = defaults.wide_adapters * ops.where(trains, 0.0, ops.where(another, 0.0, 4.0))
+    lifted = 4.0 * _lifted(choices, defaults)
     usual = ops.where(half > 0.0, 2.0, ops.maximum(ops.maximum(defaults.gradient_bytes, least), lifted))
     gradient = _chosen(choices.gradient_bytes, usual)
     parameter = ops.where(base, 4.0, ops.where(wide, 4.0, defaults.parameter_bytes))
@@ -275,6 +274,13 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
         logit=ops.where(choices.loss < 0.0, logit, ops.pick(choices.loss, _LOGIT_BYTES) * wider),
         wide=held - parameter, residual=ops.where(wide_residual > 0.0, 4.0, activation), adapter=adapter,
     )  # fmt: skip
+
+
+def _lifted(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
+    """1 where adapters are in 32 bit beside 16-bit weights: not where DeepSpeed shards, whose engine casts all weights down."""
+    by_another = defaults.sharded_optimizer_bytes * ops.where(choices.zero_stage > 0.5, 1.0, 0.0)
+    narrow = ops.where(ops.pick(choices.dtype, _ACTIVATION) > 2.0, 0.0, 1.0)
+    return defaults.wide_adapters * narrow * ops.where((choices.adapter > 0.5) & (by_another <= 0.0), 1.0, 0.0)
 
 
 def _bucket_code(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
@@ -331,7 +337,8 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
         ),
         trainable=1.0,
         adapter=adapters.adapter_choice(
-            choices.adapter, choices.lora_rank, choices.lora_targets, defaults.keep_quantised_inputs, defaults.adapter_dropout),
+            choices.adapter, choices.lora_rank, choices.lora_targets, defaults.keep_quantised_inputs, defaults.adapter_dropout,
+            _lifted(choices, defaults), defaults.wide_quantised),
         optimizer=OptimizerChoice(
             newton_schulz_steps=ops.where(ops.equal(choices.optimizer, _MUON), NEWTON_SCHULZ_STEPS, 0.0),
             passing_bytes=ops.where(choices.optimizer < 0.0, 0.0, ops.pick(choices.optimizer, _PASSING)),

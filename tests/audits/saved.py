@@ -36,14 +36,14 @@ class Case:
     name : of the case
     arguments : of the script
     model, plan : fields of `Transformer` and `Plan` that differ
-    dropout : whether adapters drop out their inputs
+    software : fields of `Framework` that differ
     """
 
     name: str
     arguments: tuple[str, ...]
     model: dict[str, object] = dataclasses.field(default_factory=dict)
     plan: dict[str, object] = dataclasses.field(default_factory=dict)
-    dropout: bool = True
+    software: dict[str, object] = dataclasses.field(default_factory=dict)
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -61,7 +61,7 @@ class Case:
 
     def told(self) -> float:
         """Bytes of a layer and micro-batch by the library's formula."""
-        framework = dataclasses.replace(load_framework("hf-trainer"), adapter_dropout=self.dropout)
+        framework = dataclasses.replace(load_framework("hf-trainer"), **self.software)  # type: ignore[arg-type]
         model = dataclasses.replace(SHAPE, **self.model)  # type: ignore[arg-type]
         given = {"recompute": "none", **self.plan}
         plan = Plan(global_batch=BATCH, micro_batch=BATCH, seq_len=SEQUENCE, data_parallel=1, dtype="bf16", **given)  # type: ignore[arg-type]
@@ -77,8 +77,13 @@ CASES = {
         Case("Llama", ("llama",)),
         Case("Llama, recomputed", ("llama", "checkpoint"), plan={"recompute": "full"}),
         Case("Llama, recomputed, reentrant", ("llama", "checkpoint", "reentrant"), plan={"recompute": "full"}),
-        Case("Llama with LoRA", ("llama", "lora"), plan=ADAPTED, dropout=False),
-        Case("Llama with LoRA that drops out", ("llama", "lora", "dropout"), plan=ADAPTED),
+        Case("Llama with LoRA", ("llama", "lora"), plan=ADAPTED, software={"wide_adapters": False, "adapter_dropout": False}),
+        Case("Llama with LoRA that drops out", ("llama", "lora", "dropout"), plan=ADAPTED, software={"wide_adapters": False}),
+        Case("Llama with LoRA in 32 bit", ("llama", "lora", "wide", "autocast"), plan=ADAPTED,
+             software={"adapter_dropout": False}),
+        Case("Llama with LoRA in 32 bit that drops out", ("llama", "lora", "wide", "autocast", "dropout"), plan=ADAPTED),
+        Case("Llama with LoRA in 32 bit, nothing cast", ("llama", "lora", "wide"), plan=ADAPTED,
+             software={"adapter_dropout": False, "wide_quantised": True}),
         Case("Qwen3", ("qwen3",), {"qk_norm": "head"}),
         Case("Mixtral", ("mixtral",), MIXTURE | {"expert_feed_forward": 768}),
         Case("Qwen3-MoE", ("qwen3_moe",), MIXTURE | {"expert_feed_forward": 96, "qk_norm": "head"}),

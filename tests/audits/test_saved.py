@@ -17,6 +17,11 @@ def test_what_the_library_says_is_counted_here_tensor_by_tensor():
     dropped = (2 + 1) * (5 * 256 + 256 + 768)  # each adapter's own copy and its mask, where three copies were there
     without = 2 * (2 * 256 + 768)
     assert CASES["Llama with LoRA that drops out"].told() == TOKENS * (frozen + dropped - without)
+    apart = 2 * (2 * 256 + 256 + 256)  # cast for each: two of queries, keys and values more, one of gate and up, the output's
+    assert CASES["Llama with LoRA in 32 bit"].told() == TOKENS * (frozen + apart)
+    assert CASES["Llama with LoRA in 32 bit that drops out"].told() == CASES["Llama with LoRA that drops out"].told()
+    wider = 2 * (6 * 256 + 768 + 8 * 7)
+    assert CASES["Llama with LoRA in 32 bit, nothing cast"].told() == TOKENS * (frozen + apart + wider)
     assert SHAPE.hidden == 256
 
 

@@ -27,7 +27,7 @@ from costmodel.text.errors import CostModelError
 
 def adapter(rank: float, targets: str, kind: float = 1.0) -> AdapterChoice:
     """LoRA, or nothing, as formulas take it."""
-    return adapter_choice(kind, float(rank), target_numbers(targets_of(targets)), 0.0, 1.0)
+    return adapter_choice(kind, float(rank), target_numbers(targets_of(targets)), 0.0, 1.0, 0.0, 0.0)
 
 
 def counted(model: str, rank: int, targets: str) -> float:
@@ -65,7 +65,7 @@ def test_without_an_adapter_everything_trains_and_every_input_is_kept():
 
 def test_adapters_that_drop_nothing_move_and_keep_no_copy_of_their_input():
     """A dropout reads, writes and masks each input in both passes; without it both matrices of a gated MLP share theirs."""
-    framework, device = costmodel.load_framework("hf-trainer"), costmodel.load_device("a100-sxm-80gb").numbers("bf16")
+    framework, device = costmodel.load_framework("hf-trainer@2024.6"), costmodel.load_device("a100-sxm-80gb").numbers("bf16")
     model = costmodel.load_model("llama3-8b")
     plan = Plan(global_batch=1, seq_len=4096, adapter="lora", lora_targets=("up", "gate"))
     works, inputs = [], []
@@ -77,6 +77,29 @@ def test_adapters_that_drop_nothing_move_and_keep_no_copy_of_their_input():
     moved = (2.0 + 2.0 + 1.0) * 2 * 4096 * 4096 / device.memory_bandwidth
     assert [a - b for a, b in zip(*works, strict=True)] == pytest.approx([moved, moved, 0.0])
     assert inputs == [2.0, 1.0]
+
+
+@pytest.mark.parametrize(("software", "forward", "backward"), [
+    # bytes a token and channel of what a layer's adapters move, as kernels of peft 0.21.2, transformers 5.24.0 and PyTorch 2.13.0
+    # read and write them: those of the layer with adapters less those of it without; backward beyond adapters as wide as weights
+    ({"wide_adapters": False}, 184.2, 0.0), ({}, 329.1, 144.9), ({"wide_quantised": True}, 453.4, 328.3),
+    ({"adapter_dropout": False}, 248.1, 63.9),
+])  # fmt: skip
+def test_adapters_move_what_traced_kernels_move(software, forward, backward):
+    shape = costmodel.Transformer(
+        name="small", layers=3, hidden=256, heads=8, kv_heads=4, head_dim=32, feed_forward=768, vocabulary=512, gated=True,
+        norm="rmsnorm",
+    )  # fmt: skip
+    device = costmodel.load_device("h100-sxm").numbers("bf16")
+    plan = Plan(global_batch=2, micro_batch=2, seq_len=512, adapter="lora", lora_rank=8)
+    hugging_face = costmodel.load_framework("hf-trainer")
+    moved = []
+    for fields in (software, {"wide_adapters": False}):
+        framework = dataclasses.replace(hugging_face, **fields)
+        work = adapter_work(shape.numbers(), plan.settings(framework), plan.numbers(framework, 3), 1024.0, device)
+        moved.append([one * device.memory_bandwidth / 1024 / 256 for one in work])
+    assert moved[0][0] == pytest.approx(forward, rel=0.01)
+    assert sum(moved[0][1:]) - sum(moved[1][1:]) == pytest.approx(backward, abs=1.0)  # thin matrices are cast, too
 
 
 HELD = dataclasses.replace(costmodel.load_framework("torchtune"), keep_quantised_inputs=True, adapter_dropout=True)

@@ -40,7 +40,7 @@ def attention_activations(model: ModelNumbers, settings: Settings, plan: PlanNum
     compressed = 2.0 * plan.tensor * (attention.query_latent + attention.kv_latent + attention.rope_head_dim)
     saved = ops.where(attention.latent > 0.0, full + compressed, plain + rotated)
     _, last, _, _ = adapters.input_bytes(settings)
-    dropped = settings.adapter.dropout * settings.adapter.output * last
+    dropped = ops.maximum(settings.adapter.dropout, settings.adapter.lifted) * settings.adapter.output * last
     output_width = ops.where(settings.kernels.flash_attention > 0.0, widths.attended + dropped, last)
     output = attention.heads * attention.value_head_dim * output_width
     scores = (1.0 - plan.recompute_attention) * score_activations(model, settings)
@@ -224,7 +224,7 @@ def layer_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     outer = model.hidden * split * (model.norms * norm_input_bytes(model, settings) + 2.0 * model.dropout)
     projections, _, first, _ = adapters.input_bytes(settings)
     outer = outer + model.hidden * gathered * model.norms * 0.5 * (projections + first)
-    outer = outer + tokens * settings.widths.activation * adapters.inner_channels(model, settings.adapter)
+    outer = outer + tokens * adapters.operand_bytes(settings) * adapters.inner_channels(model, settings.adapter)
     inner = tokens / plan.tensor * (attention_activations(model, settings, plan) + mlp_activations(model, settings, plan))
     return outer + inner
 

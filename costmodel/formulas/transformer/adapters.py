@@ -21,10 +21,6 @@ from costmodel.formulas.quantities import (
 )
 from costmodel.formulas.transformer import flops, lengths, precision
 
-DROPPED = 2.5
-"""Tensors that a dropout moves, forward or backward: one read, one written, and a mask of a byte an element."""
-
-
 KINDS = ("none", "lora", "qlora", "gptq-lora")
 """None trains every weight; the others train low-rank adapters [hu2021]_, the last two beside weights in 4 bits: in NF4, as
 bitsandbytes unpacks them [dettmers2023]_, and as AutoGPTQ does."""
@@ -74,7 +70,7 @@ def packing(kind: Number) -> tuple[Number, Number, Number, Number]:
 
 
 def adapter_choice(
-    kind: Number, rank: Number, targets: AdapterTargets, keep_inputs: Number, dropout: Number
+    kind: Number, rank: Number, targets: AdapterTargets, keep_inputs: Number, dropout: Number, lifted: Number, uncast: Number,
 ) -> AdapterChoice:  # fmt: skip
     """An adapter as a plan and a framework choose it, `AdapterChoice`.
 
@@ -85,11 +81,13 @@ def adapter_choice(
     targets : matrices that have one
     keep_inputs : 1: products with weights in NF4 keep their inputs
     dropout : 1: inputs of adapters are dropped out
+    lifted : 1: adapters are in 32 bit beside weights in 16
+    uncast : 1: nothing casts the operands of products, so that those of lifted adapters run in 32 bit
 
     Examples
     --------
     >>> everywhere = AdapterTargets(1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0)
-    >>> adapter_choice(1.0, -1.0, everywhere, 0.0, 1.0).rank
+    >>> adapter_choice(1.0, -1.0, everywhere, 0.0, 1.0, 0.0, 0.0).rank
     16.0
     """
     adapted = ops.where(kind > 0.5, 1.0, 0.0)
@@ -98,7 +96,7 @@ def adapter_choice(
         frozen=adapted, rank=adapted * ops.where(rank < 0.0, RANK, rank), query=adapted * targets.query,
         key=adapted * targets.key, value=adapted * targets.value, fused=adapted * targets.fused,
         output=adapted * targets.output, gate=adapted * targets.gate, up=adapted * targets.up, down=adapted * targets.down,
-        dropout=adapted * dropout,
+        dropout=adapted * dropout, lifted=adapted * lifted, uncast=adapted * lifted * uncast,
         keep_inputs=ops.where(ops.equal(kind, QUANTISED), keep_inputs, 0.0), unpacked_bytes=moved, unpacking_launches=kernels,
         keep_unpacked=kept,
     )  # fmt: skip
@@ -204,7 +202,9 @@ def adapter_work(
 
     Their products are thin and bound by memory. Forward the input is dropped out (read, written, a mask of a byte) and read; the
     wide product is written, scaled, and added to that of the frozen weight. Backward the same from the other side; for their
-    gradients they read both. A dropout of nothing gives its input back.
+    gradients they read both. A dropout of nothing gives its input back. Inputs of lifted adapters are cast up before the dropout,
+    and down again for the product where operands are cast; their gradients likewise. Where they aren't, the product, its scaling
+    and the sum are in 32 bit, which is cast down.
 
     Parameters
     ----------
@@ -213,7 +213,8 @@ def adapter_work(
 
     References
     ----------
-    huggingface/peft@3d9ceb5 src/peft/tuners/lora.py, ``Linear.forward``: dropout, two products, a scaling and a sum
+    huggingface/peft@3d9ceb5 src/peft/tuners/lora.py, ``Linear.forward``: dropout, two products, a scaling and a sum; @5d602fd
+    src/peft/tuners/lora/layer.py, ``_cast_input_dtype``
     """
     adapter, bytes_ = settings.adapter, settings.widths.activation
     share = model.experts.layers / model.layers
@@ -224,15 +225,30 @@ def adapter_work(
     visits = model.experts.load * model.experts.per_token * plan.expert_tensor / plan.tensor
     inputs = attention[0] + (1.0 - share) * dense[0] + share * (shared[0] + visits * routed[0])
     outputs = attention[1] + (1.0 - share) * dense[1] + share * (shared[1] + visits * routed[1])
-    read = tokens * bytes_ / device.memory_bandwidth
+    moved = tokens / device.memory_bandwidth
+    up = adapter.lifted * (bytes_ + precision.FULL_BYTES)  # a cast reads one width and writes the other
+    down = up * (1.0 - adapter.uncast)
+    dropped = adapter.dropout * (2.0 * ops.where(adapter.lifted > 0.0, precision.FULL_BYTES, bytes_) + 1.0)
+    multiplied = operand_bytes(settings)
+    sums = 6.0 * bytes_ + adapter.uncast * (4.0 * precision.FULL_BYTES)
+    sums_back = 3.0 * bytes_ + adapter.uncast * (bytes_ + 4.0 * precision.FULL_BYTES)
     products = 2.0 * adapter.rank * tokens * (inputs + outputs) / (device.sustained_clock * device.base_flop_rate)
     there = adapter.frozen * ops.where(adapter.rank > 0.0, 1.0, 0.0)
-    dropped = DROPPED * adapter.dropout
     return (
-        there * ops.maximum(read * ((1.0 + dropped) * inputs + 6.0 * outputs), products),
-        there * ops.maximum(read * ((4.0 + dropped) * inputs + 3.0 * outputs), products),
-        there * ops.maximum(read * (inputs + outputs), products),
+        there * ops.maximum(moved * ((multiplied + up + dropped + down) * inputs + sums * outputs), products),
+        there * ops.maximum(moved * ((3.0 * bytes_ + multiplied + up + dropped + down) * inputs + sums_back * outputs), products),
+        there * ops.maximum(moved * multiplied * (inputs + outputs), products),
     )
+
+
+def operand_bytes(settings: Settings) -> Number:
+    """Bytes of an element that adapters' products read, which is what they keep of their inputs.
+
+    Parameters
+    ----------
+    settings : `Settings`
+    """
+    return ops.where(settings.adapter.uncast > 0.0, precision.FULL_BYTES, settings.widths.activation)
 
 
 def dequantisation(settings: Settings, nparameters: Number, device: DeviceNumbers) -> Number:
@@ -260,8 +276,8 @@ def unpacked_weights(settings: Settings, nparameters: Number) -> Number:
 def kept_inputs(adapter: AdapterChoice, separate: Number) -> tuple[Number, Number, Number, Number]:
     """Copies that products keep of their inputs: of the first projections, the last, the MLP's first and last.
 
-    One for a weight gradient. A frozen product keeps nothing; its adapter keeps the input, and where that is dropped out, each
-    adapter its own. Of quantised products some keep theirs all the same.
+    One for a weight gradient. A frozen product keeps nothing; its adapter keeps the input, and where that is dropped out or cast,
+    each adapter its own. Of quantised products some keep theirs all the same.
 
     Parameters
     ----------
@@ -277,10 +293,11 @@ def kept_inputs(adapter: AdapterChoice, separate: Number) -> tuple[Number, Numbe
     """
     own = 1.0 - adapter.frozen * (1.0 - adapter.keep_inputs)
     projections, gated = adapter.query + adapter.key + adapter.value, adapter.gate + adapter.up
-    dropped = adapter.fused + ops.where(separate > 0.0, projections, ops.minimum(projections, 1.0))
+    apart = ops.maximum(adapter.dropout, adapter.lifted)
+    of_each = adapter.fused + ops.where(separate > 0.0, projections, ops.minimum(projections, 1.0))
     return (
-        own + ops.where(adapter.dropout > 0.0, dropped, ops.minimum(projections + adapter.fused, 1.0)), own + adapter.output,
-        own + ops.where(adapter.dropout > 0.0, gated, ops.minimum(gated, 1.0)), own + adapter.down,
+        own + ops.where(apart > 0.0, of_each, ops.minimum(projections + adapter.fused, 1.0)), own + adapter.output,
+        own + ops.where(apart > 0.0, gated, ops.minimum(gated, 1.0)), own + adapter.down,
     )  # fmt: skip
 
 
@@ -295,8 +312,9 @@ def input_bytes(settings: Settings) -> tuple[Number, Number, Number, Number]:
     """
     adapter, width = settings.adapter, settings.widths.input
     first, last, mlp_first, mlp_last = kept_inputs(adapter, settings.framework.separate_projections)
-    masked, masks = width + adapter.dropout, adapter.dropout * (1.0 - adapter.frozen * (1.0 - adapter.keep_inputs))
-    return first * masked - masks, last * masked - masks, mlp_first * masked - masks, mlp_last * masked - masks
+    masked = ops.where(adapter.uncast > 0.0, precision.FULL_BYTES, width) + adapter.dropout
+    own = (1.0 - adapter.frozen * (1.0 - adapter.keep_inputs)) * (width - masked)  # which isn't an adapter's
+    return first * masked + own, last * masked + own, mlp_first * masked + own, mlp_last * masked + own
 
 
 def inner_channels(model: ModelNumbers, adapter: AdapterChoice) -> Number:

@@ -1,4 +1,4 @@
-"""Trains a small Hugging Face decoder of three layers: `saved.py KIND [lora] [dropout] [checkpoint] [reentrant]`.
+"""Trains a small Hugging Face decoder of three layers: `saved.py KIND [lora [wide] [dropout]] [autocast] [checkpoint] ...`.
 
 What its middle layer holds when the loss is there is what it saved for its backward pass.
 """
@@ -31,11 +31,13 @@ if "lora" in options:
 
     model.enable_input_require_grads()
     adapters = LoraConfig(r=8, target_modules=EVERY, lora_dropout=0.1 if "dropout" in options else 0.0)
-    model = get_peft_model(model, adapters, autocast_adapter_dtype=False)
+    model = get_peft_model(model, adapters, autocast_adapter_dtype="wide" in options)
 model = model.cuda().train()
 optimizer = torch.optim.SGD([one for one in model.parameters() if one.requires_grad], lr=0.1)
 for _ in range(10):
     tokens = torch.randint(0, config.vocab_size, (BATCH, SEQUENCE), device="cuda")
-    model(input_ids=tokens).logits.float().mean().backward()
+    with torch.autocast("cuda", dtype=torch.bfloat16, enabled="autocast" in options):
+        loss = model(input_ids=tokens).logits.float().mean()
+    loss.backward()
     optimizer.step()
     optimizer.zero_grad()
