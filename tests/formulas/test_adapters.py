@@ -99,7 +99,7 @@ def test_adapters_move_what_traced_kernels_move(software, forward, backward):
         work = adapter_work(shape.numbers(), plan.settings(framework), plan.numbers(framework, 3), 1024.0, device)
         moved.append([one * device.memory_bandwidth / 1024 / 256 for one in work])
     assert moved[0][0] == pytest.approx(forward, rel=0.01)
-    assert sum(moved[0][1:]) - sum(moved[1][1:]) == pytest.approx(backward, abs=1.0)  # thin matrices are cast, too
+    assert sum(moved[0][1:]) - sum(moved[1][1:]) == pytest.approx(backward, rel=0.01, abs=1.0)  # thin matrices are cast, too
 
 
 HELD = dataclasses.replace(costmodel.load_framework("torchtune"), keep_quantised_inputs=True, adapter_dropout=True)
