@@ -22,7 +22,7 @@ from typing import SupportsFloat
 import sympy
 
 from costmodel import formulas
-from costmodel.compilation.algebra import AlgebraTrace, _leaves, _slope, _written, operations, trace
+from costmodel.compilation.algebra import AlgebraTrace, _leaves, _Python, _slope, _written, operations, trace
 from costmodel.text.checks import real
 from costmodel.text.errors import InvalidValue, UnknownName
 
@@ -275,31 +275,26 @@ def _part(result: object, of: str | None) -> sympy.Expr:
 
 def _gradient(traced: AlgebraTrace, part: sympy.Expr, values: Mapping[str, float]) -> tuple[float, dict[str, float]]:
     """A result and its slope in every symbol, by one pass forwards and one backwards."""
-    place: dict[sympy.Symbol, float] = {symbol: values[path] for path, symbol in traced.symbols.items()}
     result = sympy.Symbol("_result", real=True)
     lines = [*traced.lines, (result, part)]
+    symbols = [*traced.symbols.values(), *(symbol for symbol, _ in lines)]
+    printer = _Python({symbol: f"v{place}" for place, symbol in enumerate(symbols)})
+    known = {printer.given[symbol]: values[path] for path, symbol in traced.symbols.items()}
+    functions = vars(math).copy()
+
+    def number(expression: sympy.Expr) -> float:
+        return float(eval(printer.doprint(expression), functions, known))
+
     for symbol, definition in lines:
-        place[symbol] = _number(definition, place)
+        known[printer.given[symbol]] = number(definition)
     adjoint: dict[sympy.Symbol, float] = {result: 1.0}
     for symbol, definition in reversed(lines):
         weight = adjoint.get(symbol, 0.0)
         if weight == 0.0:
             continue
         for inside in definition.free_symbols:
-            slope = _number(_slope(definition, {inside: sympy.Integer(1)}), place)
-            adjoint[inside] = adjoint.get(inside, 0.0) + weight * slope
-    return place[result], {path: adjoint.get(symbol, 0.0) for path, symbol in traced.symbols.items()}
-
-
-def _number(expression: sympy.Basic, place: Mapping[sympy.Symbol, float]) -> float:
-    """An expression of known symbols as a number."""
-    expression = sympy.sympify(expression)
-    if expression.is_Symbol:
-        return place[expression]
-    if expression.is_Number:
-        return float(expression)
-    symbols = sorted(expression.free_symbols, key=str)
-    return float(sympy.lambdify(symbols, expression, "math")(*(place[symbol] for symbol in symbols)))
+            adjoint[inside] = adjoint.get(inside, 0.0) + weight * number(_slope(definition, {inside: sympy.Integer(1)}))
+    return number(result), {path: adjoint.get(symbol, 0.0) for path, symbol in traced.symbols.items()}
 
 
 # Crossings
