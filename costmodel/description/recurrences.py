@@ -123,6 +123,14 @@ def _lightning(shape: StateShape) -> RecurrentNumbers:
     )  # fmt: skip
 
 
+def _short_convolution(shape: StateShape) -> RecurrentNumbers:
+    # Of a token come a value and two gates, one before the convolution and one behind it; its last few values are the state.
+    return _space(
+        shape, 0.0, inputs=3.0 * shape.values, convolved=shape.taps * shape.values, vectors=0.0, scan_flop=0.0, scan_bytes=0.0,
+        kept=6.0 * shape.values, moved=8.0 * shape.values,
+    )  # fmt: skip
+
+
 NONE = RecurrentNumbers(*[0.0] * len(RecurrentNumbers._fields))
 RECURRENCES: dict[str, Callable[[StateShape], RecurrentNumbers]] = {
     "none": lambda shape: NONE,
@@ -131,7 +139,9 @@ RECURRENCES: dict[str, Callable[[StateShape], RecurrentNumbers]] = {
     "mamba2": _mamba2,
     "mamba": _mamba,
     "lightning": _lightning,
+    "short-convolution": _short_convolution,
 }
 """Each kind: Qwen3-Next's and Qwen3.5's [yang2025]_; Kimi Linear's (arXiv:2510.26692); Mamba 2 [dao2024]_ of Nemotron-H and
-Granite 4; Mamba of Jamba; MiniMax-01's (arXiv:2501.08313). Tensors are those of ``modeling_*.py`` of qwen3_next, bamba, jamba
-and minimax in Hugging Face Transformers, and of the ``modeling_kimi.py`` beside the checkpoint."""
+Granite 4; Mamba of Jamba; MiniMax-01's (arXiv:2501.08313); LFM2's gated convolutions (arXiv:2511.23404). Tensors are those of
+``modeling_*.py`` of qwen3_next, bamba, jamba, minimax and lfm2 in Hugging Face Transformers, and of the ``modeling_kimi.py``
+beside the checkpoint."""

@@ -93,11 +93,25 @@ TRINITY = {
     "tie_word_embeddings": False,
 }  # fmt: skip
 
+LFM2 = {
+    "model_type": "lfm2", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8,
+    "vocab_size": 65536, "block_auto_adjust_ff_dim": True, "block_ff_dim": 12288, "block_ffn_dim_multiplier": 1.0,
+    "block_multiple_of": 256, "conv_L_cache": 3, "conv_bias": False, "conv_dim": 2048, "full_attn_idxs": [2, 5, 8, 10, 12, 14],
+    "norm_eps": 1e-5, "num_heads": 32, "block_dim": 2048, "block_use_swiglu": True, "max_position_embeddings": 128000,
+}  # fmt: skip
+LFM2_MOE = {
+    "model_type": "lfm2_moe", "hidden_size": 2048, "intermediate_size": 7168, "moe_intermediate_size": 1792, "num_experts": 32,
+    "num_experts_per_tok": 4, "num_dense_layers": 2, "num_hidden_layers": 24, "num_attention_heads": 32, "vocab_size": 65536,
+    "num_key_value_heads": 8, "conv_L_cache": 3, "conv_bias": False, "use_expert_bias": True, "norm_topk_prob": True,
+    "layer_types": ["full_attention" if layer in (2, 6, 10, 14, 18, 21) else "conv" for layer in range(24)],
+}  # fmt: skip
+
 PUBLISHED = {  # counts of the authors' cards, or of the stored weights where the card's is rounded further
     "Qwen3-Next-80B-A3B": (QWEN3_NEXT, 80e9), "Qwen3.5-27B": (QWEN35_27B, 27e9), "Qwen3.5-397B-A17B": (QWEN35_397B, 397e9),
     "Jamba-v0.1": (JAMBA, 51.6e9), "Granite-4.0-H-Small": (GRANITE, 32.2e9), "Kimi-Linear-48B-A3B": (KIMI, 49.1e9),
     "Nemotron-3-Nano-30B-A3B": (NEMOTRON_3, 31.6e9), "Nemotron-H-8B": (NEMOTRON_H, 8.1e9), "MiniMax-Text-01": (MINIMAX, 456e9),
     "Bamba-9B": (BAMBA, 9.78e9), "Trinity-Mini (gated attention, no state)": (TRINITY, 26e9),
+    "LFM2-1.2B": (LFM2, 1_170_340_608), "LFM2-8B-A1B": (LFM2_MOE, 8_339_929_856),
 }  # fmt: skip
 
 
@@ -119,6 +133,31 @@ def test_tensors_of_a_hybrid_add_up_to_its_parameters(name, tmp_path):
     assert sum(tensor.numel for tensor in parameter_tensors(model)) == model.parameters
     kinds = [model.mixer_of(layer) for layer in range(model.layers)]
     assert kinds.count("state") == model.recurrent_layers and kinds.count("attention") == model.attention_layers
+
+
+def test_a_short_convolution_multiplies_its_two_products_and_no_score(tmp_path):
+    """Of LFM2's ten layers without attention: three channels a channel in, one out, three taps; their time grows with tokens."""
+    model = model_of(tmp_path, LFM2)
+    attended = 6 * (2 * 2048**2 + 2 * 2048 * 8 * 64)
+    convolved = 10 * (4 * 2048**2 + 3 * 2048)
+    dense = 16 * 3 * 2048 * 8192 + 2048 * 65536
+    assert model.flop_per_token(1024, causal=False) == pytest.approx(
+        6 * (attended + convolved + dense) + 6 * 12 * 2048 * 1024, rel=1e-9
+    )
+    assert model_of(tmp_path, LFM2_MOE).active_parameters == pytest.approx(1.5e9, rel=0.05)  # LiquidAI/LFM2-8B-A1B README.md
+    with pytest.raises(NotModelled, match="conv_bias"):
+        model_of(tmp_path, LFM2, conv_bias=True)
+    with pytest.raises(NotModelled, match="layer_types with 'sliding"):
+        model_of(tmp_path, LFM2, layer_types=["sliding_attention"] * 16)
+
+
+@pytest.mark.parametrize(("version", "tied"), [("4.57.1", False), ("5.0.0", True), (None, False)])
+def test_of_two_tables_that_say_whether_embeddings_are_tied_the_release_says_which_counts(version, tied, tmp_path):
+    """Transformers 4 ties by the text's table (``get_text_config``), 5 by the model's own: InternVL's default is 0.62e9 apart."""
+    text = {"model_type": "qwen2", "hidden_size": 512, "num_hidden_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 2,
+            "intermediate_size": 1024, "vocab_size": 1000, "tie_word_embeddings": False}  # fmt: skip
+    config = {"model_type": "internvl", "text_config": text, "tie_word_embeddings": True, "vision_config": {"depth": 2}}
+    assert model_of(tmp_path, config, **({"transformers_version": version} if version else {})).tied is tied
 
 
 def test_layers_of_nemotron_3_are_those_of_its_pattern(tmp_path):

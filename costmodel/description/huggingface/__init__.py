@@ -141,7 +141,9 @@ def _text_tower(config: Config, file: Path, notes: list[str]) -> Config:
             left_out = ", ".join(sorted(config.keys() & TOWERS)) or "the rest"
             images = "; `multimodal` prices its tower of images" if "vision_config" in config else ""
             notes.append(f"{short(outer)} is read by its text tower, {key}; {left_out} left out{images}")
-            return {**tied, **defaults, **found, "model_type": kind}
+            # Where both tables say whether embeddings are tied, Transformers 5 goes by the file's own word, 4 by the text's.
+            last = tied if tied and str(config.get("transformers_version", "")).startswith("5") else {}
+            return {**tied, **defaults, **found, **last, "model_type": kind}
     if isinstance(outer, str) and outer in TEXT_KINDS:
         return {**config, "model_type": TEXT_KINDS[outer]}
     return config

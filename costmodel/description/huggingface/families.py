@@ -123,7 +123,9 @@ qwen3_moe = family(
     f"{ROUTED} kv_heads", last_windows, mixture(), switches=ATTENTION_BIAS, qk_norm="head", only={"use_qk_norm": (True,)},
 )  # fmt: skip
 mistral = family(GROUPED, windows(unless_null, length=4096))
-gemma = family(GROUPED, tied=True, switches=ATTENTION_BIAS, optional={"head_dim": 256}, only=SOFT_CAPS)
+gemma = family(
+    GROUPED, tied=True, switches=ATTENTION_BIAS, optional={"head_dim": 256}, only=SOFT_CAPS, ignored="num_image_tokens",
+)  # fmt: skip
 deepseek = family(
     f"{LATENT_FIELDS} experts experts_per_token expert_feed_forward", latent(), mixture(first=None, shared=None),
     switches=ATTENTION_BIAS, optional=MTP, only={"mlp_bias": (False,)},

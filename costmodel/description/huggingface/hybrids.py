@@ -23,7 +23,7 @@ from costmodel.description.huggingface.families import (
 )
 from costmodel.description.huggingface.files import Config, short
 from costmodel.description.huggingface.keys import words
-from costmodel.description.huggingface.rules import FieldRule, Fields, count, latent, mixture
+from costmodel.description.huggingface.rules import FieldRule, Fields, count, latent, mixture, yes
 from costmodel.description.mixtures import expert_layout
 from costmodel.text.errors import InvalidValue, NotModelled
 
@@ -291,6 +291,49 @@ lightning = FieldRule(_lightning, LISTS | frozenset({"block_size"}))
 """MiniMax-01: lightning attention in seven of eight layers."""
 
 
+def _lfm2(config: Config, fields: Fields) -> Fields:
+    layers, heads = fields["layers"], fields["heads"]
+    if config.get("layer_types") is not None:
+        found = _kinds(config, "layer_types", layers, ("conv", "full_attention")).count("conv")
+    else:
+        listed = config.get("full_attn_idxs")
+        if not isinstance(listed, list):
+            raise InvalidValue("full_attn_idxs", listed, "a list of layers that attend")
+        found = layers - len(listed)
+    taps = count(config, "conv_L_cache", 3)
+    if config.get("conv_bias"):
+        raise NotModelled("conv_bias=true is not modelled")
+    return _stateless({
+        "recurrence": "short-convolution", "recurrent_layers": found, "recurrent_heads": heads, "recurrent_state": taps,
+        "recurrent_head_dim": fields["hidden"] // heads, "convolution_taps": taps,
+    })  # fmt: skip
+
+
+LFM2 = LISTS | words("full_attn_idxs conv_L_cache conv_bias conv_dim conv_dim_out conv_use_xavier_init")
+lfm2 = FieldRule(_lfm2, LFM2)
+"""LFM2: gated short convolutions in place of attention in most layers."""
+
+
+def _lfm2_mlp(config: Config, fields: Fields) -> Fields:
+    wide = count(config, "block_ff_dim", count(config, "intermediate_size", 12288))
+    if yes(config, "block_auto_adjust_ff_dim", True):
+        step = count(config, "block_multiple_of", 256)
+        least = int(float(config.get("block_ffn_dim_multiplier") or 1.0) * (2 * wide // 3))
+        wide = -(-least // step) * step
+    return {"feed_forward": wide}
+
+
+lfm2_mlp = FieldRule(
+    _lfm2_mlp,
+    words(
+        "block_ff_dim intermediate_size block_auto_adjust_ff_dim block_multiple_of block_ffn_dim_multiplier block_dim "
+        "block_mlp_init_scale block_norm_eps block_out_init_scale block_use_swiglu block_use_xavier_init use_pos_enc theta "
+        "num_heads"
+    ),
+)
+"""LFM2's MLPs are two thirds as wide as the file says, up to a multiple."""
+
+
 def _qwen_mtp(config: Config, fields: Fields) -> Fields:
     many = count(config, "mtp_num_hidden_layers", 0)
     return {"prediction_layers": many} if many else {}
@@ -338,6 +381,11 @@ HYBRIDS: dict[str, Family] = {
         "layers hidden heads vocabulary", granite, tied=False, switches=ATTENTION_BIAS, ignored="normalization_function",
     ),
     "minimax": minimax, "minimax_text_01": minimax, "minimax_m1": minimax, "MiniMaxText01": minimax, "MiniMaxM1": minimax,
+    "lfm2": family("layers hidden heads vocabulary kv_heads", lfm2, lfm2_mlp, tied=True, qk_norm="head"),
+    "lfm2_moe": family(
+        f"{ROUTED} kv_heads feed_forward", lfm2, mixture(), tied=True, qk_norm="head",
+        ignored="use_expert_bias",
+    ),
     "olmo_hybrid": family(DENSE, delta_net, qk_norm="full", switches=ATTENTION_BIAS, ignored="linear_allow_neg_eigval"),
 }  # fmt: skip
 """Every hybrid's `model_type` that can be read."""

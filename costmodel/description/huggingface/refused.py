@@ -8,7 +8,8 @@ REASONS: dict[str, str] = {
     "linear attention": "qwen4_exp qwen4_exp_text bailing_hybrid bailing_moe_linear rwkv rwkv5 rwkv6 rwkv7 retnet "
     "gla lightning_attn",
     "recurrent layers": "recurrent_gemma xlstm hrm_text",
-    "short convolutions": "lfm2 lfm2_moe lfm2_vl lfm3 stripedhyena hyena",
+    "windows beside short convolutions": "lfm3 lfm3_vl",
+    "long convolutions": "stripedhyena hyena",
     "encoder-decoder attention": "umt5 longt5 switch_transformers pegasus_x blenderbot "
     "blenderbot-small m2m_100 nllb-moe led fsmt prophetnet mvp bigbird_pegasus speech_to_text t5gemma t5gemma2 "
     "encoder-decoder vision-encoder-decoder speech-encoder-decoder florence2 trocr udop",
