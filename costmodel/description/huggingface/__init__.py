@@ -177,6 +177,8 @@ def _pass_over(family: Family, config: Config, kind: str, file: Path) -> list[st
     """Keys that are unknown and leave the shape alone; one that could change it is an error."""
     known = HARMLESS | DROPOUT | DECODER.keys() | TOWERS | {"is_causal"}
     known |= family.switches.keys() | family.only.keys() | family.ignored
+    if config.get("use_sliding_window") is False:  # whatever the window would be
+        known |= words("use_sliding_window sliding_window max_window_layers")
     for field, keys in family.takes.items():
         known |= words(keys or KEYS[field])
     for rule in family.rules:

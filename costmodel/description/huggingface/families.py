@@ -425,8 +425,9 @@ FAMILIES: dict[str, Family] = {
     ),
     "minimax_m2": family(
         f"{ROUTED} kv_heads", special.minimax_m2, keys=SMALL_EXPERTS, optional={"head_dim": 128}, qk_norm="full",
-        ignored="attn_type_list num_mtp_modules mtp_transformer_layers use_mtp use_routing_bias shared_moe_mode qk_norm_type "
-        "use_qk_norm shared_intermediate_size layernorm_full_attention_beta layernorm_linear_attention_beta layernorm_mlp_beta",
+        ignored="attn_type_list mlp_intermediate_size num_mtp_modules mtp_transformer_layers use_mtp use_routing_bias "
+        "shared_moe_mode qk_norm_type use_qk_norm shared_intermediate_size layernorm_full_attention_beta "
+        "layernorm_linear_attention_beta layernorm_mlp_beta",
     ),
     # The conversions of Grok-1 disagree on the default of tie_word_embeddings, so the file has to say.
     "grok-1": family(

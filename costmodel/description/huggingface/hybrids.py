@@ -25,6 +25,7 @@ from costmodel.description.huggingface.files import Config, short
 from costmodel.description.huggingface.keys import words
 from costmodel.description.huggingface.rules import FieldRule, Fields, count, latent, mixture, yes
 from costmodel.description.mixtures import expert_layout
+from costmodel.text.checks import real
 from costmodel.text.errors import InvalidValue, NotModelled
 
 DELTA_CHUNK = 64
@@ -318,7 +319,8 @@ def _lfm2_mlp(config: Config, fields: Fields) -> Fields:
     wide = count(config, "block_ff_dim", count(config, "intermediate_size", 12288))
     if yes(config, "block_auto_adjust_ff_dim", True):
         step = count(config, "block_multiple_of", 256)
-        least = int(float(config.get("block_ffn_dim_multiplier") or 1.0) * (2 * wide // 3))
+        times = real("block_ffn_dim_multiplier", config.get("block_ffn_dim_multiplier") or 1.0, 1e-3, 1e3)
+        least = int(times * (2 * wide // 3))
         wide = -(-least // step) * step
     return {"feed_forward": wide}
 

@@ -32,6 +32,7 @@ REASONS: dict[str, str] = {
     "per-layer embeddings, AltUp and LAuReL": "gemma3n gemma3n_text",
     "two attentions a layer and experts without computation": "longcat_flash",
     "layers that share their weights": "albert",
+    "queries of a low rank over one head of keys": "step3_text step3_vl",
     "disentangled attention": "deberta deberta-v2",
     "layers of different shapes": "nemotron-nas openelm",
     "sparse attention of a fixed pattern": "longformer big_bird reformer phi3small minimax_m3 minimax_m3_vl minimax_m3_vl_text",

@@ -172,7 +172,7 @@ last_windows = FieldRule(_last_windows, WINDOW_KEYS)
 # Mixtures of experts
 
 DENSE_KEYS = words(
-    "first_k_dense_replace moe_layer_freq mlp_only_layers decoder_sparse_step mlp_layer_types moe_layers "
+    "first_k_dense_replace moe_layer_freq mlp_only_layers decoder_sparse_step mlp_layer_types is_moe_layer moe_layers "
     "interleave_moe_layer_step moe_layer_start_index moe_layer_end_index moe_layer_interval num_dense_layers "
     "intermediate_size_mlp"
 )
@@ -225,7 +225,7 @@ def mixture(first: int | None = 0, width: str = "feed_forward", shared: int | No
 
 def _sparse(config: Config, layers: int, first: int | None) -> list[bool]:
     """Whether each layer has experts."""
-    for key, sparse in (("mlp_layer_types", "sparse"), ("moe_layer_freq", 1)):
+    for key, sparse in (("mlp_layer_types", "sparse"), ("is_moe_layer", True), ("moe_layer_freq", 1)):
         listed = config.get(key)
         if isinstance(listed, list):
             if len(listed) != layers:
