@@ -173,6 +173,16 @@ def instances() -> dict[str, Row]:
     return _aliases()["instance"]
 
 
+def instance(name: str) -> str | None:
+    """The instance that a name stands for, whatever its case and punctuation, or None.
+
+    Parameters
+    ----------
+    name : as somebody wrote it
+    """
+    return name if name in instances() else spellings.called("cluster", name, instances(), {})
+
+
 def cluster_with(device: str) -> str | None:
     """The first cluster of the catalogue with a device, or None."""
     file = _FILES["cluster"]

@@ -268,12 +268,13 @@ def cloud_instance(name: str, gpus: int | None = None) -> Cluster | None:
 
     Parameters
     ----------
-    name : as the cloud writes it, ``"g6e.12xlarge"``
+    name : of the instance, ``"g6e.12xlarge"``
     gpus : of all instances together; those of one if not given
     """
-    entry = loader.instances().get(name)
-    if entry is None:
+    known = loader.instance(name)
+    if known is None:
         return None
+    entry, name = loader.instances()[known], known
     size: int = entry["gpus"]
     total = size if gpus is None else positive_int("gpus", gpus, MAX_GPUS)
     nodes = -(-total // size)

@@ -228,7 +228,7 @@ def _kind_of(name: str, kind: str | None) -> str:
         return "model"
     from costmodel.catalogue import loader
 
-    if name in loader.instances() or loader.alias("cluster", name):
+    if loader.instance(name) or loader.alias("cluster", name):
         return "cluster"
     if loader.alias("device", name):
         return "device"

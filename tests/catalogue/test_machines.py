@@ -148,6 +148,7 @@ def test_every_other_name_leads_to_an_entry():
     for name, entry in loader.instances().items():
         assert entry["device"] in loader.names("device")
         assert cloud_instance(name).gpus == entry["gpus"]
+        assert cloud_instance(name.lower().removeprefix("standard_")).name == name
         assert quantity("network", entry["network"], "bandwidth") > 0
         assert load_cluster(name, 2 * entry["gpus"]).gpus_per_node == entry["gpus"]
 

@@ -53,7 +53,7 @@ def test_every_other_name_of_a_model_leads_to_an_entry():
 
 def test_a_name_that_may_be_several_is_refused_with_those():
     for load, name, candidates in (
-        (load_model, "llama-8b", ("llama3-8b", "llama3.1-8b")), (load_device, "V100", ("v100-sxm-16gb", "v100-pcie-32gb")),
+        (load_model, "llama-8b", ("llama3-8b", "llama3.1-8b")), (load_device, "V100 PCIe", ("v100-pcie-16gb", "v100-pcie-32gb")),
         (load_device, "a100 pcie", ("a100-pcie-40gb", "a100-pcie-80gb")),
         (load_cluster, "gcp a3", ("gcp-a3-high", "gcp-a3-mega")),
     ):  # fmt: skip
