@@ -362,3 +362,30 @@ def test_json_says_what_is_not_by_default_at_every_door(run, verb):
     more = ["--tokens", "1e9"] if verb == "train" else ["--no-check"] if verb == "search" else []
     question = [*ON, *BATCH, "--tensor-parallel", "8", "--recompute", "full", "--dtype", "fp8", *more, "--json"]
     assert strict(run(verb, *question)[1])["departures"] == ["dtype fp8"]
+
+
+def test_groups_of_unlike_gpus_joined_by_a_plus_share_a_batch(run):
+    fixed = ["--seq-len", "8192", "--tensor-parallel", "1", "--pipeline-parallel", "1", "--context-parallel", "1",
+             "--recompute", "full", "--micro-batch", "1", "--zero-stage", "1"]  # fmt: skip
+    asked = ["search", "llama3.2-1b", "--global-batch", "16", *fixed, "--cluster"]
+    code, out, _ = run(*asked, "4xh100 + 4xdgx-a100", "--between", "3200Gbit/s", "--json")
+    said = strict(out)
+    sequences = {group["cluster"]: group["sequences"] for group in said["groups"]}
+    assert code == 0 and sum(sequences.values()) == 16 and sequences["h100-sxm"] > sequences["dgx-a100"]
+    slowest = max(group["step_time_s"] for group in said["groups"])
+    assert said["step_time_s"] == pytest.approx(slowest + said["between_groups_s"])
+    plan = Plan(global_batch=16, seq_len=8192, recompute="full", zero_stage=1)
+    alone = costmodel.estimate(load_model("llama3.2-1b"), load_cluster("dgx-h100", gpus=4), plan)
+    assert said["step_time_s"] < alone.step_time
+    code, out, err = run(*asked, "4xh100+4xdgx-a100")
+    assert code == 0 and "2 of 2 groups of unlike GPUs" in out and "--between" in err
+    code, out, _ = run(*["llama3-70b" if word == "llama3.2-1b" else word for word in asked], "1x4090+1x3090")
+    assert code == 1 and "no shares of 16 sequences fit" in out
+
+
+@pytest.mark.parametrize(("more", "says"), [
+    (["8xh100+8xa100", "--gpus", "4"], "each group says its GPUs"), (["h100+"], "empty name"),
+    (["8xh100+8xxyz"], "no cluster named"),
+])  # fmt: skip
+def test_groups_that_say_too_little_or_too_much_are_refused(run, tmp_path, more, says):
+    refused(run, tmp_path, ["search", "llama3-8b", *BATCH, "--cluster", *more], says)

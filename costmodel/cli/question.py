@@ -141,7 +141,8 @@ def add_hardware(parser: Parser) -> None:
     hardware = parser.add_argument_group("cluster")
     where = hardware.add_mutually_exclusive_group(required=True)
     where.add_argument(
-        "--cluster", metavar="C", help="name in the catalogue, a cloud's instance, a TOML file, or several to compare (a,b,c)",
+        "--cluster", metavar="C",
+        help="name in the catalogue, a cloud's instance, a file, several to compare (a,b), or joined by search (8xh100+8xa100)",
     )  # fmt: skip
     where.add_argument("--device", metavar="D", help="a GPU by name or TOML file: --gpus of them, in nodes as it comes in")
     hardware.add_argument("--nodes", type=whole, metavar="N",

@@ -17,6 +17,7 @@ from costmodel.cli.question import USAGE, add_question, cluster_names, read_aske
 from costmodel.cli.runs import runs_of
 from costmodel.cli.several_clusters import compare, refuse_with_several
 from costmodel.cli.training import add_run
+from costmodel.cli.unlike import is_joined, search_joined
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,10 +60,13 @@ def add(commands: Commands) -> None:
     add_files(searching, output, csv="the ranked plans", html=PAGE, png=IMAGE,
               write="the best plan as a launch file; all of them into a FOLDER/")  # fmt: skip
     add_figure(searching, output, several=True)
+    between = output.add_argument(
+        "--between", metavar="RATE", help="of the link between groups of unlike GPUs (--cluster 8xh100+8xa100), one direction"
+    )
     uneven = output.add_argument("--uneven", action="store_true", help="deal the best plan's layers to its stages by weight")
     space = output.add_argument("--space", default="default", metavar="S", help="of plans: default, or full for all there are")
     engine = output.add_argument("--engine", default="auto", metavar="E", help="auto, python, numpy or numba (default: auto)")
-    searching.rarely(uneven, space, engine)
+    searching.rarely(between, uneven, space, engine)
     searching.set_defaults(run=_search)
 
 
@@ -71,6 +75,8 @@ def _search(arguments: argparse.Namespace) -> int:
     if arguments.json and arguments.csv:
         raise Misused("argument --csv: not allowed with argument --json")
     model = read_asked_model(arguments)
+    if is_joined(arguments):
+        return search_joined(arguments, model)
     if len(cluster_names(arguments)) > 1:
         return _on_several(arguments, model)
     cluster = read_hardware(arguments)
