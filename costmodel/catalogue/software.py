@@ -15,7 +15,7 @@ from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
 from costmodel.formulas.quantities import Software
 from costmodel.text.checks import kind, text
-from costmodel.text.errors import InvalidValue, UnknownName
+from costmodel.text.errors import CostModelError, InvalidValue, UnknownName
 from costmodel.text.suggestions import meant
 
 FRAMEWORKS, CONSTANTS = "frameworks.toml", "stacks.toml"
@@ -27,6 +27,55 @@ PLANNED_SERVERS = ("parameter-server", "byteps")
 def framework_names() -> list[str]:
     """Names of the frameworks in the catalogue."""
     return list(loader.entries(FRAMEWORKS))
+
+
+def is_framework(name: str) -> bool:
+    """Whether a name, with or without a release behind it, stands for a framework of the catalogue.
+
+    Parameters
+    ----------
+    name : as somebody wrote it
+
+    Examples
+    --------
+    >>> is_framework("fsdp2"), is_framework("torchtitan@2025.8"), is_framework("h100")
+    (True, True, False)
+    """
+    try:
+        return bool(_named(name).name)
+    except CostModelError:
+        return False
+
+
+def constants_by_owner(name: str, architecture: str) -> dict[str, dict[str, float]]:
+    """Calibrated constants of all software, on an architecture, of a framework, and of that there, as far as each was fitted.
+
+    Parameters
+    ----------
+    name : of the framework
+    architecture : of devices
+
+    Returns
+    -------
+    dict
+        by owner, the widest first; of each the constants by name
+
+    Examples
+    --------
+    >>> list(constants_by_owner("megatron-core", "hopper"))
+    ['all software', 'on hopper', 'megatron-core', 'megatron-core on hopper']
+    """
+    named = _named(name).name
+    base = str(loader.entry_of(FRAMEWORKS, named).get("base", named))
+    calibrated = loader.entries(CONSTANTS)
+    owners = {
+        "all software": "default", f"on {architecture}": f"@{architecture}", base: f"{base}@",
+        f"{base} on {architecture}": f"{base}@{architecture}",
+    }  # fmt: skip
+    return {
+        owner: {path: value for path, value in loader.entry_of(CONSTANTS, key).items() if path != "fit"}
+        for owner, key in owners.items() if key in calibrated
+    }  # fmt: skip
 
 
 OWN = {"network_piece_copy": 0.0}

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from costmodel.arithmetic.named_tuples import Row
+from costmodel.arithmetic.named_tuples import Row, flat
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, add_output, is_file, read_cluster, read_device, read_model
 from costmodel.cli.output import TerminalTable, gib, print_json, print_page, shown, table
@@ -44,10 +44,15 @@ def add(commands: Commands) -> None:
 
     showing = commands.add_parser(
         "show", help="everything about one entry, and where it comes from",
-        examples=("costmodel show h100-sxm", "costmodel show config.json", "costmodel show ours.toml --kind cluster"),
+        examples=(
+            "costmodel show h100-sxm", "costmodel show config.json", "costmodel show cluster ours.toml",
+            "costmodel show framework megatron-core --device h100",
+        ),
     )  # fmt: skip
-    showing.add_argument("name", metavar="NAME", help="a model, device, cluster or framework, or a file")
+    showing.add_argument("name", metavar="NAME", nargs="+",
+                         help="a model, device, cluster or framework, or a file; its kind may stand before it")  # fmt: skip
     showing.add_argument("--kind", metavar="K", help=f"one of {', '.join(KINDS)}; a file's is model unless given")
+    showing.add_argument("--device", metavar="D", help="of a framework: why its constants are what they are there")
     add_output(showing)
     showing.set_defaults(run=_show, notes=[], verbose=True)
 
@@ -227,11 +232,14 @@ def _kind_of(name: str, kind: str | None) -> str:
     if is_file(name):
         return "model"
     from costmodel.catalogue import loader
+    from costmodel.catalogue.software import is_framework
 
     if loader.instance(name) or loader.alias("cluster", name):
         return "cluster"
     if loader.alias("device", name):
         return "device"
+    if is_framework(name):
+        return "framework"
     import difflib
 
     near = difflib.get_close_matches(name, known, n=4, cutoff=0.5)
@@ -239,23 +247,70 @@ def _kind_of(name: str, kind: str | None) -> str:
     raise CostModelError(f"no {', '.join(KINDS[:-1])} or {KINDS[-1]} named {name[:80]!r} in the catalogue; {hint}")
 
 
+def _named(words: Sequence[str], kind: str | None) -> tuple[str, str]:
+    """The name of an entry and its kind, which may be said before it."""
+    kinds = {word: one for one in KINDS for word in (one, f"{one}s")}
+    if len(words) > 1 and words[0] in kinds:
+        kind, words = kinds[words[0]], words[1:]
+    name = " ".join(words)
+    return name, _kind_of(name, kind)
+
+
+def _why(name: str, kind: str, arguments: argparse.Namespace) -> int:
+    """Constants of a framework on a device, as whom they were fitted to has them, from all software to this on that."""
+    from costmodel.catalogue.software import constants_by_owner
+    from costmodel.evaluation.error_model import constant_error
+
+    if kind != "framework":
+        raise InvalidValue("device", arguments.device, f"no --device with a {kind}: constants are a framework's")
+    device = read_device(arguments.device)
+    owners = constants_by_owner(name, device.architecture)
+    framework = _load_on(name, device)
+    used = flat(framework.constants)
+    rows = [
+        {"constant": path, **{owner: values.get(path) for owner, values in owners.items()}, "used": used[path],
+         "standard_error": constant_error(path, device, framework)[0]}
+        for path in owners[next(iter(owners))]
+    ]  # fmt: skip
+    if arguments.json:
+        print_json(rows)
+        return codes.ANSWERED
+    columns = [*owners, "used"]
+    cells = [[row["constant"], *(shown(row[one]) for one in columns), f"{100 * row['standard_error']:.0f} %"] for row in rows]
+    head = (
+        f"Constants of {framework.name} on {device.name} ({device.architecture}): those of all software, and what runs of the "
+        "architecture, of the framework and of both made of them. Kernels that it was never timed with there are as the "
+        "architecture's"
+    )
+    print_page(head, table(["constant", *columns, "error"], cells, words=1), markdown=arguments.markdown)
+    return codes.ANSWERED
+
+
+def _load_on(name: str, device: Device) -> Framework:
+    from costmodel.catalogue.software import load_framework
+
+    return load_framework(name, device.architecture)
+
+
 def _show(arguments: argparse.Namespace) -> int:
     import dataclasses
 
     from costmodel.catalogue import loader
 
-    kind = _kind_of(arguments.name, arguments.kind)
-    entry: Any = read_with_notes(arguments.name, arguments) if kind == "model" else _load(kind, arguments.name)
+    name, kind = _named(arguments.name, arguments.kind)
+    if arguments.device is not None:
+        return _why(name, kind, arguments)
+    entry: Any = read_with_notes(name, arguments) if kind == "model" else _load(kind, name)
     fields = dataclasses.asdict(entry)
     sources: Row = {}
-    known = loader.alias(kind, arguments.name) or arguments.name
+    known = loader.alias(kind, name) or name
     if kind in _OF_LOADER and known in loader.names(_OF_LOADER[kind]):
         sources = loader.provenance(_OF_LOADER[kind], known)
     counts: dict[str, int] = {}
     if kind == "model":
         counts = {**entry.parameters_by_part(), "active": entry.active_parameters}
     if kind == "framework":
-        fields["constants"] = entry.constants._asdict()
+        fields["constants"] = flat(entry.constants)
     if arguments.json:
         extra = {"parameters": counts} if counts else {}
         print_json({"kind": kind, **fields, **extra, "provenance": sources})

@@ -6,8 +6,20 @@ import dataclasses
 
 import pytest
 
-from costmodel import Plan, Transformer, estimate, ledger, load_cluster, load_framework, load_model, machine
+from costmodel import (
+    Plan,
+    Transformer,
+    estimate,
+    ledger,
+    load_cluster,
+    load_device,
+    load_framework,
+    load_model,
+    machine,
+)
+from costmodel.arithmetic.named_tuples import flat
 from costmodel.catalogue.records import run_of
+from costmodel.catalogue.software import OF_KERNELS, constants_by_owner
 
 SMALL = Transformer(
     name="small", layers=12, hidden=512, heads=8, vocabulary=51_200, feed_forward=2048, gated=False, norm="layernorm",
@@ -121,3 +133,13 @@ def test_a_loss_in_the_dtype_of_logits_holds_twice_as_much_in_32_bit():
             estimate(model, cluster, Plan(**sizes, loss=loss, dtype=dtype), "ddp") for dtype in ("bf16", "fp32")
         )
         assert wide.memory.logits == pytest.approx(more * narrow.memory.logits, rel=0.01), loss
+
+
+@pytest.mark.parametrize(("name", "device"), [("megatron-core", "h100-sxm"), ("unsloth", "rtx-4090"), ("nemo", "tpu-v5e")])
+def test_why_a_constant_is_what_it_is_ends_at_the_constant_that_is_used(name, device):
+    architecture = load_device(device).architecture
+    used, owners = flat(load_framework(name, architecture).constants), constants_by_owner(name, architecture)
+    assert 2 <= len(owners) <= 4 and "all software" in owners
+    last = {path: value for values in owners.values() for path, value in values.items()}
+    timed_there = f"{name} on {architecture}" in owners
+    assert all(used[path] == pytest.approx(value) or (path in OF_KERNELS and not timed_there) for path, value in last.items())
