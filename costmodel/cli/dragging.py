@@ -31,7 +31,7 @@ def add(commands: Commands) -> None:
     hosting = commands.add_parser(
         "site", usage="costmodel site -o FOLDER [--model M,...] [--cluster C,...]",
         help="such a page of every model on every cluster, as a folder for any host of files",
-        examples=("costmodel site -o site --model llama3-8b --cluster dgx-h100", "costmodel site -o site --book build/site"),
+        examples=("costmodel site -o site --model llama3-8b --cluster dgx-h100 --book https://ours.example/book/",),
     )  # fmt: skip
     hosting.add_argument("-o", "--output", required=True, metavar="FOLDER", help="where it is written")
     hosting.add_argument("--model", metavar="M,...", help="models of the catalogue (default: all)")
