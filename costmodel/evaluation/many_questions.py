@@ -48,11 +48,12 @@ def estimates_of(
     asked: list[_Asked] = []
     questions: dict[tuple[int, int, int], Question] = {}
     known: _Known = {}
+    resolved: dict[tuple[object, ...], Plan] = {}
     for place, run in enumerate(runs):
         same = id(run.model), id(run.cluster), id(run.framework)  # of which the runs keep hold
         question = questions.setdefault(same, Question(run.model, run.cluster, run.framework))
         try:
-            asked.append(_asked(place, question, run, known))
+            asked.append(_asked(place, question, run, known, resolved))
             found.append(CostModelError("not yet"))
         except CostModelError as error:
             found.append(error)
@@ -64,10 +65,14 @@ def estimates_of(
     return found
 
 
-def _asked(place: int, question: Question, run: Run, known: _Known) -> _Asked:
+def _asked(place: int, question: Question, run: Run, known: _Known, resolved: dict[tuple[object, ...], Plan]) -> _Asked:
     """A run's plan and its numbers; of plans alike on other hardware with as many GPUs, those of the plan are made once."""
     check_length(run.model, run.plan.seq_len)
-    plan = question.resolved(run.plan)
+    on = run.cluster.device
+    same = id(run.plan), id(run.framework), run.cluster.gpus, on.usual_dtype, on.transposes  # what `Plan.resolve` reads
+    if same not in resolved:
+        resolved[same] = question.resolved(run.plan)
+    plan = resolved[same]
     alike = id(run.model), id(run.framework), run.cluster.gpus, plan
     if alike not in known:
         known[alike] = _inputs_or_why(question, plan)

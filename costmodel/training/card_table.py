@@ -200,7 +200,7 @@ def cards(
     """
     kind("model", model, Transformer, "load_model(name)")
     positive_int("gpus", gpus, 1024)
-    asked = [load_device(one).name for one in (gpu_names() if devices is None else listing("devices", devices))]
+    asked = gpu_names() if devices is None else [load_device(one).name for one in listing("devices", devices)]
     adapters = [adapter] if isinstance(adapter, str) else list(listing("adapter", adapter))
     for one in adapters:
         Plan(global_batch=global_batch, seq_len=seq_len, adapter=one)  # refused here where it is none
@@ -290,6 +290,7 @@ def _fastest(
     return [(None, one.why) if one.why else _chosen(made) for one, made in zip(asked, answers, strict=True)]
 
 
+@functools.lru_cache(maxsize=32)
 def _plans(adapter: str, global_batch: int, seq_len: int) -> list[Plan]:
     """What is tried on a card by itself."""
     return [
