@@ -35,7 +35,7 @@ def add(commands: Commands) -> None:
     )  # fmt: skip
     add_question(stretching, several=True, fixed=False)
     stretching.add_argument(
-        "--find", required=True, choices=CAPACITIES, metavar="WHAT",
+        "--find", required=True, choices=list(CAPACITIES), metavar="WHAT",
         help="; ".join(f"{name}: the {sought.words}" for name, sought in CAPACITIES.items())
         + " (of at most --gpus or --nodes, if given)",
     )  # fmt: skip

@@ -79,7 +79,7 @@ def test_a_name_is_text_in_the_page_whatever_it_holds(what):
 def test_the_command_writes_a_page_or_nothing(run, tmp_path):
     ask = ["whatif", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "8", "--global-batch", "64", "--seq-len", "4096"]
     code, out, _ = run(*ask, "--dtype", "fp8", "-o", "page.html")
-    assert code == 0 and "Written: page.html (5." in out
+    assert code == 0 and "Written: page.html (" in out
     assert "--dtype fp8" in (tmp_path / "page.html").read_text(encoding="utf-8")
     for more, hint in (
         (["-o", "none/page.html"], "a folder that exists"), (["-o", "x.html", "--price", "-1"], "price"),
