@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
-from costmodel.cli.arguments import Commands, add_output, number, whole
+from costmodel.cli.arguments import Commands, add_output, number, read_model, whole
 from costmodel.cli.output import (
     TerminalTable,
     gib,
@@ -20,12 +20,16 @@ from costmodel.cli.output import (
     whole_plan,
 )
 from costmodel.cli.question import USAGE, add_question
-from costmodel.cli.training import asked_plan
+from costmodel.cli.training import asked_plans
 from costmodel.text.errors import InvalidValue
 from costmodel.text.units import counted, format_seconds
 
 if TYPE_CHECKING:
+    from costmodel.evaluation.estimation import Estimate
     from costmodel.training.rollouts import PostTraining
+
+MOST_PLANS = 100
+"""Among which one is looked for that has room for other models beside the policy."""
 
 
 def add(commands: Commands) -> None:
@@ -54,6 +58,7 @@ def add(commands: Commands) -> None:
     group.add_argument("--prompt-length", type=number, default=0.0, metavar="X", help="of them, given (default: 0)")
     group.add_argument("--epochs", type=whole, default=1, metavar="N", help="updates over the same samples (default: 1)")
     group.add_argument("--reward-time", type=number, default=0.0, metavar="S", help="seconds of a reward that is waited for")
+    group.add_argument("--reward-model", metavar="MODEL", help="that scores samples in a forward pass where the policy trains")
     group.add_argument("--padded", action="store_true", help="each sample fills a sequence, where they would be packed")
     made = parser.add_argument_group("who generates")
     made.add_argument("--generation-gpus", type=whole, metavar="N", help="of their own (default: those that train take turns)")
@@ -68,20 +73,26 @@ def add(commands: Commands) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     from costmodel.training.rollouts import Rollouts, post_training
 
-    asked = asked_plan(arguments)
-    gpus = arguments.generation_gpus
+    plans = asked_plans(arguments, MOST_PLANS)
+    cluster, gpus = plans[0].cluster, arguments.generation_gpus
     if gpus is not None and gpus < 1:
         raise InvalidValue("generation_gpus", gpus, "1 or more")
     rollouts = Rollouts(
         samples=arguments.samples, mean_length=arguments.sample_length, prompt_length=arguments.prompt_length,
         tensor_parallel=arguments.generation_tensor_parallel, tokens_per_second=arguments.generation_rate,
-        cluster=None if gpus is None else asked.cluster.with_gpus(gpus),
+        cluster=None if gpus is None else cluster.with_gpus(gpus),
     )  # fmt: skip
-    step = post_training(
-        asked.model, asked.cluster, asked.plan, rollouts, algorithm=arguments.algorithm, framework=asked.framework,
-        epochs=arguments.epochs, off_policy=arguments.off_policy, packed=not arguments.padded,
-        offload_states=not arguments.keep_states, reward_time=arguments.reward_time,
-    )  # fmt: skip
+    reward_model = None if arguments.reward_model is None else read_model(arguments.reward_model)
+
+    def step_of(asked: Estimate) -> PostTraining:
+        return post_training(
+            asked.model, asked.cluster, asked.plan, rollouts, algorithm=arguments.algorithm, framework=asked.framework,
+            epochs=arguments.epochs, off_policy=arguments.off_policy, packed=not arguments.padded,
+            offload_states=not arguments.keep_states, reward_time=arguments.reward_time, reward_model=reward_model,
+        )  # fmt: skip
+
+    first = step_of(plans[0])  # of those that fit by themselves the fastest with room for what is held beside
+    step = first if first.fits else next((one for one in map(step_of, plans[1:]) if one.fits), first)
     if arguments.json:
         print_json({**step.update.to_dict(), **step.to_dict()})
     else:
@@ -96,6 +107,11 @@ def _page(step: PostTraining) -> list[TerminalTable | str]:
     total = sum(step.times.values())
     made = step.generation
     lines = [f"Updates: {judged(step.update)}"]
+    if step.beside:
+        lines.append(
+            f"With {gib(step.beside)} GiB of other models beside: {gib(step.memory)} of "
+            f"{gib(step.update.memory_limit)} GiB{'' if step.fits else '; DOES NOT FIT'}"
+        )
     if made is not None:
         lines.append(
             f"Generation: TP{made.tensor_parallel}, {gib(made.memory)} GiB a GPU, {min(made.at_once, 1e9):,.0f} sequences at "

@@ -39,6 +39,8 @@ from costmodel.text.errors import IllegalPlan, InvalidValue
 from costmodel.text.units import counted, read_count
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from costmodel.evaluation.estimation import Estimate
     from costmodel.training.duration import TrainingRun
 
@@ -226,21 +228,32 @@ def asked_plan(arguments: argparse.Namespace) -> Estimate:
     ----------
     arguments : of a question about plans, as `costmodel.cli.question.add_question` adds them
     """
+    return asked_plans(arguments, 1)[0]
+
+
+def asked_plans(arguments: argparse.Namespace, most: int) -> Sequence[Estimate]:
+    """The plan that was asked about; where no degree was given those that fit, the fastest first.
+
+    Parameters
+    ----------
+    arguments : of a question about plans, as `costmodel.cli.question.add_question` adds them
+    most : of these
+    """
     model, given = read_asked_model(arguments), chosen(arguments)
     if any(name in given for name in DEGREES):
         from costmodel.evaluation.estimation import estimate
 
-        return estimate(model, *read_plan(arguments), arguments.framework, fit_probability=arguments.fit_probability)
+        return [estimate(model, *read_plan(arguments), arguments.framework, fit_probability=arguments.fit_probability)]
     from costmodel.evaluation.plan_search import search_by_name
 
     cluster = read_hardware(arguments)
     found = search_by_name(
-        model, cluster, global_batch=arguments.global_batch, seq_len=arguments.seq_len, framework=arguments.framework, top=1,
+        model, cluster, global_batch=arguments.global_batch, seq_len=arguments.seq_len, framework=arguments.framework, top=most,
         fit_probability=arguments.fit_probability, **{name: [value] for name, value in given.items()},
     )  # fmt: skip
     if not found.ranked:
         raise IllegalPlan("memory", found.why_none())
-    return found.best
+    return found.ranked
 
 
 def _shares(run: TrainingRun) -> dict[str, float | None]:

@@ -21,6 +21,7 @@ from costmodel.text.errors import InvalidValue
 from costmodel.text.results import brief, figure
 from costmodel.text.units import format_bytes
 from costmodel.training.passes import forward_time
+from costmodel.training.towers import passed_through
 
 KERNELS = 9.0
 """Kernels of a layer that decodes: two norms, four products, rotation, attention, activation; in a graph, launched at once."""
@@ -147,6 +148,7 @@ class PostTraining:
     update : estimate of one update of the policy
     updates : of a step
     generation : of the answers; None where none are sampled
+    beside : weights and states of other models that stay on a training GPU: of a reference, a critic, a reward model [bytes]
     parts : names and times of what it does [s]; with `off_policy` answers they overlap, and add up to more than the step
     step_time : from one step to the next [s]
     gpus : of training, and of generation where it has its own
@@ -158,6 +160,7 @@ class PostTraining:
     update: Estimate
     updates: float
     generation: Generation | None
+    beside: float
     parts: tuple[tuple[str, float], ...]
     step_time: float
     gpus: int
@@ -178,9 +181,14 @@ class PostTraining:
         return self.tokens / (self.step_time * self.gpus)
 
     @property
+    def memory(self) -> float:
+        """Of a training GPU, in an update [bytes]."""
+        return float(self.update.memory.total) + self.beside
+
+    @property
     def fits(self) -> bool:
-        """Whether both the updates and the generation have the memory they need."""
-        return self.update.fits and (self.generation is None or self.generation.fits)
+        """Whether both the updates, with what is held beside them, and the generation have the memory they need."""
+        return self.memory <= self.update.memory_limit and (self.generation is None or self.generation.fits)
 
     @property
     def error(self) -> Error:
@@ -208,7 +216,7 @@ class PostTraining:
             "updates": self.updates, "fits": self.fits, "why": self.why,
         }  # fmt: skip
         row |= {f"{part}_s": time for part, time in self.times.items()}
-        row |= {"training_memory_bytes": float(self.update.memory.total)}
+        row |= {"training_memory_bytes": self.memory, "models_beside_bytes": self.beside}
         if made is not None:
             row |= {"generation_gpus": made.gpus, "generation_tensor_parallel": made.tensor_parallel,
                     "generation_memory_bytes": made.memory, "sequences_at_once": made.at_once,
@@ -229,13 +237,16 @@ def post_training(
     packed: bool = True,
     offload_states: bool = True,
     reward_time: float = 0.0,
+    reward_model: Transformer | None = None,
 ) -> PostTraining:
     """A step of reinforcement learning, or of preferences: generation, passes before the updates, updates, new weights.
 
     Updates are training steps as `estimate` has them. Passes without gradients take the share that forward passes have in an
     update's, bubble and exchanges included. Answers are decoded by continuous batching, in closed form
     (`costmodel.formulas.systems.generation`), unless their rate was measured. GPUs that take turns move weights, gradients
-    and optimizer states to the host and back; GPUs of their own wait, unless answers may be one step old.
+    and optimizer states to the host and back; GPUs of their own wait, unless answers may be one step old. Models that aren't
+    updated keep their weights beside the policy, and a critic all of its states, unless they leave the GPU, too, while others
+    have their turn; adapters' reference is the policy without them.
 
     Parameters
     ----------
@@ -249,7 +260,8 @@ def post_training(
     off_policy : whether answers of the policy before this one will do, so that generation runs beside training
     packed : whether samples share a sequence; else each is padded to the longest
     offload_states : of GPUs that take turns, whether training's states leave the GPU while it generates
-    reward_time : of a reward model or a verifier, where the step waits for it [s]
+    reward_time : of a reward model elsewhere or a verifier, where the step waits for it [s]
+    reward_model : that scores all samples in a forward pass on the GPUs that train, by their plan
 
     Returns
     -------
@@ -290,6 +302,11 @@ def post_training(
     updates = epochs * sequences / update.plan.global_batch
     whole("updates", round(updates), 10**9)
     once = sequences / update.plan.global_batch * forward_time(update)
+    scoring = None
+    if reward_model is not None:
+        kind("reward_model", reward_model, Transformer, "load_model(name)")
+        scoring = estimate(reward_model, cluster, passed_through(update.plan), framework=framework)
+        reward_time += sequences / update.plan.global_batch * forward_time(scoring)
     made = _generated(model, rollouts, rollouts.cluster or cluster, longest) if traits.generates else None
     training = {
         "log probabilities": traits.policy_passes * once, "reference": traits.reference_passes * once,
@@ -312,9 +329,21 @@ def post_training(
     own = 0 if rollouts.cluster is None else int(rollouts.cluster.gpus or 0)
     return PostTraining(
         algorithm=algorithm, update=update, updates=updates, generation=made, parts=tuple(times.items()), step_time=step_time,
-        gpus=update.plan.gpus + own, tokens=sequences * rollouts.mean_length,
+        gpus=update.plan.gpus + own, beside=0.0 if in_turn and traits.generates else _beside(update, traits, scoring),
+        tokens=sequences * rollouts.mean_length,
         why=_why(times, made, off_policy, waiting),
     )  # fmt: skip
+
+
+def _beside(update: Estimate, traits: PostTrainingTraits, scoring: Estimate | None) -> float:
+    """What models other than the policy hold of a training GPU [bytes]."""
+    bill, held = update.memory, 0.0
+    if traits.reference_passes and update.plan.adapter == "none":
+        frozen = estimate(update.model, update.cluster, passed_through(update.plan), framework=update.framework)
+        held += float(frozen.memory.weights)
+    if traits.critic:
+        held += float(bill.weights + bill.gradients + bill.optimizer)
+    return held + (0.0 if scoring is None else float(scoring.memory.weights))
 
 
 def _of_samples(plan: Plan, mean: float, longest: int, packed: bool) -> Plan:

@@ -99,6 +99,25 @@ def test_a_preference_is_two_sequences_whose_reference_runs_forward_alone():
     assert 0.25 < step.times["reference"] / step.times["updates"] < 0.4  # a third of the FLOP
 
 
+def test_models_that_stay_beside_the_policy_need_memory_and_adapters_have_their_reference_already():
+    """A reference in bf16 is half of the policy's gradients in fp32; a reward model is a forward pass over every sample."""
+    model, cluster = load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8)
+    rollouts = Rollouts(samples=64, mean_length=4096)
+    step = post_training(model, cluster, SMALL, rollouts, algorithm="dpo")
+    assert step.beside == pytest.approx(2 * model.parameters / 2, rel=0.01)  # bf16 over two tensor ranks
+    assert step.memory == step.update.memory.total + step.beside
+    adapted = dataclasses.replace(SMALL, adapter="lora")
+    assert post_training(model, cluster, adapted, rollouts, algorithm="dpo").beside == 0.0
+    assert post_training(model, cluster, SMALL, rollouts).beside == 0.0  # GPUs that take turns make room
+    small = load_model("llama3.2-1b")
+    scored = post_training(model, cluster, SMALL, rollouts, algorithm="ppo", reward_model=small, offload_states=False)
+    plain = post_training(model, cluster, SMALL, rollouts, algorithm="ppo", offload_states=False)
+    assert scored.beside - plain.beside == pytest.approx(2 * small.parameters / 2, rel=0.01)
+    assert 0.05 < scored.times["reward"] / scored.times["reference"] < 0.4
+    with pytest.raises(InvalidValue, match="reward_model"):
+        post_training(model, cluster, SMALL, rollouts, reward_model="llama3-8b")
+
+
 def test_a_critic_is_asked_and_trained_as_the_policy_is():
     model, cluster = load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8)
     rollouts = Rollouts(samples=64, mean_length=4096, tokens_per_second=1e3)
