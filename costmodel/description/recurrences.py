@@ -84,6 +84,12 @@ def _kimi_delta(shape: StateShape) -> RecurrentNumbers:
     return _delta(shape, inputs, narrow, narrow * shape.values, shape.heads + shape.values)
 
 
+def _channel_delta(shape: StateShape) -> RecurrentNumbers:
+    # As Kimi's, with decay by channel and gate of a whole matrix each.
+    inputs = 3.0 * shape.keys + 2.0 * shape.values + shape.heads
+    return _delta(shape, inputs, 0.0, 0.0, shape.heads + shape.keys)
+
+
 def _space(shape: StateShape, each: float, **numbers: float) -> RecurrentNumbers:
     """What state spaces and plain linear attention have alike: two products of a chunk, and two with states."""
     return RecurrentNumbers(**{
@@ -136,12 +142,14 @@ RECURRENCES: dict[str, Callable[[StateShape], RecurrentNumbers]] = {
     "none": lambda shape: NONE,
     "gated-delta-net": _gated_delta_net,
     "kimi-delta": _kimi_delta,
+    "channel-delta": _channel_delta,
     "mamba2": _mamba2,
     "mamba": _mamba,
     "lightning": _lightning,
     "short-convolution": _short_convolution,
 }
-"""Each kind: Qwen3-Next's and Qwen3.5's [yang2025]_; Kimi Linear's (arXiv:2510.26692); Mamba 2 [dao2024]_ of Nemotron-H and
+"""Each kind: Qwen3-Next's and Qwen3.5's [yang2025]_; Kimi Linear's (arXiv:2510.26692), and Ling's
+like it; Mamba 2 [dao2024]_ of Nemotron-H and
 Granite 4; Mamba of Jamba; MiniMax-01's (arXiv:2501.08313); LFM2's gated convolutions (arXiv:2511.23404). Tensors are those of
 ``modeling_*.py`` of qwen3_next, bamba, jamba, minimax and lfm2 in Hugging Face Transformers, and of the ``modeling_kimi.py``
 beside the checkpoint."""

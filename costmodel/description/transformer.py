@@ -120,8 +120,8 @@ class Transformer:
         the `sliding_window`
     gated_attention : a gate, projected as queries are, on what heads give (Qwen3-Next)
     recurrence : what some layers have in place of attention, a state: ``"gated-delta-net"`` (Qwen3-Next, Qwen3.5),
-        ``"kimi-delta"``, ``"mamba2"`` (Nemotron-H, Granite 4), ``"mamba"`` (Jamba), ``"lightning"`` (MiniMax-01),
-        ``"short-convolution"`` (LFM2); ``"none"``
+        ``"kimi-delta"``, ``"channel-delta"`` (Ling's hybrids), ``"mamba2"`` (Nemotron-H, Granite 4), ``"mamba"`` (Jamba),
+        ``"lightning"`` (MiniMax-01), ``"short-convolution"`` (LFM2); ``"none"``
     recurrent_layers : layers that have one, evenly spread
     attention_beside_state : layers with a state attend, too, side by side (Falcon-H1)
     recurrent_heads, recurrent_key_heads : with a state each; that have keys and queries (groups of B and C); the former, if 0

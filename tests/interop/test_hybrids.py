@@ -106,11 +106,21 @@ LFM2_MOE = {
     "layer_types": ["full_attention" if layer in (2, 6, 10, 14, 18, 21) else "conv" for layer in range(24)],
 }  # fmt: skip
 
+LING = {
+    "model_type": "bailing_hybrid", "hidden_size": 2560, "intermediate_size": 6144, "moe_intermediate_size": 768,
+    "num_hidden_layers": 42, "num_attention_heads": 32, "num_key_value_heads": 32, "num_experts": 512, "kv_lora_rank": 512,
+    "num_experts_per_token": 8, "num_shared_experts": 1, "first_k_dense_replace": 2, "q_lora_rank": None, "vocab_size": 157184,
+    "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128, "layer_group_size": 6, "short_conv_kernel_size": 4,
+    "linear_head_dim": 128, "linear_num_heads": 32, "linear_conv_kernel_dim": 4, "kda_safe_gate": True, "head_dim": 64,
+    "num_expert_group": 8, "topk_group": 4, "moe_renormalize": True, "tie_word_embeddings": False, "attention_bias": False,
+}  # fmt: skip
+
 PUBLISHED = {  # counts of the authors' cards, or of the stored weights where the card's is rounded further
     "Qwen3-Next-80B-A3B": (QWEN3_NEXT, 80e9), "Qwen3.5-27B": (QWEN35_27B, 27e9), "Qwen3.5-397B-A17B": (QWEN35_397B, 397e9),
     "Jamba-v0.1": (JAMBA, 51.6e9), "Granite-4.0-H-Small": (GRANITE, 32.2e9), "Kimi-Linear-48B-A3B": (KIMI, 49.1e9),
     "Nemotron-3-Nano-30B-A3B": (NEMOTRON_3, 31.6e9), "Nemotron-H-8B": (NEMOTRON_H, 8.1e9), "MiniMax-Text-01": (MINIMAX, 456e9),
     "Bamba-9B": (BAMBA, 9.78e9), "Trinity-Mini (gated attention, no state)": (TRINITY, 26e9),
+    "Ling's hybrid as its class has it (Transformers 5.24)": (LING, 124_414_191_072),
     "LFM2-1.2B": (LFM2, 1_170_340_608), "LFM2-8B-A1B": (LFM2_MOE, 8_339_929_856),
 }  # fmt: skip
 

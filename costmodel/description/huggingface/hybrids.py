@@ -113,6 +113,26 @@ kimi_delta = FieldRule(
 """Kimi's delta attention in all but one of four layers."""
 
 
+def _bailing(config: Config, fields: Fields) -> Fields:
+    if "linear_head_dim" not in config and "short_conv_kernel_size" not in config:
+        raise NotModelled("bailing_hybrid without linear_head_dim is not modelled: its linear attention is another one")
+    wide = count(config, "linear_head_dim", count(config, "v_head_dim", 128))
+    taps = count(config, "short_conv_kernel_size", 4)
+    return _stateless({
+        "recurrence": "channel-delta", **_every(config, fields, "linear_attention", "layer_group_size", 6),
+        "recurrent_heads": count(config, "linear_num_heads", fields["heads"]), "recurrent_state": wide,
+        "recurrent_head_dim": wide, "convolution_taps": count(config, "linear_conv_kernel_dim", taps),
+        "recurrent_chunk": DELTA_CHUNK,
+    })  # fmt: skip
+
+
+bailing_hybrid = FieldRule(
+    _bailing, LISTS | words("layer_group_size linear_num_heads linear_head_dim linear_conv_kernel_dim short_conv_kernel_size "
+                            "kda_safe_gate kda_lower_bound"),
+)  # fmt: skip
+"""Ling's hybrids: delta attention in all but one of six layers, whose attention is latent."""
+
+
 def _mamba2(config: Config, fields: Fields) -> Fields:
     inner = count(config, "mamba_expand", 2) * fields["hidden"]
     heads = count(config, "mamba_n_heads", 128)
@@ -370,6 +390,11 @@ HYBRIDS: dict[str, Family] = {
     "kimi_linear": family(
         f"{LATENT_FIELDS} experts experts_per_token expert_feed_forward", latent(), kimi_delta, mixture(first=0, shared=None),
         optional=MTP, ignored="mla_use_nope moe_renormalize moe_router_activation_func use_grouped_topk",
+    ),
+    "bailing_hybrid": family(
+        f"{LATENT_FIELDS} experts experts_per_token expert_feed_forward", latent(), bailing_hybrid, mixture(shared=1),
+        optional=MTP, switches=ATTENTION_BIAS,
+        ignored="moe_renormalize num_expert_group topk_group mtp_loss_scaling_factor model_max_length",
     ),
     "nemotron_h": family(
         "hidden heads vocabulary kv_heads", nemotron_h, optional={"head_dim": None, "layers": None},

@@ -5,7 +5,7 @@ from __future__ import annotations
 REASONS: dict[str, str] = {
     "state-space layers (Mamba)": "mamba mamba2 falcon_mamba zamba zamba2 nemotron_h_omni plamo2 hymba "
     "codestral_mamba mamba_ssm phi4flash zaya",
-    "linear attention": "qwen4_exp qwen4_exp_text bailing_hybrid bailing_moe_linear rwkv rwkv5 rwkv6 rwkv7 retnet "
+    "linear attention": "qwen4_exp qwen4_exp_text bailing_moe_linear rwkv rwkv5 rwkv6 rwkv7 retnet "
     "gla lightning_attn",
     "recurrent layers": "recurrent_gemma xlstm hrm_text",
     "windows beside short convolutions": "lfm3 lfm3_vl",
