@@ -24,7 +24,7 @@ import costmodel
 from costmodel import formulas, load_cluster, load_framework, load_model
 from costmodel.arithmetic.whole_numbers import divisors
 from costmodel.compilation import algebra as symbolic
-from costmodel.compilation import machine_code, programs, row_loops, standalone, tape
+from costmodel.compilation import machine_code, tape, vector_code
 from costmodel.compilation.fields import LANES
 from costmodel.description.plan import SCHEDULES, Plan
 from costmodel.description.question import Question
@@ -63,7 +63,8 @@ IN_KERNELS = {
     info.rpartition(".")[2] for path in PACKAGE.rglob("*kernel.py")
     for info in re.findall(r"^from costmodel\.formulas\.([\w.]+) import", path.read_text(encoding="utf-8"), re.MULTILINE)
 }  # fmt: skip
-"""Modules whose formulas Numba compiles as parts of kernels. No kernel has those of the others: searches run vector code."""
+"""Modules whose formulas Numba compiles as parts of kernels. No kernel has those of the others: searches run vector code. (What
+turns choices to settings runs as neither, and is compared by Numba all at once.)"""
 PARTS_OF_A_STEP = {
     "gradients.compressed", "gradients.fullest_stage", "layer.layer_work", "memory.fullest_stage", "memory.stage_bills",
     "training_step.layer_pass",
@@ -409,7 +410,7 @@ def test_what_is_compared_within_whole_steps_is_part_of_them(settings):
     assert set().union(*(called(name, settings) for name in STEPS)) >= PARTS_OF_A_STEP
 
 
-@pytest.mark.parametrize("module", sorted(IN_KERNELS))
+@pytest.mark.parametrize("module", [*sorted(IN_KERNELS), pytest.param("settings", marks=pytest.mark.slow)])
 def test_numba_gives_what_plain_python_gives(module, settings):
     import numba
 
@@ -440,27 +441,28 @@ def test_numba_gives_what_plain_python_gives(module, settings):
 
 @pytest.fixture(scope="module")
 def by_vector_code(settings):
-    """What every formula without powers gives as a loop of vector code; of all in one compilation."""
-    sources, functions, given = [], {}, {}
+    """What every formula without powers gives as vector code, called block by block; of all in one compilation."""
+    bodies, given = {}, {}
     for name, formula in FORMULAS.items():
         taped, results = taken_down(formula) if name in COMPILED else (None, ())
         if results and not any(operation.name == "pow" for operation in taped.operations):
             inputs = [place for place, operation in enumerate(taped.operations) if operation.name == "input"]
-            function = name.replace(".", "_")
-            sources += row_loops.flat_loop(function, taped, (), inputs, results, programs.FLAT)
-            functions[function] = standalone.word_count(programs.FLAT)
+            table = vector_code.Operands(tuple(inputs), LANES, False)
+            bodies[name] = vector_code.body(name.replace(".", "_"), taped, [table], results)
             given[name] = ([taped.operations[place].given for place in inputs], len(results))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(machine_code, "cache_folder", lambda: None)
-        code = machine_code.compiled("formulas", functions, lambda: (sources, {})).functions
+        sources = [body.source for body in bodies.values()]
+        code = machine_code.compiled("formulas", {body.name: 3 for body in bodies.values()}, lambda: (sources, {})).functions
     found = {}
     for name, (inputs, count) in given.items():
         names = inspect.signature(FORMULAS[name]).parameters
         rows = [dict(paths(names, row)) for row in arguments(FORMULAS[name], settings)]
         table = np.array([[row[path] for path in inputs] for row in rows], dtype=float)
         table = np.ascontiguousarray(table.reshape(-1, LANES, len(inputs)).transpose(0, 2, 1))
-        out = np.empty((ROWS // LANES, count, LANES))
-        standalone.callable_of(code[name.replace(".", "_")])(programs.NONE, table, out)
+        out, own = np.empty((ROWS // LANES, count, LANES)), np.empty(max(1, bodies[name].kept))
+        for block, result in zip(table, out, strict=True):
+            code[bodies[name].name](block.ctypes.data, result.ctypes.data, own.ctypes.data)
         found[name] = out.transpose(0, 2, 1).reshape(ROWS, count)
     return found
 
