@@ -22,11 +22,12 @@ from hypothesis import Phase, settings
 from costmodel import cli
 
 LONGEST = (
-    "tests/test_site.py", "tests/formulas/test_engines.py", "tests/evaluation/test_ceilings.py", "tests/app/test_page.py",
-    "tests/test_budgets.py", "tests/page/test_page.py", "tests/test_cli_pages.py", "tests/test_cli.py",
-    "tests/test_properties.py", "tests/evaluation/test_sweep_files.py", "tests/training/test_symbolic_analysis.py",
+    "tests/test_site.py", "tests/formulas/test_engines.py", "tests/test_budgets.py", "tests/app/test_page.py",
+    "tests/page/test_site.py", "tests/page/test_page.py", "tests/partition/test_pipedream.py", "tests/test_cli_pages.py",
+    "tests/evaluation/test_sweep_files.py", "tests/calibration/test_bars.py", "tests/test_properties.py",
+    "tests/evaluation/test_ceilings.py", "tests/test_cli.py",
 )  # fmt: skip
-"""Files of slow tests that take minutes, the longest first: begun last, one would keep a single worker busy in the end."""
+"""Files of tests that take a minute or more, the longest first: begun last, one would keep a single worker busy in the end."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
