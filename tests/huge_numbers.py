@@ -28,7 +28,7 @@ SECONDS, COMPILED, BYTES = 20, 300, 3 << 30
 WORK = {"global_batch": 32, "seq_len": 2048}
 PEERS = [costmodel.Peer(name=f"p{n}", samples_per_second=10.0, upload=1e7, download=1e7) for n in range(4)]
 ANSWERS = {
-    "CardTable", "PostTraining", "TraceMemory",
+    "CardTable", "MultimodalSearch", "PostTraining", "TraceMemory",
     "Capacity", "Goodput", "Launch", "LayerChain", "Partition", "Schedule", "SearchResult", "Simulation", "Sweep", "UnlikeGroups",
     "Trace", "Verdict",
 }  # fmt: skip
@@ -87,6 +87,9 @@ def bases() -> dict[str, dict[str, object]]:
         "read_launch": {"source": "torchrun pretrain_gpt.py --num-layers 2"},
         "sandblaster": {"nbytes": 1e8, "portion_time": 1.0, "portions": 16, "replicas": 4, "servers": 4, "bandwidth": 1e9},
         "scaling": {**asked, **WORK, "gpus": [8, 16]}, "search": {**asked, **WORK},
+        "search_multimodal": {
+            "language": model, "cluster": cluster, "towers": [costmodel.Tower(model=model, tokens=256)], "zero_stage": 1, **WORK,
+        },
         "simulate": {**asked, "plan": plan}, "simulate_schedule": {
             "schedule": costmodel.pipeline_schedule("1f1b", stages=2, micro_batches=2), "forward": 1.0, "backward_input": 1.0,
         },
