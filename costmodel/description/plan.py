@@ -234,7 +234,7 @@ class Plan:
     lora_rank: int | None = field(default=None, metadata=row(
         Whole(1, 65_536), unset=str(adapters.RANK), rare=True, called="LoRA rank", owner=WITH_ADAPTERS))  # fmt: skip
     lora_targets: Sequence[str] | None = field(default=None, metadata=row(
-        Spelled(adapters.targets_of, (*adapters.GROUPS, *adapters.TARGETS, adapters.NONE), adapters.target_numbers, several=True),
+        Spelled(adapters.targets_of, (adapters.NONE, *adapters.GROUPS, *adapters.TARGETS), adapters.target_numbers, several=True),
         unset="all", rare=True, owner=WITH_ADAPTERS))  # fmt: skip
     attention: str | None = field(default=None, metadata=row(
         OneOf(ATTENTION_KINDS), rare=True, software=True, leaner=("flash",), faster=("flash",), launched=True))  # fmt: skip
