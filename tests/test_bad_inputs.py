@@ -130,7 +130,7 @@ ADDED = {
     "a device for a cluster": (["estimate", MODEL, "--cluster", "h100-sxm", *WORK], "it is a device: --device h100-sxm"),
     "a cluster for a device, spelled out": (["estimate", MODEL, "--device", "dgx-h100", *WORK], "it is a cluster: --cluster"),
     "a model for a cluster": (["estimate", MODEL, "--cluster", "llama3-8b", *WORK], "it is a model"),
-    "predict": (["predict", MODEL, *ON, *WORK], "did you mean estimate?"),
+    "estimator": (["estimator", MODEL, *ON, *WORK], "did you mean estimate?"),
     "tune": (["tune", MODEL], "did you mean search?"),
 }  # fmt: skip
 
@@ -258,7 +258,7 @@ MODEL_FILES = {
     ),
 }  # fmt: skip
 FRAMEWORK_FILES = {
-    "an unknown base": ('base = "megatron"\n', "no framework"),
+    "an unknown base": ('base = "megatronic"\n', "no framework"),
     "a base that is a number": ("base = 3\n", "base=3"),
     "an unknown key": ("zero_stag = 1\n", "did you mean zero_stage"),
     "a ZeRO stage of four": ("zero_stage = 4\n", "zero_stage=4"),

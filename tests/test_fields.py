@@ -28,7 +28,8 @@ ASKED = {"global_batch": 8, "seq_len": 128}
 WITHOUT = {
     Transformer: {"published_parameters", "trained_length"}, Cluster: {"device", "levels", "frameworks", "title"}, Level: set(),
     Efficiency: set(), Device: {"dense_peak", "efficiency", "architecture", "layer_efficiency", "title"},
-    Framework: {"constants", "apart", "elsewhere", "schedule", "switches", "server_systems", "own_runs", "owner", "title"},
+    Framework: {"constants", "apart", "elsewhere", "schedule", "switches", "server_systems", "own_runs", "owner", "release",
+                "title"},
     Plan: set(),
 }  # fmt: skip
 """Fields that are descriptions in themselves, texts that are shown, or checked against other fields alone."""

@@ -55,7 +55,7 @@ class MultimodalSearch:
         towers add
     """
 
-    ranked: list[Multimodal]
+    ranked: tuple[Multimodal, ...]
     closest_miss: Multimodal | None
     language: SearchResult
     priced: int
@@ -170,7 +170,7 @@ def search_multimodal(
     pricing = _Pricing(given, cluster, found.framework, tried, language_trains, fit_probability, found.every, language)
     ranked, complete = pricing.by_time(top)
     return MultimodalSearch(
-        ranked=ranked, closest_miss=None if ranked else pricing.leanest, language=found, priced=len(pricing.seen),
+        ranked=tuple(ranked), closest_miss=None if ranked else pricing.leanest, language=found, priced=len(pricing.seen),
         complete=complete,
     )  # fmt: skip
 
