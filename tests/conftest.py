@@ -37,8 +37,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with the longest files where slow tests are run."""
+    """Notebooks are slow tests, too; where these are run, begin with the longest files."""
+    for item in items:
+        if item.path.suffix == ".ipynb":
+            item.add_marker("slow")
     if config.option.markexpr != "not slow":
         places = {name: place for place, name in enumerate(LONGEST)}
         items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(LONGEST)))
