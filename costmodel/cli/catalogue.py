@@ -165,7 +165,10 @@ def _framework_row(framework: Framework) -> Row:
     }  # fmt: skip
 
 
-BELOW = {"device": "fp16, bf16, fp8, fp4: dense peaks in TFLOP/s; `costmodel show NAME` says where numbers come from"}
+BELOW = {
+    "device": "fp16, bf16, fp8, fp4: dense peaks in TFLOP/s; `costmodel show NAME` says where numbers come from",
+    "framework": "NAME@2025.8 is its release of that month; `costmodel show framework NAME --device D`: why its constants are so",
+}
 """What is said below a listing."""
 _ROWS: dict[str, Callable[[Any], Row]] = {
     "model": _model_row, "device": _device_row, "cluster": _cluster_row, "framework": _framework_row,
