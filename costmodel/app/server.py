@@ -21,6 +21,7 @@ from costmodel.app.page import template
 from costmodel.app.state import read_state, write_fields
 from costmodel.catalogue.calibrations import device_of_calibration
 from costmodel.description.transformer import Transformer
+from costmodel.evaluation.engine import compile_beside
 from costmodel.interop.launchers import formats, suffix, write_launch
 from costmodel.text.checks import choice, mapping, positive_int, text
 from costmodel.text.errors import CostModelError, InvalidValue, UnreadableFile
@@ -220,10 +221,7 @@ def _launch_file(answer: Answer, dialect: str) -> dict[str, str]:
 def _report(answer: Answer, link: str) -> str:
     from costmodel.plots.report import report_page
 
-    note = difference(answer)
-    if answer.moved:
-        note += f" (only the {answer.found.evaluated:,} leading plans were evaluated anew)"
-    return report_page(answer.found, command(answer.state), note, link)
+    return report_page(answer.found, command(answer.state), difference(answer), link)
 
 
 def _guard(app: Dash, hosts: tuple[str, ...]) -> None:
@@ -286,6 +284,7 @@ def serve(host: str, port: int, further: Sequence[str] = (), calibrations: Seque
     app = make_app((*LOOPBACK, named.lower(), *(name.lower() for name in further)))
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = serving.make_server(host, port, app.server, threaded=True)
+    compile_beside()
     print(f"costmodel: http://{'localhost' if host in ('0.0.0.0', '::') else named}:{port}/ (end with Ctrl+C)", flush=True)
     server.serve_forever()
 

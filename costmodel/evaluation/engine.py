@@ -73,6 +73,17 @@ def compile_ahead(rows: int) -> None:
     kernels.compile_searching()
 
 
+def compile_beside() -> None:
+    """Have another process compile what a search runs on, if nothing is kept yet: until it is, NumPy takes ten times as long."""
+    import subprocess
+
+    from costmodel.compilation.cache import cache_folder
+
+    if not is_compiled() and cache_folder() is not None:
+        command = "from costmodel.compilation.programs import compile_searching; compile_searching()"
+        subprocess.Popen([sys.executable, "-c", command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
 def choose(rows: int) -> str:
     """Engine for so many rows: Python for a handful, else NumPy until vector code is there and pays.
 
