@@ -249,6 +249,8 @@ def _hardware(
     words = _with_counts(words, leading)
     given = {word.partition("=")[0] for word in options}
     told = not given & {"--device", "--cluster"}
+    if told and "--between" in known and (joined := next(filter(_joined, words[leading:]), None)):
+        return _named([word for word in words if word != joined], leading, _model_known), ["--cluster", joined]
     machines: list[_Machine] = []
     rest: list[str] = []
     for place, word in enumerate(words):
@@ -268,6 +270,11 @@ def _hardware(
         if _is_model(rest[0]):
             raise _no_hardware(" ".join(rest[1:]))
     return _named(rest, leading, _model_known), said
+
+
+def _joined(word: str) -> bool:
+    """Whether a word joins groups of unlike GPUs, as ``8xh100+8xa100``."""
+    return "+" in word and all(_machine(part) or _called(part) for part in word.split("+"))
 
 
 def _no_hardware(word: str) -> CostModelError:

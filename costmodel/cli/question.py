@@ -24,6 +24,7 @@ from costmodel.cli.arguments import (
 )
 from costmodel.cli.calibrated import add_calibration, with_calibration
 from costmodel.cli.defaults import UNSAID
+from costmodel.cli.unlike import is_joined
 from costmodel.description.judgement import CHOSEN, JUDGED
 from costmodel.text.errors import InvalidValue
 
@@ -297,7 +298,8 @@ def _take_work(arguments: argparse.Namespace, model: Transformer) -> None:
     """Take a usual batch, which splits over all GPUs, and a usual length where they aren't said; a note says so."""
     from costmodel.cli import defaults
 
-    gpus = 1 if arguments.global_batch is not None else world(arguments)
+    any_share = arguments.global_batch is not None or is_joined(arguments)  # groups of unlike GPUs share it unevenly
+    gpus = 1 if any_share else world(arguments)
     batch, length = defaults.BATCH, defaults.LENGTH
     if defaults.adapts(arguments):
         batch, length = defaults.ADAPTED_BATCH, defaults.ADAPTED_LENGTH

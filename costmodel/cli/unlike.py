@@ -32,7 +32,8 @@ def is_joined(arguments: argparse.Namespace) -> bool:
     ----------
     arguments : of a search
     """
-    return bool(arguments.cluster) and "+" in arguments.cluster and not is_file(arguments.cluster)
+    named = getattr(arguments, "cluster", None)
+    return isinstance(named, str) and "+" in named and not is_file(named)
 
 
 def search_joined(arguments: argparse.Namespace, model: Transformer) -> int:

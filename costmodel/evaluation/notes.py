@@ -122,7 +122,7 @@ def other_release(answer: Estimate) -> tuple[str, ...]:
     >>> dense, mixture = (estimate(load_model(name), load_cluster("dgx-h100", gpus=8), plan, "hf-trainer")
     ...                   for name in ("llama3.2-1b", "qwen3-30b-a3b"))
     >>> other_release(dense), other_release(mixture)[0][:43]
-    ((), 'hf-trainer as it has been since 2026-01; hf')
+    ((), 'hf-trainer as it has been since 2026-01; as')
     """
     software = answer.framework
     named = software.name.partition(releases.SIGN)[0]
@@ -135,11 +135,11 @@ def other_release(answer: Estimate) -> tuple[str, ...]:
     except CostModelError:  # it couldn't run this plan, which is no news of a plan that is run today
         return ()
     changes = [
-        f"{what} {ratio - 1.0:+.0%}"
+        f"{what} {100.0 * (ratio - 1.0):+.0f} %"
         for what, ratio in (("step", step.total / answer.step.total), ("memory", step.memory.total / answer.step.memory.total))
         if abs(ratio - 1.0) >= RELEASES_APART
     ]
-    found = f"{software.name} as it has been since {software.release}; {name} is {' and '.join(changes)}"
+    found = f"{software.name} as it has been since {software.release}; as {name} was: {' and '.join(changes)}"
     return (found,) if changes else ()
 
 
