@@ -152,16 +152,16 @@ def reached(cluster: Cluster) -> float:
     return max(*constants.gemm.values(), constants.attention_forward, constants.attention_backward)
 
 
-def under_sliders(state: State, before: SearchResult, top: int = TOP, keep_evaluated: bool = True) -> SearchResult:
-    """A search anew under a state's sliders; the search itself where none is moved.
+def under_sliders(state: State, top: int = TOP, keep_evaluated: bool = True) -> SearchResult:
+    """A state's search anew under its sliders; the search itself where none is moved.
 
     Parameters
     ----------
-    state : of the page, with cluster, GPUs and batch of the search
-    before : the search without sliders
+    state : of the page
     top : how many ranked plans to return
     keep_evaluated : whether a frontier is drawn of it
     """
+    before = searched(state.question)
     factors = factors_of(state, before.model, before.cluster)
     if not factors:
         return before
@@ -181,7 +181,7 @@ def answered(state: State) -> Answer:
         where the question can't be searched
     """
     before = searched(state.question)
-    found = under_sliders(state, before)
+    found = under_sliders(state)
     fill_slopes([*found.ranked, *found.leaders])  # at once: the interval of every plan, and how sure the ranking is, need them
     chosen = found[min(state.row, len(found) - 1)] if found.ranked else None
     moved = found is not before
@@ -246,8 +246,7 @@ def _beside(state: State, found: SearchResult) -> Estimate | None:
     """The plan to compare with: the best of a second cluster, or another row of the table."""
     if state.against:
         there = dataclasses.replace(state, cluster=state.against, device="")
-        other = searched(there.question)
-        fitting = under_sliders(there, other, 1, keep_evaluated=False).ranked
+        fitting = under_sliders(there, 1, keep_evaluated=False).ranked if searched(there.question).ranked else []
         return fitting[0] if fitting else None
     return found[state.beside] if 0 <= state.beside < len(found) and state.beside != state.row else None
 

@@ -172,15 +172,14 @@ def _scaling(answer: Answer) -> list[Drawing]:
 
     def find(pairs: Sequence[tuple[int, int]]) -> list[SearchResult]:
         here = (asked.gpus, asked.batch)
-        return [answer.found if pair == here else _under_sliders(answer.state, *pair) for pair in pairs]
+        return [answer.found if pair == here else _best_elsewhere(answer.state, *pair) for pair in pairs]
 
     return [scaling_drawing(scaling_of(find, answer.before.cluster, asked.batch), _scaled(asked))]
 
 
-def _under_sliders(state: State, gpus: int, batch: int) -> SearchResult:
-    """The best plan of a state's question with another cluster and batch, under its sliders."""
-    there = dataclasses.replace(state, gpus=gpus, batch=batch)
-    return under_sliders(there, searched(there.question), 1, keep_evaluated=False)
+def _best_elsewhere(state: State, gpus: int, batch: int) -> SearchResult:
+    """The best plan of a state's question on another number of GPUs with another batch, under its sliders."""
+    return under_sliders(dataclasses.replace(state, gpus=gpus, batch=batch), 1, keep_evaluated=False)
 
 
 def _sensitivity(answer: Answer) -> list[Drawing]:

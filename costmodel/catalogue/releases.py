@@ -61,6 +61,21 @@ def asked(name: str) -> NamedRelease:
     return NamedRelease(base, month)
 
 
+def base_name(name: str) -> str:
+    """A framework's name without its release.
+
+    Parameters
+    ----------
+    name : of the framework, whatever stands behind the sign
+
+    Examples
+    --------
+    >>> base_name("hf-trainer@2025-08"), base_name("hf-trainer")
+    ('hf-trainer', 'hf-trainer')
+    """
+    return name.partition(SIGN)[0]
+
+
 def month_of(said: str) -> str | None:
     """A month as people write it, ``2025-08``; None where it says none.
 
@@ -140,4 +155,4 @@ def earlier(release: str) -> str:
     return (datetime.date.fromisoformat(f"{release}-01") - datetime.timedelta(days=1)).strftime("%Y-%m")
 
 
-__all__ = ["BEFORE", "SIGN", "UNDATED", "NamedRelease", "as_of", "asked", "dated", "earlier", "month_of"]
+__all__ = ["BEFORE", "SIGN", "UNDATED", "NamedRelease", "as_of", "asked", "base_name", "dated", "earlier", "month_of"]

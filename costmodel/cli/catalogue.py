@@ -261,14 +261,14 @@ def _named(words: Sequence[str], kind: str | None) -> tuple[str, str]:
 
 def _why(name: str, kind: str, arguments: argparse.Namespace) -> int:
     """Constants of a framework on a device, as whom they were fitted to has them, from all software to this on that."""
-    from costmodel.catalogue.software import constants_by_owner
+    from costmodel.catalogue.software import constants_by_owner, load_framework
     from costmodel.evaluation.error_model import constant_error
 
     if kind != "framework":
         raise InvalidValue("device", arguments.device, f"no --device with a {kind}: constants are a framework's")
     device = read_device(arguments.device)
     owners = constants_by_owner(name, device.architecture)
-    framework = _load_on(name, device)
+    framework = load_framework(name, device.architecture)
     used = flat(framework.constants)
     rows = [
         {"constant": path, **{owner: values.get(path) for owner, values in owners.items()}, "used": used[path],
@@ -287,12 +287,6 @@ def _why(name: str, kind: str, arguments: argparse.Namespace) -> int:
     )
     print_page(head, table(["constant", *columns, "error"], cells, words=1), markdown=arguments.markdown)
     return codes.ANSWERED
-
-
-def _load_on(name: str, device: Device) -> Framework:
-    from costmodel.catalogue.software import load_framework
-
-    return load_framework(name, device.architecture)
 
 
 def _show(arguments: argparse.Namespace) -> int:

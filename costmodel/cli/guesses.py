@@ -249,8 +249,9 @@ def _hardware(
     words = _with_counts(words, leading)
     given = {word.partition("=")[0] for word in options}
     told = not given & {"--device", "--cluster"}
-    if told and "--between" in known and (joined := next(filter(_joined, words[leading:]), None)):
-        return _named([word for word in words if word != joined], leading, _model_known), ["--cluster", joined]
+    for word in words[leading:] if told and "--between" in known else []:
+        if joined := _joined(word):
+            return _named([other for other in words if other != word], leading, _model_known), ["--cluster", joined]
     machines: list[_Machine] = []
     rest: list[str] = []
     for place, word in enumerate(words):
@@ -272,9 +273,12 @@ def _hardware(
     return _named(rest, leading, _model_known), said
 
 
-def _joined(word: str) -> bool:
-    """Whether a word joins groups of unlike GPUs, as ``8xh100+8xa100``."""
-    return "+" in word and all(_machine(part) or _called(part) for part in word.split("+"))
+def _joined(word: str) -> str:
+    """Groups of unlike GPUs that a word joins, each as ``8xh100``; empty where it joins none."""
+    groups = [_machine(part, bare=False) or _called(part) for part in word.split("+")]
+    if len(groups) < 2 or None in groups:
+        return ""
+    return "+".join(one.name if one.gpus is None else f"{one.gpus}x{one.name}" for one in groups if one is not None)
 
 
 def _no_hardware(word: str) -> CostModelError:

@@ -52,10 +52,9 @@ def search_joined(arguments: argparse.Namespace, model: Transformer) -> int:
     groups = [_group(arguments, part.strip()) for part in arguments.cluster.split("+")]
     between = arguments.between
     if between is None:
-        rate = min(map(_network, groups))
-        between = rate
-        arguments.notes.append(f"groups are taken to reach each other at {8e-9 * rate:,.0f} Gbit/s, as the slower one's nodes do "
-                               "together (--between)")  # fmt: skip
+        between = min(map(_network, groups))
+        arguments.notes.append(f"groups are taken to reach each other at {8e-9 * between:,.0f} Gbit/s, as the slower one's nodes "
+                               "do together (--between)")  # fmt: skip
     tried = chosen(arguments).items()
     dimensions: dict[str, Any] = {name: values[0] if len(values) == 1 else list(values) for name, values in tried}
     try:

@@ -140,15 +140,11 @@ def _setting(left: Sequence[str], known: dict[str, argparse.Action]) -> tuple[in
     if "--find" in known and (word in MEANT["find"] or word in (known["--find"].choices or ())):
         return 1, "--find", MEANT["find"].get(word, word)
     framework = MEANT["framework"].get(word, word)
-    if "--framework" in known and _is_framework(framework):
-        return 1, "--framework", framework
+    if "--framework" in known:
+        from costmodel.catalogue.software import is_framework
+
+        return (1, "--framework", framework) if is_framework(framework) else None
     return None
-
-
-def _is_framework(name: str) -> bool:
-    from costmodel.catalogue.software import framework_names
-
-    return name in framework_names()
 
 
 __all__ = ["FLAGS", "VALUED", "SaidSettings", "option_of", "settings"]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from costmodel.catalogue import clusters, loader
 from costmodel.catalogue.changes import NumberDifference, differences
 from costmodel.catalogue.machines import cloud_instance, machine
-from costmodel.catalogue.releases import SIGN
+from costmodel.catalogue.releases import base_name
 from costmodel.catalogue.software import framework_names, framework_on
 from costmodel.description.cluster import Cluster
 from costmodel.description.dimensions import DIMENSIONS
@@ -97,7 +97,7 @@ def _of_descriptions(question: Question) -> Iterator[str]:
         yield from _named("device.", differences(loader.load_device(cluster.device.name), cluster.device))
     if framework.time_error is not None:
         yield f"{framework.name} calibrated on own runs"
-    elif framework.name.partition(SIGN)[0] in framework_names():
+    elif base_name(framework.name) in framework_names():
         yield from _named("framework.", differences(framework_on(cluster, framework.name), framework))
 
 

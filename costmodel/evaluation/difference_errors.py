@@ -8,7 +8,7 @@ import tomllib
 from typing import TYPE_CHECKING
 
 from costmodel.catalogue.loader import text_of
-from costmodel.catalogue.releases import SIGN
+from costmodel.catalogue.releases import base_name
 from costmodel.evaluation.error_model import Slopes
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.first_contacts import HALF, NINETY, Error
@@ -40,7 +40,7 @@ def what_differs(first: Estimate, second: Estimate) -> str:
 
 def _software(one: Estimate) -> tuple[object, ...]:
     """What tells one framework from another; its constants on another architecture are the same software's."""
-    return one.framework.name.partition(SIGN)[0], one.framework.time_error
+    return base_name(one.framework.name), one.framework.time_error
 
 
 def difference_error(first: Estimate, second: Estimate) -> Error:

@@ -57,6 +57,13 @@ def is_compiled() -> bool:
     return is_kept(*SEARCHED)
 
 
+def _worth_keeping() -> bool:
+    """Whether nothing is compiled yet, and there is where to keep it."""
+    from costmodel.compilation.cache import cache_folder
+
+    return not is_compiled() and cache_folder() is not None
+
+
 def compile_ahead(rows: int) -> None:
     """Compile what a search runs on and keep it, if so many rows would have run on it and nothing is kept yet.
 
@@ -64,9 +71,7 @@ def compile_ahead(rows: int) -> None:
     ----------
     rows : plans that a question had
     """
-    from costmodel.compilation.cache import cache_folder
-
-    if rows <= COMPILED_FROM or is_compiled() or cache_folder() is None:
+    if rows <= COMPILED_FROM or not _worth_keeping():
         return
     from costmodel.compilation import programs as kernels
 
@@ -77,9 +82,7 @@ def compile_beside() -> None:
     """Have another process compile what a search runs on, if nothing is kept yet: until it is, NumPy takes ten times as long."""
     import subprocess
 
-    from costmodel.compilation.cache import cache_folder
-
-    if not is_compiled() and cache_folder() is not None:
+    if _worth_keeping():
         command = "from costmodel.compilation.programs import compile_searching; compile_searching()"
         subprocess.Popen([sys.executable, "-c", command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 

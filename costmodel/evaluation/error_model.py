@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from costmodel.arithmetic.dual_numbers import Dual, bare
 from costmodel.arithmetic.named_tuples import Row, as_number, flat, from_numbers, paths, replaced
 from costmodel.catalogue.loader import constant_errors, names, text_of
-from costmodel.catalogue.releases import SIGN
+from costmodel.catalogue.releases import base_name
 from costmodel.description.device import Device
 from costmodel.description.framework import Framework
 from costmodel.evaluation.first_contacts import NINETY, TYPICAL, Error, memory_error, room_error, time_error
@@ -140,7 +140,7 @@ def novelty(framework: Framework, device: Device) -> str:
 def _family(framework: Framework) -> Row | None:
     """What was measured of a framework, or of that whose constants it shares; None of none."""
     table = _table("residuals.toml")["framework"]
-    found: Row | None = table.get(framework.name.partition(SIGN)[0]) or table.get(framework.owner.partition(SIGN)[0])
+    found: Row | None = table.get(base_name(framework.name)) or table.get(framework.owner.partition("@")[0])
     return found
 
 
@@ -161,7 +161,7 @@ def evidence_of(framework: Framework, device: Device, experts: bool, states: flo
     >>> evidence_of(costmodel.load_framework("deepspeed-autotp"), costmodel.load_device("tpu-v4"), experts=False)
     'no run of this framework, 61 of deepspeed, whose constants it has; none of them on this device'
     """
-    family, own = _family(framework), framework.name.partition(SIGN)[0] in _table("residuals.toml")["framework"]
+    family, own = _family(framework), base_name(framework.name) in _table("residuals.toml")["framework"]
     if family is None:
         return "no run of this framework: the mean of all frameworks" + ("; " + OF_STATES if states else "")
     on_device, of_experts = family["devices"].get(device.name, 0), family["experts"]

@@ -125,7 +125,7 @@ def other_release(answer: Estimate) -> tuple[str, ...]:
     ((), 'hf-trainer as it has been since 2026-01; as')
     """
     software = answer.framework
-    named = software.name.partition(releases.SIGN)[0]
+    named = releases.base_name(software.name)
     if not software.release or named not in framework_names() or software != framework_on(answer.cluster, software.name):
         return ()
     name = releases.dated(named, releases.earlier(software.release))

@@ -97,11 +97,11 @@ _Parts = dict[tuple[int, str, str], tuple[object, object]]
 
 def _others(run: Run, key: str, parts: _Parts) -> Iterator[tuple[float, Run]]:
     """The run with other values of a key, and how likely each is."""
-    if key == RELEASE:
-        yield from _newest(run)
     for what, values in _values().get(key, {}).items():
         for value in values:
             fields = {name: number for name, number in value.items() if name != "weight"}
+            if key == RELEASE and not (fields := _of_today(run)):
+                continue  # it does today as it did then
             try:
                 other = _with(run, what, fields, parts)
             except CostModelError:
@@ -109,18 +109,16 @@ def _others(run: Run, key: str, parts: _Parts) -> Iterator[tuple[float, Run]]:
             yield value["weight"], other
 
 
-def _newest(run: Run) -> Iterator[tuple[float, Run]]:
-    """A run that dates nothing with its software as it is today, but for what its record says: as likely as of its time."""
+def _of_today(run: Run) -> Row:
+    """Fields that the software of a run that dates nothing has otherwise today, but for what its record says."""
     place = run.cluster.device.architecture, network_kind(run.cluster.levels[-1].name)
     name = run.framework.owner.partition("@")[0]
     if name not in framework_names():
-        return
+        return {}
     then, today = (load_framework(one, *place) for one in (releases.dated(name, releases.UNDATED), name))
     fields = [field.name for field in dataclasses.fields(today) if field.name not in ("name", "release")]
-    changes = {one: getattr(today, one) for one in fields
-               if getattr(today, one) != getattr(then, one) == getattr(run.framework, one)}  # fmt: skip
-    if changes:
-        yield 0.5, changed(run, {"framework": changed(run.framework, changes)})
+    return {one: getattr(today, one) for one in fields
+            if getattr(today, one) != getattr(then, one) == getattr(run.framework, one)}  # fmt: skip
 
 
 def _with(run: Run, what: str, fields: Row, parts: _Parts) -> Run:

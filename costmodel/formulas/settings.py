@@ -228,8 +228,7 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
     half = (
         defaults.half_gradients * _is(choices.dtype, _HALF) * ops.where(choices.gradient_bytes < 0.0, 1.0, 0.0)
     )  # fmt: skip
-    sharded = ops.where(choices.zero_stage > 0.5, 1.0, 0.0)
-    another = sharded * defaults.sharded_optimizer_bytes > 0.0  # whose code shards
+    another = _sharded_by_another(choices, defaults) > 0.0
     states = ops.where(another, defaults.sharded_optimizer_bytes, defaults.optimizer_bytes)
     usual_update = ops.where(another, defaults.sharded_update_bytes, defaults.update_bytes)
     lifted = 4.0 * _lifted(choices, defaults)
@@ -276,9 +275,14 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
     )  # fmt: skip
 
 
+def _sharded_by_another(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
+    """More than 0 where the code of another library shards the states, by its own widths."""
+    return ops.where(choices.zero_stage > 0.5, 1.0, 0.0) * defaults.sharded_optimizer_bytes
+
+
 def _lifted(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
     """1 where adapters are in 32 bit beside 16-bit weights: not where DeepSpeed shards, whose engine casts all weights down."""
-    by_another = defaults.sharded_optimizer_bytes * ops.where(choices.zero_stage > 0.5, 1.0, 0.0)
+    by_another = _sharded_by_another(choices, defaults)
     narrow = ops.where(ops.pick(choices.dtype, _ACTIVATION) > 2.0, 0.0, 1.0)
     return defaults.wide_adapters * narrow * ops.where((choices.adapter > 0.5) & (by_another <= 0.0), 1.0, 0.0)
 

@@ -21,7 +21,7 @@ from costmodel.text.errors import InvalidValue
 from costmodel.text.results import brief, figure
 from costmodel.text.units import format_bytes
 from costmodel.training.passes import forward_time
-from costmodel.training.towers import passed_through
+from costmodel.training.towers import passed_through, states_of
 
 KERNELS = 9.0
 """Kernels of a layer that decodes: two norms, four products, rotation, attention, activation; in a graph, launched at once."""
@@ -337,12 +337,12 @@ def post_training(
 
 def _beside(update: Estimate, traits: PostTrainingTraits, scoring: Estimate | None) -> float:
     """What models other than the policy hold of a training GPU [bytes]."""
-    bill, held = update.memory, 0.0
+    held = 0.0
     if traits.reference_passes and update.plan.adapter == "none":
         frozen = estimate(update.model, update.cluster, passed_through(update.plan), framework=update.framework)
         held += float(frozen.memory.weights)
     if traits.critic:
-        held += float(bill.weights + bill.gradients + bill.optimizer)
+        held += float(states_of(update))
     return held + (0.0 if scoring is None else float(scoring.memory.weights))
 
 

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from costmodel.arithmetic.named_tuples import Row
+from costmodel.arithmetic.whole_numbers import divisors
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.judgement import CHOSEN
@@ -21,6 +22,7 @@ from costmodel.text.checks import flag, positive_int
 from costmodel.text.errors import InvalidValue
 from costmodel.text.results import brief
 from costmodel.training.towers import (
+    FROZEN,
     Multimodal,
     PartOfStep,
     Tower,
@@ -32,7 +34,6 @@ from costmodel.training.towers import (
     with_images,
 )
 
-FROZEN: Row = {"adapter": "lora", "lora_targets": "none"}
 OF_TOWERS = ("tensor_parallel", "zero_stage", "recompute")
 """What a search turns of a tower's split; GPUs that it doesn't take hold other towers."""
 MOST_PRICED = 400
@@ -249,7 +250,8 @@ class _Pricing:
         """The ways to split a tower beside a plan of the language model of which none is slower and larger than another."""
         replica = alone.plan.gpus // int(alone.plan.data_parallel or 1)
         found: list[Tower] = []
-        for degree in _divisors(math.gcd(replica, tower.model.heads)):
+        most = math.gcd(replica, tower.model.heads)
+        for degree in divisors(most, most):
             split = dataclasses.replace(tower, tensor_parallel=degree)
             found += self._of_degree(split, alone)
         return found
@@ -283,10 +285,6 @@ class _Pricing:
         if known not in self._parts:
             self._parts[known] = priced_tower(tower, alone)
         return self._parts[known]
-
-
-def _divisors(number: int) -> list[int]:
-    return [one for one in range(1, number + 1) if number % one == 0]
 
 
 def _alike(one: Multimodal, other: Multimodal) -> bool:

@@ -21,6 +21,9 @@ from costmodel.text.errors import IllegalPlan, InvalidValue
 from costmodel.text.results import brief
 from costmodel.training.passes import forward_time
 
+FROZEN: Row = {"adapter": "lora", "lora_targets": "none"}
+"""Fields of the plan of a frozen model through which gradients pass: no matrix has an adapter."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tower:
@@ -342,7 +345,7 @@ def joined(alone: Estimate, towers: Sequence[PartOfStep], language_trains: bool)
     main = PartOfStep(
         name="language", trains=language_trains and alone.plan.adapter == "none", parameters=alone.model.parameters,
         estimate=alone, time=alone.step_time, gradient_exchange=alone.times["gradient_exchange"],
-        states=_states(alone), activations=alone.memory.activations,
+        states=states_of(alone), activations=alone.memory.activations,
     )  # fmt: skip
     parts = tuple(
         dataclasses.replace(one, name="tower" if len(towers) == 1 else f"tower {place}")
@@ -358,7 +361,7 @@ def passed_through(plan: Plan) -> Plan:
     ----------
     plan : as if its weights trained
     """
-    return dataclasses.replace(plan, adapter="lora", lora_targets=())
+    return dataclasses.replace(plan, **FROZEN)
 
 
 def with_images(language: Transformer, plan: Plan, towers: Sequence[Tower]) -> Transformer:
@@ -455,18 +458,23 @@ def priced_tower(tower: Tower, alone: Estimate) -> PartOfStep:
     if not tower.trains:
         made = estimate(tower.model, alone.cluster, passed_through(work.plan), framework=alone.framework)
     bill, connector = made.memory, _connector_time(tower, work, made)
-    between = (tower.connector_weights + tower.connector_others) * _states(training)  # connectors train, whatever towers do
+    between = (tower.connector_weights + tower.connector_others) * states_of(training)  # connectors train, whatever towers do
     return PartOfStep(
         name="tower", trains=tower.trains, parameters=tower.parameters, estimate=made, connector_time=connector,
         time=connector + (made.step_time if tower.trains else forward_time(made)),
         gradient_exchange=made.times["gradient_exchange"] if tower.trains else 0.0,
-        states=between * tower.tensor_parallel / tower.model.parameters + _states(made),
+        states=between * tower.tensor_parallel / tower.model.parameters + states_of(made),
         activations=work.held * bill.activations if tower.trains else 0.0,
     )  # fmt: skip
 
 
-def _states(made: Estimate) -> float:
-    """Weights, gradients and optimizer states on a GPU [bytes]."""
+def states_of(made: Estimate) -> float:
+    """Weights, gradients and optimizer states on a GPU [bytes].
+
+    Parameters
+    ----------
+    made : of a model by itself
+    """
     return made.memory.weights + made.memory.gradients + made.memory.optimizer
 
 
@@ -491,6 +499,6 @@ def _memory(alone: Estimate, towers: Sequence[PartOfStep]) -> float:
 
 
 __all__ = [
-    "Multimodal", "PartOfStep", "Tower", "TowerWork", "as_trained", "checked_towers", "joined", "multimodal", "passed_through",
-    "priced_tower", "tower_work", "with_images",
+    "FROZEN", "Multimodal", "PartOfStep", "Tower", "TowerWork", "as_trained", "checked_towers", "joined", "multimodal",
+    "passed_through", "priced_tower", "states_of", "tower_work", "with_images",
 ]  # fmt: skip

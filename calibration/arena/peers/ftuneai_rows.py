@@ -36,10 +36,7 @@ def main() -> None:
 
 
 def _answer(record: dict, tool: Any, loader: Any, kinds: Any) -> dict[str, object]:
-    model, plan, cluster = record["model"], record["plan"], record["cluster"]
-    degrees = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel")
-    if any((plan.get(name) or 1) > 1 for name in degrees):
-        raise ValueError("data parallelism alone is asked of it")
+    model, plan, cluster = record["model"], import_module("shapes").unsplit(record), record["cluster"]
     if model.get("experts") or model.get("kv_latent"):
         raise ValueError("a plain decoder is asked of it")
     adapter, recompute = METHODS[plan.get("adapter") or "none"], plan.get("recompute") or "none"

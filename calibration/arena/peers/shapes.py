@@ -35,6 +35,25 @@ def built(record: dict) -> Any:
         return transformers.AutoModelForCausalLM.from_config(config)
 
 
+def unsplit(record: dict) -> dict:
+    """The plan of a record that splits no layer, adapters or not.
+
+    Parameters
+    ----------
+    record : of a run
+
+    Raises
+    ------
+    ValueError
+        for one that does
+    """
+    plan: dict = record["plan"]
+    degrees = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel")
+    if any((plan.get(name) or 1) > 1 for name in degrees):
+        raise ValueError("data parallelism alone is asked of it")
+    return plan
+
+
 def alone(record: dict) -> dict:
     """The plan of a record that splits no layer, which is all that these tools know.
 
@@ -47,10 +66,7 @@ def alone(record: dict) -> dict:
     ValueError
         for one that does, or that trains adapters
     """
-    plan: dict = record["plan"]
-    degrees = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel")
-    if any((plan.get(name) or 1) > 1 for name in degrees):
-        raise ValueError("data parallelism alone is asked of it")
+    plan = unsplit(record)
     if (plan.get("adapter") or "none") != "none":
         raise ValueError("adapters aren't asked of it")
     return plan
