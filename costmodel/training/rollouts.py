@@ -290,13 +290,7 @@ def post_training(
         flag(field, value)
     positive_int("epochs", epochs, 10**4)
     real("reward_time", reward_time, 0.0, 1e6)
-    if plan.batching != "full":
-        raise InvalidValue("batching", plan.batching, "'full': rollouts say how long samples are, and packed whether they share")
-    longest = min(rollouts.max_length or plan.seq_len, plan.seq_len)
-    if rollouts.mean_length > longest:
-        raise InvalidValue("mean_length", rollouts.mean_length, f"at most the longest sample, {longest} tokens")
-    if off_policy and (rollouts.cluster is None or not traits.generates):
-        raise InvalidValue("off_policy", off_policy, "GPUs of their own that generate, in a step that generates")
+    longest = _longest(rollouts, plan, off_policy, traits)
     sequences = rollouts.samples * traits.sequences
     update = estimate(model, cluster, _of_samples(plan, rollouts.mean_length, longest, packed), framework=framework)
     updates = epochs * sequences / update.plan.global_batch
@@ -313,26 +307,35 @@ def post_training(
         "critic": (once + updates * update.step_time) if traits.critic else 0.0, "updates": updates * update.step_time,
     }  # fmt: skip
     in_turn = rollouts.cluster is None and offload_states
-    moved = (1.0 + traits.critic) * in_turn  # models whose states make room
     turns = {} if made is None else {
         "new weights": _transferred(model, rollouts, made, cluster),
-        "states to the host and back": moved * _moved(update),
+        "states to the host and back": (1.0 + traits.critic) * in_turn * _moved(update),  # of models that make room
     }  # fmt: skip
     generating = {} if made is None else {"generation": made.time}
-    times = {
-        part: time for part, time in {**generating, "reward": reward_time, **training, **turns}.items() if time > 0.0
-    }  # fmt: skip
-    waiting = sum(times.values()) - sum(generating.values()) - turns.get("new weights", 0.0)
+    parts = {**generating, "reward": reward_time, **training, **turns}
+    times = {part: time for part, time in parts.items() if time > 0.0}
     step_time = sum(times.values())
+    waiting = step_time - sum(generating.values()) - turns.get("new weights", 0.0)
     if off_policy and made is not None:
         step_time = max(made.time, waiting) + turns["new weights"]
     own = 0 if rollouts.cluster is None else int(rollouts.cluster.gpus or 0)
     return PostTraining(
         algorithm=algorithm, update=update, updates=updates, generation=made, parts=tuple(times.items()), step_time=step_time,
         gpus=update.plan.gpus + own, beside=0.0 if in_turn and traits.generates else _beside(update, traits, scoring),
-        tokens=sequences * rollouts.mean_length,
-        why=_why(times, made, off_policy, waiting),
+        tokens=sequences * rollouts.mean_length, why=_why(times, made, off_policy, waiting),
     )  # fmt: skip
+
+
+def _longest(rollouts: Rollouts, plan: Plan, off_policy: bool, traits: PostTrainingTraits) -> int:
+    """Tokens of the longest sample, of rollouts that a plan and an algorithm can have."""
+    if plan.batching != "full":
+        raise InvalidValue("batching", plan.batching, "'full': rollouts say how long samples are, and packed whether they share")
+    longest = min(rollouts.max_length or plan.seq_len, plan.seq_len)
+    if rollouts.mean_length > longest:
+        raise InvalidValue("mean_length", rollouts.mean_length, f"at most the longest sample, {longest} tokens")
+    if off_policy and (rollouts.cluster is None or not traits.generates):
+        raise InvalidValue("off_policy", off_policy, "GPUs of their own that generate, in a step that generates")
+    return longest
 
 
 def _beside(update: Estimate, traits: PostTrainingTraits, scoring: Estimate | None) -> float:
