@@ -1,4 +1,6 @@
-"""The library's step times of records, asked as every other tool is: one record after another, each with its interval."""
+"""The library's answers to records, asked as every other tool is: one record after another, each time with its interval, each
+peak as the record says that it was counted: tensors, what the allocator reserved, or the whole process; of which rank.
+"""
 
 import json
 import sys
@@ -7,6 +9,7 @@ import time
 from pathlib import Path
 
 from costmodel import CostModelError, estimate, load_runs
+from costmodel.evaluation.counted_memory import Count, counted
 
 
 def main() -> None:
@@ -27,7 +30,8 @@ def main() -> None:
                 answer = {"refused": str(refused)[:200]}
             else:
                 low, high = found.time_interval
-                answer = {"step_time_s": found.step_time, "low_s": low, "high_s": high, "peak_bytes": float(found.memory.total)}
+                (peak,) = counted([found], [Count(run.memory_kind, run.memory_of)])
+                answer = {"step_time_s": found.step_time, "low_s": low, "high_s": high, "peak_bytes": peak}
         print(json.dumps({"id": record["id"], **answer, "seconds": time.perf_counter() - start}))
 
 
