@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
+import tomllib
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from costmodel.description.plan import Plan
@@ -40,19 +42,42 @@ UNSPLIT: Mapping[str, object] = {
 """How a model is split where nothing splits it."""
 
 
+class IdleWords(NamedTuple):
+    """Keys of a dialect that state no field, as its file beside the tables lists them; they can hold patterns with ``*``."""
+
+    source: str
+    """Repository, file and version that the table was read from."""
+    signature: frozenset[str]
+    """Keys that only this dialect has: they count more when a file's dialect is guessed."""
+    unpriced: frozenset[str]
+    """Keys that change time or memory in a way that isn't modelled."""
+    irrelevant: frozenset[str]
+    """Keys that change neither."""
+
+
+@functools.cache
+def idle_words(name: str) -> IdleWords:
+    """The lists of a dialect, with those of the dialects that it says it has, too, as they are or in sections."""
+    file = Path(__file__).parent / "dialects" / f"{name.replace('-', '_')}.toml"
+    stated: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
+    lists = {kind: words(stated.get(kind, "")) for kind in ("unpriced", "irrelevant")}
+    also = [("", other) for other in stated.get("also", [])]
+    also += [(f"{section}.", other) for section, others in stated.get("under", {}).items() for other in others]
+    for before, other in also:
+        for kind in lists:
+            lists[kind] |= {before + word for word in getattr(idle_words(other), kind)}
+    return IdleWords(stated.get("source", ""), words(stated.get("signature", "")), **lists)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Dialect:
-    """How one framework spells a run.
+    """How one framework spells a run; what it knows beside its rows is in the file of its name (`idle_words`).
 
     Parameters
     ----------
     name : what `write_launch` and the command line call it
     framework : what a launch says it is for
-    source : repository, file and version that the table was read from
     rows : flags that state a field
-    unpriced : flags that change time or memory in a way that isn't modelled
-    irrelevant : flags that change neither; both can hold patterns with ``*``
-    signature : flags that only this dialect has: they count more when a file's dialect is guessed
     rules : what follows from several flags
     defaults : fields of a plan that the framework fills where the file is silent
     write : says a plan in this dialect
@@ -66,11 +91,7 @@ class Dialect:
 
     name: str
     framework: str
-    source: str
     rows: tuple[FlagRow, ...]
-    unpriced: frozenset[str] = frozenset()
-    irrelevant: frozenset[str] = frozenset()
-    signature: frozenset[str] = frozenset()
     rules: Callable[[LaunchReading], None]
     defaults: Mapping[str, object]
     write: Callable[[Writing], None] | None = None
@@ -81,41 +102,50 @@ class Dialect:
     leaves: bool = False
     dashes: bool = False
 
-    def __post_init__(self) -> None:
-        """A row outranks what its table lists as unpriced, and that what it lists as irrelevant."""
-        flags = {spelling for row in self.rows for spelling in row.flags.split()}
-        object.__setattr__(self, "unpriced", self.unpriced - flags)
-        object.__setattr__(self, "irrelevant", self.irrelevant - flags - self.unpriced)
-
     @functools.cached_property
     def index(self) -> dict[str, FlagRow]:
         """Rows by spelling."""
         return {spelling: row for row in self.rows for spelling in row.flags.split()}
 
+    @property
+    def source(self) -> str:
+        """Repository, file and version that the table was read from."""
+        return idle_words(self.name).source
+
+    @property
+    def signature(self) -> frozenset[str]:
+        """Keys that only this dialect has."""
+        return idle_words(self.name).signature
+
+    @functools.cached_property
+    def unpriced(self) -> frozenset[str]:
+        """Keys that change time or memory in a way that isn't modelled; a row outranks them."""
+        return idle_words(self.name).unpriced - self.index.keys()
+
+    @functools.cached_property
+    def irrelevant(self) -> frozenset[str]:
+        """Keys that change neither; a row outranks them, and so does what is unpriced."""
+        return idle_words(self.name).irrelevant - self.index.keys() - self.unpriced
+
     def standing(self, key: str) -> str:
         """Whether a key is ``"row"``, ``"unpriced"``, ``"irrelevant"`` or ``"unknown"``."""
         if key in self.index:
             return "row"
-        for name, known, patterns in (
-            ("unpriced", self.unpriced, self._patterns[0]),
-            ("irrelevant", self.irrelevant, self._patterns[1]),
-        ):
-            if key in known or patterns.fullmatch(key):
+        for name, known, pattern in self._lists:
+            if key in known or pattern.fullmatch(key):
                 return name
         return "unknown"
 
     @functools.cached_property
-    def _patterns(self) -> tuple[re.Pattern[str], re.Pattern[str]]:
-        """What matches the names with stars of the two lists."""
-        first, second = (
-            re.compile(
-                "|".join(re.escape(name).replace(r"\*", ".*") for name in sorted(names) if "*" in name)
-                or r"(?!)",
-                re.DOTALL,
-            )
-            for names in (self.unpriced, self.irrelevant)
-        )
-        return first, second
+    def _lists(self) -> tuple[tuple[str, frozenset[str], re.Pattern[str]], ...]:
+        """The two lists, each with what matches its names with stars."""
+        return tuple((kind, getattr(self, kind), _any_of(getattr(self, kind))) for kind in ("unpriced", "irrelevant"))
+
+
+def _any_of(names: frozenset[str]) -> re.Pattern[str]:
+    """What matches the names that have stars."""
+    patterns = [re.escape(name).replace(r"\*", ".*") for name in sorted(names) if "*" in name]
+    return re.compile("|".join(patterns) or r"(?!)", re.DOTALL)
 
 
 ABOUT = {

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import deepspeed, said_trainers
-from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow, words
+from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow
 from costmodel.interop.launchers.values import (
     UNSTATED,
     count,
@@ -22,9 +22,6 @@ from costmodel.interop.launchers.values import (
 if TYPE_CHECKING:
     from costmodel.interop.launchers.table import LaunchReading
 
-SOURCE = (
-    "huggingface/accelerate src/accelerate/commands/config/config_args.py and utils/dataclasses.py@16cb6eb80d"
-)
 
 
 def strategy(raw: object) -> object:
@@ -114,30 +111,6 @@ ROWS = (
     FlagRow("deepspeed_config.zero3_init_flag", "_init", flag),
     FlagRow("deepspeed_config.deepspeed_config_file", "_config_file", word),
 )
-UNPRICED = words(
-    """
-    fsdp_config.fsdp_backward_prefetch fsdp_config.fsdp_backward_prefetch_policy fsdp_config.fsdp_forward_prefetch
-    fsdp_config.fsdp_use_orig_params fsdp_config.fsdp_auto_wrap_policy fsdp_config.fsdp_min_num_params
-    fsdp_config.fsdp_transformer_layer_cls_to_wrap deepspeed_config.deepspeed_moe_layer_cls_names
-    fsdp_config.fsdp_ignored_modules deepspeed_config.offload_optimizer_nvme_path deepspeed_config.offload_param_nvme_path
-    fp8_config.* dynamo_config.* ipex_config.* megatron_lm_config.* parallelism_config.parallelism_config_cp_comm_strategy
-    parallelism_config.parallelism_config_sp_* downcast_bf16 tp_config.* use_seedable_sampler fp8_config
-    fsdp_config.fsdp_limit_all_gathers
-    """
-)
-IRRELEVANT = words(
-    """
-    compute_environment debug enable_cpu_affinity gpu_ids machine_rank main_process_ip main_process_port
-    main_training_function rdzv_backend rdzv_conf same_network tpu_* use_tpu downcast command_file commands mpirun_config
-    mpirun_config.* tpu_env deepspeed_config fsdp_config dynamo_config parallelism_config megatron_lm_config ipex_config
-    num_cpu_threads_per_process fsdp_config.fsdp_cpu_ram_efficient_loading fsdp_config.fsdp_state_dict_type
-    fsdp_config.fsdp_sync_module_states deepspeed_config.zero3_save_16bit_model
-    deepspeed_config.deepspeed_multinode_launcher deepspeed_config.gradient_clipping deepspeed_config.deepspeed_hostfile
-    deepspeed_config.deepspeed_exclusion_filter deepspeed_config.deepspeed_inclusion_filter
-    fp16 sagemaker_* ec2_instance_type profile region image_uri iam_role_name
-    additional_args py_version pytorch_version transformers_version base_job_name mixed_precision_config
-    """
-)
 PREFIX = "fsdp."
 
 
@@ -186,16 +159,7 @@ def rules(reading: LaunchReading) -> None:
 ACCELERATE = Dialect(
     name="accelerate",
     framework="accelerate",
-    source=SOURCE,
     rows=ROWS,
-    unpriced=UNPRICED,
-    irrelevant=IRRELEVANT,
-    signature=words(
-        """
-        compute_environment distributed_type fsdp_config.fsdp_sharding_strategy num_machines num_processes
-        parallelism_config.* main_training_function machine_rank
-        """
-    ),
     rules=rules,
     write=said_trainers.accelerate,
     defaults={

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import huggingface as hf
 from costmodel.interop.launchers.dialects import said_trainers
-from costmodel.interop.launchers.table import Dialect, FlagRow, words
+from costmodel.interop.launchers.table import Dialect, FlagRow
 from costmodel.interop.launchers.values import (
     UNSTATED,
     Foreign,
@@ -25,7 +25,6 @@ from costmodel.interop.launchers.values import (
 if TYPE_CHECKING:
     from costmodel.interop.launchers.table import LaunchReading
 
-SOURCE = "axolotl-ai-cloud/axolotl src/axolotl/utils/schemas@067b021c8b"
 
 
 def recompute(raw: object) -> object:
@@ -178,58 +177,7 @@ def _mesh(reading: LaunchReading) -> None:
 AXOLOTL = Dialect(
     name="axolotl",
     framework="axolotl",
-    source=SOURCE,
     rows=ROWS,
-    unpriced=hf.UNPRICED
-    | words(
-        """
-        sample_packing sample_packing_* multipack_real_batches pad_to_sequence_len excess_length_strategy
-        lora_target_parameters lora_modules_to_save lora_*_kernel lora_on_cpu peft*
-        relora* lisa_* unfrozen_parameters load_in_8bit flash_attn_fuse_* flash_attn_rms_norm liger_* unsloth_*
-        torch_compile* tiled_mlp* tf32 use_kernels experts_implementation quantize_moe_experts
-        llama4_linearized_experts heads_k_stride chunked_cross_entropy* selective_checkpointing
-        gradient_checkpointing_kwargs gradient_checkpointing_kwargs.* recompute_layer_types dynamic_checkpoint*
-        deepcompile s2_attention qat qat.* quantization quantization.* fused_attn_kernel sdpa_varlen scattermoe*
-        expert_parallel* kernels* fp8_enable_fsdp_float8_all_gather embeddings_skip_upcast overrides_of_model_config
-        overrides_of_model_config.* overrides_of_model_kwargs overrides_of_model_kwargs.* batch_flattening
-        eval_sample_packing trl trl.* vllm vllm.* rope_scaling rope_scaling.* fsdp_config.cpu_offload_pin_memory
-        use_scattermoe use_sonicmoe gptq_* max_packed_sequence_len model_config.* flex_attn_compile_kwargs.* diffusion.*
-        freeze_mm_modules use_onebitllms  mxfp4* model_quantization_config model_quantization_config.*
-        model_quantization_config_kwargs.* moe_* pretrain_multipack_* flash_optimum noisy_embedding_alpha ebft.* kd_*
-        nvfp4* large_head_attention flash_attn_d512
-        """
-    ),
-    irrelevant=hf.IRRELEVANT
-    | words(
-        """
-        tokens.* swanlab_* use_swanlab nemo_gym_* torchdistx_path min_sample_len bnb_config_kwargs.*
-        base_model_config base_model_ignore_patterns tokenizer_config tokenizer_type tokenizer_use_fast tokenizer_legacy
-        tokenizer_use_mistral_common tokenizer_save_jinja_files resize_token_embeddings_to_32x shrink_embeddings
-        model_type type_of_model processor_type processor_kwargs.* revision_of_model is_falcon_derived_model
-        is_llama_derived_model is_mistral_derived_model is_qwen_derived_model strict wandb_* mlflow_* use_mlflow use_wandb
-        use_comet comet_* hf_mlflow_log_artifacts use_tensorboard use_trackio gradio_* output_dir val_set_size num_epochs
-        saves_per_epoch evals_per_epoch lr_scheduler cosine_* lr_* loraplus_* loss_watchdog_* special_tokens
-        special_tokens.* tokens added_tokens_overrides* datasets test_datasets pretraining_dataset shuffle_* dataset_*
-        data_seed chat_template chat_template_jinja chat_template_kwargs.* default_system_message train_on_inputs
-        train_on_eos group_by_length early_stopping_patience load_best_model_at_end auto_resume_from_checkpoints
-        resume_from_checkpoint local_rank lora_alpha lora_dropout lora_model_dir lora_fan_in_fan_out hub_model_id
-        hf_use_auth_token push_dataset_to_hub save_first_step save_strategy save_safetensors adam_* weight_decay
-        max_grad_norm eot_tokens eval_table_size eval_max_new_tokens eval_causal_lm_metrics do_causal_lm_eval
-        do_bench_eval bench_dataset debug remove_unused_columns sequence_parallel_* xformers fix_untrained_tokens
-        neftune_noise_alpha seed ddp_* device_map max_memory gpu_memory_limit low_cpu_mem_usage
-        experimental_skip_move_to_device unsloth_* message_* field_* roles* image_size image_resize_algorithm ray_*
-        use_ray resources_per_worker total_num_tokens plugins_* adapter_* merge_* orpo_alpha rl_beta dpo_* kto_*
-        simpo_gamma cpo_alpha rpo_alpha streaming* preprocess_* skip_prepare_dataset process_reward_model reward_model
-        num_labels center_rewards_coefficient auto_find_batch_size capabilities.* env_capabilities.* profiler_steps*
-        gc_steps include_tkps eval_batch_size use_otel_metrics otel_* generate_samples generation_* num_generation_samples
-        cls_model_config mean_resizing_embeddings optim_target_modules dion_* reinit_weights
-        """
-    ),
-    signature=words(
-        """
-        base_model sequence_len micro_batch_size dataset_prepared_path val_set_size sample_packing adapter datasets
-        """
-    ),
     rules=rules,
     write=said_trainers.axolotl,
     defaults=hf.DEFAULTS | {"micro_batch": 1, "optimizer": "adamw_torch_fused", "dtype": "bf16"},

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import said_trainers
 from costmodel.interop.launchers.settle import schedule_of
-from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow, words
+from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow
 from costmodel.interop.launchers.values import (
     DTYPES,
     count,
@@ -25,7 +25,6 @@ from costmodel.interop.launchers.values import (
 if TYPE_CHECKING:
     from costmodel.interop.launchers.table import LaunchReading
 
-SOURCE = "hpcaitech/ColossalAI examples/language, applications/Colossal-LLaMA and ColossalChat@4f9953be33"
 PLUGINS = {
     "zero1": "zero1",
     "zero2": "zero2",
@@ -188,39 +187,7 @@ def _titans(reading: LaunchReading) -> None:
 COLOSSALAI = Dialect(
     name="colossalai",
     framework="colossalai",
-    source=SOURCE,
     rows=(*ROWS, *TITANS_ROWS),
-    unpriced=words(
-        """
-        shard_param_frac extra_dp extra_dp_size memory_limit m disable_async_reduce prefetch_num no_cache use_fp8_comm
-        overlap_p2p overlap_allgather custom_ckpt mem_cap use_kernel use_layernorm_kernel load_balance overlap_alltoall
-        hierarchical_alltoall freeze_non_embeds_params padding_mode ptx_coef num_generations logits_forward_batch_size
-        inference_batch_size experience_batch_size lora_config lora_alpha shardinit distplan disable_loss_mask
-        enable_fused_normalization use_liger num_collect_steps num_update_steps warmup_ratio w precompute_ref_logits
-        """
-    ),
-    irrelevant=words(
-        """
-        lr dataset eval_dataset save_interval save_dir save_path tensorboard_dir config_file num_epochs num_epoch
-        max_epochs num_episodes grad_clip weight_decay warmup_steps pad_token tokenizer_dir log_dir use_wandb
-        load_checkpoint checkpoint_path num_steps s ignore_steps i profile nsys num_samples benchmark use_neft
-        skip_save_each_epoch prompt_dataset pretrain_dataset ptx_dataset ptx_batch_size kl_coef rm_pretrain
-        rm_checkpoint_path rm_tokenizer_dir reward_functions conversation_template_config output_path model_type
-        model_path num_train_epochs lr_scheduler beta1 beta2 gamma beta warmup active dummy_data train_step steps
-        log_interval seed vocab_size reward_model loss_type temperature top_k top_p eval_interval target_f1 task
-        response_length max_new_tokens critic_lr critic_checkpoint_path actor_checkpoint_path initial_temperature
-        final_temperature save_freq desirable_weight undesirable_weight merge_lora_weights generation_config reward_type
-        prompt_logging system_prompt inference_backend enable_profiling n_behind rollout_log_file rollout_save_dir project
-        length_penalty load_model NUM_EPOCHS HIDDEN_SIZE TENSOR_SHAPE VOCAB_SIZE clip_grad_norm optimizer.* zero.* loss.*
-        LOG_* logging.* seed lr_scheduler.* hooks.* cudnn_* model.* fp16.* parallel.*
-        """
-    ),
-    signature=words(
-        """
-        plugin accumulation_steps use_grad_checkpoint grad_checkpoint use_flash_attn c g x p shard_param_frac pretrain
-        zero_cpu_offload ep_size BATCH_SIZE NUM_MICRO_BATCHES TENSOR_SHAPE
-        """
-    ),
     rules=rules,
     write=said_trainers.colossalai,
     defaults={

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import said_trainers
-from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow, words
+from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow
 from costmodel.interop.launchers.values import UNSTATED, Expected, anything, count, flag, number, whole, word
 
 if TYPE_CHECKING:
     from costmodel.interop.launchers.table import LaunchReading
 
-SOURCE = "microsoft/DeepSpeed docs/_pages/config-json.md and deepspeed/runtime/config.py, 0.17"
 
 
 def device(raw: object) -> object:
@@ -62,55 +61,6 @@ ROWS = (
     FlagRow("fp16.fp16", "_odd", anything),
     FlagRow("zero_force_ds_cpu_optimizer", "_force", flag),
 )
-UNPRICED = words(
-    """
-    zero_optimization.reduce_bucket_size zero_optimization.allgather_bucket_size
-    zero_optimization.stage3_prefetch_bucket_size zero_optimization.stage3_param_persistence_threshold
-    zero_optimization.stage3_max_live_parameters zero_optimization.stage3_max_reuse_distance
-    zero_optimization.sub_group_size zero_optimization.contiguous_gradients zero_optimization.reduce_scatter
-    zero_optimization.allgather_partitions zero_optimization.use_multi_rank_bucket_allreduce
-    zero_optimization.round_robin_gradients zero_optimization.ignore_unused_parameters zero_optimization.legacy_stage1
-    zero_optimization.zero_hpz_partition_size zero_optimization.zero_quantized_weights
-    zero_optimization.zero_quantized_gradients zero_optimization.zero_quantized_nontrainable_weights
-    zero_optimization.memory_efficient_linear zero_optimization.mics_hierarchical_params_gather
-    zero_optimization.model_persistence_threshold zero_optimization.max_live_parameters
-    zero_optimization.max_reuse_distance zero_optimization.prefetch_bucket_size
-    zero_optimization.param_persistence_threshold zero_optimization.stage3_module_granularity_threshold
-    zero_optimization.stage3_use_all_reduce_for_fetch_params zero_optimization.zeropp_loco_param*
-    zero_optimization.stage3_allgather_sequential zero_optimization.cpu_offload_use_pin_memory
-    zero_optimization.offload_optimizer.pin_memory zero_optimization.offload_optimizer.buffer_count
-    zero_optimization.offload_optimizer.pipeline_read zero_optimization.offload_optimizer.pipeline_write
-    zero_optimization.offload_optimizer.pipeline zero_optimization.offload_optimizer.fast_init
-    zero_optimization.offload_optimizer.nvme_path zero_optimization.offload_optimizer.max_in_cpu
-    zero_optimization.offload_optimizer.super_offload zero_optimization.offload_optimizer.cpuadam_cores_perc
-    zero_optimization.offload_param.pin_memory zero_optimization.offload_param.buffer_count
-    zero_optimization.offload_param.buffer_size zero_optimization.offload_param.max_in_cpu
-    zero_optimization.offload_param.nvme_path aio.* activation_checkpointing activation_checkpointing.* sparse_attention
-    sparse_attention.* curriculum_learning curriculum_learning.* curriculum_learning_legacy.* data_efficiency
-    data_efficiency.* compression_training compression_training.* communication_data_type fp32_allreduce sparse_gradients
-    amp amp.* torch_autocast.* autotuning autotuning.* compile compile.* hybrid_engine.* quantize_training.*
-    progressive_layer_drop.* eigenvalue.* elasticity elasticity.* zero_allow_comm_data_type_fp32
-    bf16.immediate_grad_update bf16.bf16_master_weights_and_grads bf16.bf16_optimizer_states
-    fp16.fp16_master_weights_and_grads fp16.auto_cast seq_parallel_communication_data_type use_node_local_storage
-    data_types.* graph_harvesting tensor_parallel tensor_parallel.* expert_parallel.* optimizer.params.cuda_aware
-    optimizer.params.comm_backend_name pipeline.* checkpoint.parallel_write.* sequence_data_parallel_size
-    """
-)
-IRRELEVANT = words(
-    """
-    bf16.check_grad_overflow steps_per_print wall_clock_breakdown gradient_clipping prescale_gradients
-    gradient_predivide_factor dump_state memory_breakdown zero_allow_untested_optimizer
-    zero_optimization.stage3_gather_16bit_weights_on_model_save zero_optimization.stage3_gather_fp16_weights_on_model_save
-    zero_optimization.gather_16bit_weights_on_model_save zero_optimization.load_from_fp32_weights
-    zero_optimization.elastic_checkpoint zero_optimization.override_module_apply
-    zero_optimization.log_trace_cache_warnings elastic_checkpoint disable_allgather optimizer.params optimizer.params.*
-    optimizer.legacy_fusion scheduler scheduler.* fp16.loss_scale fp16.loss_scale_window fp16.initial_scale_power
-    fp16.hysteresis fp16.min_loss_scale fp16.consecutive_hysteresis fp16.opt_level fp16.* tensorboard tensorboard.* wandb
-    wandb.* comet comet.* csv_monitor csv_monitor.* monitor_config monitor_config.* flops_profiler flops_profiler.*
-    comms_logger comms_logger.* comms_config comms_config.* checkpoint checkpoint.* dataloader_drop_last
-    zero_optimization.comm_overlap _comment* nebula.* timers.* seed bf16 fp16 weight_quantization.* nccl_timeout
-    """
-) - words("zero_optimization.comm_overlap")
 
 
 def rules(reading: LaunchReading) -> None:
@@ -161,16 +111,7 @@ def precision(reading: LaunchReading) -> None:
 DEEPSPEED = Dialect(
     name="deepspeed",
     framework="deepspeed",
-    source=SOURCE,
     rows=ROWS,
-    unpriced=UNPRICED,
-    irrelevant=IRRELEVANT,
-    signature=words(
-        """
-        zero_optimization.* zero_optimization train_micro_batch_size_per_gpu train_batch_size
-        zero_allow_untested_optimizer
-        """
-    ),
     rules=rules,
     write=said_trainers.deepspeed,
     defaults={

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import deepspeed, said_megatron
 from costmodel.interop.launchers.settle import schedule_of
-from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow, words
+from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow
 from costmodel.interop.launchers.values import (
     DTYPES,
     anything,
@@ -23,7 +23,6 @@ from costmodel.interop.launchers.values import (
 if TYPE_CHECKING:
     from costmodel.interop.launchers.table import LaunchReading
 
-SOURCE = "EleutherAI/gpt-neox megatron/neox_arguments and megatron/model/transformer.py@ea7aefd8f8"
 GATED = ("swiglu", "geglu", "reglu", "bilinear", "glu")
 ROWS = (
     FlagRow("pipe_parallel_size", "_pipeline", whole, 0),
@@ -146,51 +145,7 @@ def _shape(reading: LaunchReading) -> None:
 GPT_NEOX = Dialect(
     name="gpt-neox",
     framework="gpt-neox",
-    source=SOURCE,
     rows=ROWS,
-    unpriced=deepspeed.UNPRICED
-    | words(
-        """
-        scaled_upper_triang_masked_softmax_fusion scaled_masked_softmax_fusion bias_gelu_fusion bias_dropout_fusion
-        rope_fusion layernorm_fusion rmsnorm_fusion checkpoint_num_layers partition_activations synchronize_each_layer
-        contiguous_checkpointing checkpoint_in_cpu profile_backward output_layer_parallelism pipe_partition_method
-        fp16_lm_cross_entropy attention_softmax_in_fp32 num_unique_layers param_sharing_style sparsity_config.*
-        sparsity_config gmlp_attn_dim mamba_* te_* dim_att head_size ffn_dim use_bnb_optimizer moe_expert_interval
-        moe_router_type moe_lbl_in_fp32 make_vocab_size_divisible_by soft_prompt_tuning soft_prompt_tuning.* use_tutel
-        moe_token_dropping moe_train_capacity_factor moe_use_residual moe_glu embed_norm gpt_j_tied use_bias_in_mlp
-        use_bias_in_norms dpo_* kto_* fp32_reinforce rpe_* deepspeed_activation_checkpointing is_pipe_parallel
-        optimizer.params.cuda_aware mlp_type fp16.fp16 moe_eval_capacity_factor moe_min_capacity moe_type moe_loss_coeff
-        pack_impl expert_interval packing_impl
-        """
-    ),
-    irrelevant=deepspeed.IRRELEVANT
-    | words(
-        """
-        rotary_pct rotary_emb_base rotary_save_freqs_buffer layernorm_epsilon rms_norm_epsilon scalenorm_epsilon
-        init_method init_method_std output_layer_init_method apply_query_key_layer_scaling use_cpu_initialization
-        optimizer.* lr lr_decay_* min_lr warmup* override_lr_scheduler use_checkpoint_lr_scheduler wandb_* use_wandb
-        use_comet comet_* log_* tensorboard_* git_hash peak_theoretical_tflops gradient_noise_scale_* memory_profiling*
-        profile* distributed_backend local_rank rank lazy_mpu_init short_seq_prob eod_mask_loss adlr_* seed onnx_safe
-        deepscale* deepspeed_mpi deepspeed_slurm deepspeed deepspeed_extra_args deepspeed_extra_args.* user_script
-        iteration do_* tokenizer_type padded_vocab_size data_path data_impl data_dir train_data_* valid_data_* test_data_*
-        train_label_* valid_label_* test_label_* pos_* neg_* weight_by_num_documents weighted_sampler_alpha mmap_warmup
-        save save_* load s3_path s3_chunk_size config_files checkpoint_* extra_save_iters no_save_* no_load_* finetune
-        train_iters train_epochs eval_* keep_last_n_checkpoints split vocab_file merge_file num_workers exit_interval
-        weight_decay gradient_clipping clip_grad hysteresis dynamic_loss_scale loss_scale loss_scale_window min_scale
-        char_level_ppl use_mup coord_check *base_shapes* mup_* text_gen_type temperature top_p top_k maximum_tokens
-        prompt_end sample_* num_samples recompute hostfile include exclude launcher force_multi autotuning_run
-        no_ssh_check comment account master_port master_addr bf16.* allow_chopped reward_* use_shared_fs train_impl
-        dataset_impl precompute_model_name decay_lr_to moe_jitter_eps moe_z_loss_coeff train_reward_data_paths
-        opt_pos_emb_offset kl_div_beta z_loss kl_impl return_logits serve_model_weights weight_server_port
-        fused_kernels_build_path lm_head_* label_data_paths
-        """
-    ),
-    signature=words(
-        """
-        pipe_parallel_size model_parallel_size no_weight_tying gpt_j_residual pos_emb checkpoint_activations
-        attention_config checkpoint_factor train_micro_batch_size_per_gpu num_attention_heads
-        """
-    ),
     rules=rules,
     write=said_megatron.gpt_neox,
     defaults={

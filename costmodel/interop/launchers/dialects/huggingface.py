@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import said_trainers
 from costmodel.interop.launchers.dialects.deepspeed import auto_flag, device
-from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow, words
+from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow
 from costmodel.interop.launchers.values import (
     DTYPES,
     anything,
@@ -25,7 +25,6 @@ from costmodel.interop.launchers.values import (
 if TYPE_CHECKING:
     from costmodel.interop.launchers.table import LaunchReading
 
-SOURCE = "transformers/training_args.py 5.23 and 4.x; huggingface/trl trl/trainer/*_config.py@f2cd57710a"
 
 TRAINER_ROWS = (
     FlagRow("per_device_train_batch_size per_gpu_train_batch_size", "micro_batch", count, 8),
@@ -95,58 +94,6 @@ TRL_ROWS = (
     FlagRow("max_completion_length response_length max_new_tokens", "_completion", count),
     FlagRow("num_generations", "_generations", count),
     FlagRow("num_processes", "_gpus", count),
-)
-UNPRICED = words(
-    """
-    deepspeed.* torch_compile torch_compile_* gradient_checkpointing_kwargs gradient_checkpointing_kwargs.* ddp_* use_vllm vllm_*
-    packing packing_* eval_packing padding_free neat_packing auto_find_batch_size tf32 liger_kernel_config
-    use_liger_loss lora_modules_to_save lora_target_parameters lora_task_type modules_to_save use_dora
-    use_rslora quantization_config bnb_4bit_* use_bnb_nested_quant half_precision_backend precompute_ref_log_probs
-    precompute_ref_batch_size ref_model use_weighting fsdp_config.backward_prefetch fsdp_config.forward_prefetch
-    fsdp_config.fsdp_backward_prefetch fsdp_config.fsdp_forward_prefetch fsdp_config.limit_all_gathers
-    fsdp_config.fsdp_limit_all_gathers fsdp_config.use_orig_params fsdp_config.fsdp_use_orig_params
-    fsdp_config.auto_wrap_policy fsdp_config.fsdp_auto_wrap_policy fsdp_config.min_num_params
-    fsdp_config.transformer_layer_cls_to_wrap fsdp_config.fsdp_transformer_layer_cls_to_wrap fsdp_config.xla*
-    fsdp_transformer_layer_cls_to_wrap fsdp_min_num_params fsdp_config.mixed_precision_policy parallelism_config.*
-    dataset_kwargs dataset_kwargs.* length_column_name max_prompt_length num_iterations steps_per_generation
-    optim_target_modules cast_lm_head_to_fp32 use_reentrant num_ppo_epochs num_mini_batches
-    router_aux_loss_coef loss_type vllm teacher_* lmbda use_teacher_server beta sync_ref_model model_init_kwargs
-    model_init_kwargs.* use_cache use_unsloth experts_implementation pad_to_multiple_of torch_empty_cache_steps
-    fsdp_config.cpu_offload_pin_memory
-    """
-)
-IRRELEVANT = words(
-    """
-    _n_gpu accelerator_config accelerator_config.* adafactor adam_beta1 adam_beta2 adam_epsilon
-    average_tokens_across_devices batch_eval_metrics bf16_full_eval data_seed dataloader_* debug disable_tqdm do_eval
-    do_predict do_train do_sample eval_* evaluation_strategy fp16_backend fp16_full_eval fp16_opt_level full_determinism
-    greater_is_better hub_* ignore_data_skip include_* jit_mode_eval label_names label_smoothing label_smoothing_factor
-    learning_rate load_best_model_at_end local_rank log_* logging_* lr_scheduler_* max_grad_norm max_steps
-    metric_for_best_model mp_parameters neftune_noise_alpha no_cuda num_train_epochs num_epochs optim_args output_dir
-    overwrite_output_dir past_index per_device_eval_batch_size per_gpu_eval_batch_size prediction_loss_only project
-    push_to_hub* ray_scope remove_unused_columns report_to resume_from_checkpoint run_name save_* seed skip_memory_metrics
-    split_batches trackio_* tpu_* use_cpu use_ipex use_mps_device warmup_ratio warmup_steps weight_decay
-    restore_callback_states_from_checkpoint enable_jit_checkpoint fsdp_config.state_dict_type
-    fsdp_config.fsdp_state_dict_type fsdp_config.cpu_ram_efficient_loading fsdp_config.fsdp_cpu_ram_efficient_loading
-    fsdp_config.sync_module_states fsdp_config.fsdp_sync_module_states fsdp_config.final_state_dict_type model_revision
-    trust_remote_code tokenizer_name tokenizer_name_or_path tokenizer chat_template chat_template_path config_name
-    cache_dir token use_fast_tokenizer use_auth_token low_cpu_mem_usage config_overrides lora_alpha lora_dropout lora_bias
-    adapter_name_or_path dataset dataset_* datasets datasets.* dataset_mixer dataset_mixer.* dataset_mixture
-    dataset_mixture.* dataset_splits dataset_configs dataset_config dataset_name train_file validation_file
-    max_train_samples max_eval_samples streaming preprocessing_num_workers overwrite_cache keep_linebreaks
-    validation_split_percentage text_column truncation_side auto_insert_empty_system_msg truncation_mode
-    completion_only_loss assistant_only_loss system_prompt prompt_template reward_* cosine_* repetition_* rpo_alpha
-    simpo_gamma cpo_alpha desirable_weight undesirable_weight f_divergence_type f_alpha_divergence_coef reference_free
-    temperature top_p top_k min_p epsilon epsilon_high delta scale_rewards mask_truncated_completions
-    num_completions_to_print wandb_* benchmarks callbacks system_prompts shuffle_dataset generation_kwargs
-    missing_eos_penalty stop_token sft_model_path kl_coef cliprange cliprange_value vf_coef whiten_rewards gamma lam
-    total_episodes decay_type ignore_bias_buffers disable_dropout code_language code_* parallel_code_exec_per_proc e2b_*
-    piston_* ioi_* morph_* rlhf* eos_token pad_token dataloader beta_* ds3_gather_for_generation importance_sampling_level
-    ref_adapter_name model_adapter_name force_use_ref_model ref_model_sync_steps ref_model_mixup_alpha
-    lr_scheduler_kwargs.* logging_dir max_samples config config_file recipe job_name image subset split num_proc
-    test_split_size max_packed beta_schedule generate_during_eval is_encoder_decoder label_pad_token_id padding_value
-    use_num_logits_to_keep ld_alpha discopop_tau num_train_steps
-    """
 )
 DEFAULTS = {
     **UNSPLIT,
@@ -270,15 +217,7 @@ def rules(reading: LaunchReading) -> None:
 HUGGINGFACE = Dialect(
     name="huggingface",
     framework="trl",
-    source=SOURCE,
     rows=(*TRAINER_ROWS, *MODEL_ROWS, *TRL_ROWS),
-    unpriced=UNPRICED,
-    irrelevant=IRRELEVANT,
-    signature=words(
-        """
-        per_device_train_batch_size model_name_or_path torch_dtype num_train_epochs per_device_eval_batch_size
-        """
-    ),
     rules=rules,
     write=said_trainers.huggingface,
     defaults=DEFAULTS,

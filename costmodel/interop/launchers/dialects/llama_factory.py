@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import huggingface as hf
 from costmodel.interop.launchers.dialects import said_trainers
-from costmodel.interop.launchers.table import Dialect, FlagRow, words
+from costmodel.interop.launchers.table import Dialect, FlagRow
 from costmodel.interop.launchers.values import (
     anything,
     attention,
@@ -23,7 +23,6 @@ from costmodel.interop.launchers.values import (
 if TYPE_CHECKING:
     from costmodel.interop.launchers.table import LaunchReading
 
-SOURCE = "hiyouga/LLaMA-Factory src/llamafactory/hparams and src/llamafactory/v1/config@ff6d4d12ee"
 OWN = (
     FlagRow("cutoff_len", "seq_len", count, 2048),
     FlagRow("flash_attn", "attention", attention, "auto"),
@@ -137,46 +136,7 @@ def rules(reading: LaunchReading) -> None:
 LLAMA_FACTORY = Dialect(
     name="llama-factory",
     framework="llama-factory",
-    source=SOURCE,
     rows=(*OWN, *(row for row in (*hf.TRAINER_ROWS, *hf.MODEL_ROWS) if not TAKEN & set(row.flags.split()))),
-    unpriced=hf.UNPRICED
-    | words(
-        """
-        additional_target create_new_adapter use_unsloth use_unsloth_gc use_reentrant_gc upcast_layernorm
-        upcast_lmhead_output shift_attn mixture_of_depths rope_scaling fp8_backend fp8_enable_fsdp_float8_all_gather
-        use_llama_pro freeze_* galore_* apollo_* badam_* double_quantization quantization_method quantization_type
-        quantization_device_map loraplus_* pissa_* efficient_eos block_diag_attn kernel_config kernel_config.* init_config
-        init_config.* quant_config.* peft_config.* dist_config.* use_kt kt_* use_v1_kernels batching_strategy
-        use_hyper_parallel hyper_parallel_* moe_grouped_gemm moe_token_dispatcher_type bias_activation_fusion
-        apply_rope_fusion masked_softmax_fusion account_for_* recompute_method recompute_num_layers use_mca
-        use_megatron_bridge use_packed_sequences overlap_p2p_comm lora_dropout_p lora_expert* oft_* module_dropout use_ray
-        infer_* train_from_scratch resize_vocab image_max_pixels video_max_pixels vllm_config.* calculate_per_token_loss
-        """
-    ),
-    irrelevant=hf.IRRELEVANT
-    | words(
-        """
-        stage template tool_format train_on_prompt mask_history data_shared_file_system dataset_dir media_dir mix_strategy
-        interleave_probs overwrite_cache preprocessing_batch_size ignore_pad_token_for_loss val_size eval_num_beams
-        tokenized_path default_system enable_thinking preserve_thinking adapter_folder cache_dir split_special_tokens
-        add_tokens add_special_tokens new_special_tokens_config init_special_tokens print_param_status export_* vllm_*
-        sglang_* image_* video_* audio_* use_audio_in_video crop_to_patches use_fast_image_processor hf_hub_token
-        ms_hub_token om_hub_token plot_loss compute_accuracy include_effective_tokens_per_second swanlab_* use_swanlab
-        ray_* early_stopping_steps pref_* dpo_label_smoothing kto_* ppo_* reward_model* ref_model* simpo_gamma ld_alpha
-        use_dft_loss use_asft_loss asft_alpha use_eaft_loss eaft_alpha model_class train_dataset eval_dataset dataset
-        max_samples buffer_size batching_workers dist_timeout disable_shuffling data_seed sample_backend max_new_tokens
-        skip_special_tokens quantization_* dist_config dcp_path dist_config.dcp_path lr_scheduler_config
-        lr_scheduler_config.* optim_config optim_config.* seed save_ckpt_as_hf save_epochs enable_torch_profiler
-        profiler_* moe_aux_loss_coef additional_target_* eval_on_each_dataset task task_dir lang n_shot mcore_* trainer_*
-        megatron_pretrained_checkpoint peft_config.lora_alpha profile_modules custom_chat_template parser
-        """
-    ),
-    signature=words(
-        """
-        finetuning_type stage template cutoff_len lora_target dataset_dir preprocessing_num_workers plot_loss
-        dist_config.* peft_config.* train_dataset quantization_bit flash_attn
-        """
-    ),
     rules=rules,
     write=said_trainers.llama_factory,
     defaults=hf.DEFAULTS | {"recompute": "full", "attention": "auto", "seq_len": 2048},

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import said_trainers
-from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow, words
+from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow
 from costmodel.interop.launchers.values import (
     Expected,
     attention,
@@ -23,9 +23,6 @@ from costmodel.interop.launchers.values import (
 if TYPE_CHECKING:
     from costmodel.interop.launchers.table import LaunchReading
 
-SOURCE = (
-    "mosaicml/llm-foundry llmfoundry/utils/config_utils.py and models/mpt/configuration_mpt.py@8c8dd48f72"
-)
 PRECISIONS = {
     "amp_bf16": "bf16",
     "amp_fp16": "fp16",
@@ -144,39 +141,7 @@ def rules(reading: LaunchReading) -> None:
 LLM_FOUNDRY = Dialect(
     name="llm-foundry",
     framework="llm-foundry",
-    source=SOURCE,
     rows=ROWS,
-    unpriced=words(
-        """
-        fsdp_config.* compile_config compile_config.* train_loader.dataset.packing_ratio model.ffn_config.*
-        model.attn_config.* model.loss_fn model.peft_config.* model.config_overrides.*
-        model.ffn_config.memory_optimized_mlp accumulate_train_batch_on_tokens algorithms.* load_in_8bit
-        activation_checkpointing_reentrant model.fc_type model.block_overrides.* tp_config.*
-        train_loader.dataset.decoder_only_format model.emb_pdrop model.resid_pdrop model.fuse_norm_attn_norm
-        """
-    ),
-    irrelevant=words(
-        """
-        variables variables.* run_name icl_* tokenizer.* train_loader.* eval_loader eval_loader.* eval_loaders scheduler.*
-        max_duration eval_* seed device_eval_batch_size dist_timeout expandable_segments progress_bar log_*
-        console_log_interval callbacks callbacks.* loggers loggers.* save_* load_* autoresume python_log_level
-        model.init_device model.pretrained model.use_auth_token model.trust_remote_code optimizer.* global_seed
-        algorithms.gradient_clipping.* model.init_config.* model.config_overrides model.use_train_metrics code_paths
-        max_split_size_mb cuda_load_lazy only_hf_checkpoint only_composer_checkpoint spin_dataloaders
-        train_subset_num_batches metadata metadata.* flatten_metadata profiler profiler.* icl_tasks_str
-        model.pretrained_lora_id_or_path model.config_overrides.max_seq_len model.config_overrides.max_position_embeddings
-        model.config_overrides.n_positions data_local data_remote tokenizer_name model.max_position_embeddings dataset.*
-        image name compute.* command integrations git_* scheduling.* parameters model.tokenizer_name
-        model.embedding_fraction model.logit_scale model.verbose model.init_nonlinearity fsdp_config.state_dict_type
-        fsdp_config.verbose fsdp_config.sync_module_states
-        """
-    ),
-    signature=words(
-        """
-        global_train_batch_size device_train_microbatch_size fsdp_config.sharding_strategy max_duration train_loader.*
-        model.d_model eval_first device_eval_batch_size console_log_interval
-        """
-    ),
     rules=rules,
     write=said_trainers.llm_foundry,
     defaults={

@@ -10,7 +10,6 @@ from costmodel.description.mixtures import expert_layout
 from costmodel.description.recomputation import recomputation
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import said_megatron
-from costmodel.interop.launchers.dialects.megatron_words import IRRELEVANT, UNPRICED
 from costmodel.interop.launchers.settle import schedule_of
 from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow, words
 from costmodel.interop.launchers.values import (
@@ -30,7 +29,6 @@ from costmodel.interop.launchers.values import (
 if TYPE_CHECKING:
     from costmodel.interop.launchers.table import LaunchReading
 
-SOURCE = "NVIDIA/Megatron-LM megatron/training/arguments.py and megatron/core/transformer/transformer_config.py@d98e8a64dd"
 SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 RECIPES = {"mxfp8": "mxfp8", "delayed": "fp8", "tensorwise": "fp8", "blockwise": "fp8", "custom": "fp8"}
 FORMATS = {"e4m3": "fp8", "hybrid": "fp8", "none": UNSTATED, "true": "fp8", "false": UNSTATED}
@@ -515,16 +513,7 @@ def recompute(reading: LaunchReading) -> None:
 MEGATRON = Dialect(
     name="megatron",
     framework="megatron-lm",
-    source=SOURCE,
     rows=(*PLAN_ROWS, *MODEL_ROWS, *SPEC_ROWS),
-    unpriced=UNPRICED,
-    irrelevant=IRRELEVANT,
-    signature=words(
-        """
-        num_layers tensor_model_parallel_size num_attention_heads use_mcore_models untie_embeddings_and_output_weights
-        swiglu micro_batch_size use_distributed_optimizer transformer_impl recompute_granularity
-        """
-    ),
     rules=rules,
     write=said_megatron.megatron,
     defaults={

@@ -9,7 +9,7 @@ from costmodel.description.mixtures import expert_layout
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import megatron, said_megatron
 from costmodel.interop.launchers.settle import schedule_of
-from costmodel.interop.launchers.table import FlagRow, words
+from costmodel.interop.launchers.table import FlagRow
 from costmodel.interop.launchers.values import anything, count, degree, flag, number, whole, word, yields
 
 if TYPE_CHECKING:
@@ -79,45 +79,7 @@ MEGATRON_DEEPSPEED = dataclasses.replace(
     megatron.MEGATRON,
     name="megatron-deepspeed",
     framework="megatron-deepspeed",
-    source="microsoft/Megatron-DeepSpeed megatron/arguments.py@f4157bea69",
     rows=(*OWN, *(row for row in megatron.MEGATRON.rows if not TAKEN & set(row.flags.split()))),
-    signature=words(
-        """
-        deepspeed deepspeed_config zero_stage ds_sequence_parallel_size deepspeed_activation_checkpointing
-        no_pipeline_parallel num_layers tensor_model_parallel_size num_attention_heads micro_batch_size
-        """
-    ),
-    unpriced=megatron.MEGATRON.unpriced
-    | words(
-        """
-        mos kd mlp_type pp_partition_method partition_activations contigious_checkpointing synchronize_each_layer
-        use_flash_attn_triton use_fast_math ds_fused_adam use_tutel enable_expert_tensor_parallelism
-        ds_sequence_parallel_fpdt ds_sequence_parallel_fpdt_chunk_size ds_sequence_parallel_fpdt_offloading
-        force_ds_sequence_parallel random_ltd zero_reduce_scatter zero_contigious_gradients
-        zero_allgather_bucket_size zero_reduce_bucket_size profile_backward disable_mem_efficient_ln
-        data_efficiency_curriculum_learning remote_device cpu_torch_adam use_pin_memory
-        num_experts_switch
-        """
-    ),
-    irrelevant=megatron.MEGATRON.irrelevant
-    | words(
-        """
-        tokenizer_name_or_path kill_switch_path eval_only dataset_ratios_path deepscale
-        deepscale_config deepspeed_mpi lr_decay_tokens lr_warmup_tokens train_tokens moe_loss_coeff
-        moe_eval_capacity_factor disable_moe_top2_2nd_expert_sampling data_impl mmap_warmup codecarbon_dir
-        kill_switch_file create_moe_param_group log_optimizer_states_to_tensorboard no_load_lr_state load_tag
-        load_teacher num_layers_teacher hidden_size_teacher num_attention_heads_teacher num_experts_teacher
-        kd_alpha_ce kd_beta_ce kd_temp inference ds_inference eval_fp32 universal_checkpoint
-        train_data_exact_num_epochs train_desc_path train_doc_idx_path train_idx_path train_sample_idx_path
-        train_shuffle_idx_path return_data_index repeated_dataloader data_cache_path use_dataset_only
-        reset_iteration rotary_position_embeddings_theta abort_on_unmet_fused_kernel_constraints pad_vocab_size_to
-        reweight_loss_based_on_position_frequency loss_on_targets_only noise_density mean_noise_span_length
-        position_embedding_type skip_train_iteration_range layernorm_tp_auto_sync sync_tp_duplicated_parameters
-        glu_activation log_level log_level_replica log_path train_weighted_split_paths
-        train_weighted_split_paths_path valid_weighted_split_paths test_weighted_split_paths eval_micro_batch_size
-        reset_progress use_bnb_optimizer valid_num_workers prefetch_factor
-        """
-    ),
     rules=rules,
     write=said_megatron.megatron_deepspeed,
     defaults=dict(megatron.MEGATRON.defaults) | {"ulysses_parallel": 1, "attention": "unfused"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from costmodel.interop.launchers.dialects import said_trainers
-from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow, words
+from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow
 from costmodel.interop.launchers.values import (
     DTYPES,
     attention,
@@ -21,7 +21,6 @@ from costmodel.interop.launchers.values import (
 if TYPE_CHECKING:
     from costmodel.interop.launchers.table import LaunchReading
 
-SOURCE = "huggingface/nanotron src/nanotron/config/@2411b022"
 SHAPE = "model.model_config."
 ROWS = (
     FlagRow("parallelism.tp", "tensor_parallel", count),
@@ -95,31 +94,7 @@ def rules(reading: LaunchReading) -> None:
 NANOTRON = Dialect(
     name="nanotron",
     framework="nanotron",
-    source=SOURCE,
     rows=ROWS,
-    unpriced=words(
-        """
-        parallelism.tp_recompute_allgather parallelism.moe_layer_recompute model.ddp_bucket_cap_mb
-        model.model_config._fused_* model.model_config._use_* model.model_config.ring_attn_heads_k_stride
-        model.model_config.flex_attention_mask data_stages model.model_config.z_loss_* model.model_config.moe_config.*
-        model.model_config.ssm_cfg.* optimizer.optimizer_factory.torch_adam_is_fused optimizer.torch_adam_is_fused
-        model.model_config.embd_pdrop model.model_config.attn_pdrop model.model_config.resid_pdrop
-        """
-    ),
-    irrelevant=words(
-        """
-        checkpoints.* data_stages.* general.* logging.* lighteval lighteval.* profiler profiler.* s3_upload s3_upload.*
-        tokenizer.* metrics_logging metrics_logging.* tokens.* optimizer.* model.init_method.*
-        model.make_vocab_size_divisible_by doremi.* data.* model.model_config.* experiment_logger* infini_attention.*
-        slurm.* bench*
-        """
-    ),
-    signature=words(
-        """
-        parallelism.tp parallelism.dp parallelism.pp tokens.micro_batch_size tokens.batch_accumulation_per_replica
-        model.model_config.hidden_size general.* checkpoints.*
-        """
-    ),
     rules=rules,
     write=said_trainers.nanotron,
     defaults={

@@ -27,10 +27,6 @@ from costmodel.interop.launchers.values import (
 if TYPE_CHECKING:
     from costmodel.interop.launchers.table import LaunchReading
 
-SOURCE = (
-    "NVIDIA/NeMo-Framework-Launcher launcher_scripts/conf/training@26e42fa91d; NVIDIA/NeMo 2.x strategies"
-)
-BRIDGE_SOURCE = "NVIDIA-NeMo/Megatron-Bridge src/megatron/bridge/training/config.py@067f987df0"
 ACTIVATIONS = {
     "fast-swiglu": "swiglu",
     "swiglu": "swiglu",
@@ -109,32 +105,6 @@ ROWS = (
     FlagRow("model.peft.lora_tuning.adapter_dim", "_rank", count, 32),
     FlagRow("model.peft.lora_tuning.target_modules", "_targets", listed),
     FlagRow("model.restore_from_path restore_from_path", "_restored", word),
-)
-NAMES = megatron.MEGATRON.irrelevant | words(
-    """
-    native_amp_init_scale native_amp_growth_interval hysteresis persist_layer_norm apex_transformer_log_level gc_interval
-    pre_process post_process resume_from_checkpoint do_layer_norm_weight_decay use_scaled_init_method headscale
-    transformer_block_type normalize_attention_scores rotary_percentage attention_type seq_len_interpolation_factor
-    scale_positional_embedding precision layernorm_epsilon init_method_std nsys_profile.* tokenizer.* data data.* optim.lr
-    optim.weight_decay optim.betas optim.sched.* optim.eps name seed use_cpu_initialization onnx_safe rampup_batch_size
-    fp8_margin fp8_interval fp8_amax_history_len fp8_amax_compute_algo fp8_e4m3 fp8_hybrid reduce_amax
-    megatron_timer_kwargs.* enable_megatron_timers mcore_gpt mm_cfg.* memory_profile.* dist_ckpt_* transformer_engine
-    use_te_rng_tracker validation_param_sync_overlap target share_embeddings kv_channels exp_manager.*
-    ub_tp_comm_overlap_cfg hf_model_id should_pad_vocab tokenizer vocab_size_divisor perform_initialization
-    gradient_as_bucket_view megatron_legacy fim.* restore_from_path pretrained_* log_* peft.* freeze_updates.*
-    answer_only_loss save_nemo_on_validation_end
-    """
-)
-DROPPED = words(
-    """
-    apply_query_key_layer_scaling grad_div_ar_fusion bias_dropout_add_fusion grad_allreduce_chunk_size_mb megatron_amp_O2
-    num_micro_batches_with_partial_activation_checkpoints activations_checkpoint_layers_per_pipeline sync_batch_comm
-    use_emha fsdp_grad_reduce_dtype fsdp_sharded_checkpoint fsdp_use_orig_params sharp mcore_customization_config.*
-    get_attention_mask_from_fusion optim.bucket_cap_mb optim.contiguous_grad_buffer optim.contiguous_param_buffer
-    optim.grad_sync_dtype optim.param_sync_dtype optim.dtype optim.nccl_ub optim.* ub_tp_comm_overlap_cfg.*
-    layernorm_zero_centered_gamma async_grad_allreduce deteministic_mode tp_comm_overlap_ag tp_comm_overlap_rs
-    grad_reduce_in_fp32 tp_comm_overlap_cfg.* gradient_accumulation_fusion
-    """
 )
 NEMO2 = (
     *moved(
@@ -225,29 +195,7 @@ def _recipe(reading: LaunchReading, recipe: str) -> None:
 NEMO = Dialect(
     name="nemo",
     framework="nemo",
-    source=SOURCE,
     rows=(*ROWS, *NEMO2),
-    unpriced=under("model model.config", megatron.MEGATRON.unpriced | DROPPED)
-    | words(
-        """
-        model.encoder.* model.decoder.* model.mcore_t5 model.share_token_embeddings
-        model.share_decoder_tokens_head_embeddings
-        trainer.accumulate_grad_batches trainer.strategy.* trainer.plugins.* optim.* trainer.strategy
-        """
-    ),
-    irrelevant=under("model model.config", NAMES)
-    | words(
-        """
-        defaults hydra.* run.* name trainer.* exp_manager.* env_vars.* s3_checkpointing.* log.* resume.* model.data data.*
-        cluster.* peft.* inference.* restore_from_path trainer inference_batch_times_seqlen_threshold hparams_file
-        """
-    ),
-    signature=words(
-        """
-        trainer.devices trainer.num_nodes model.encoder_seq_length model.megatron_amp_O2 exp_manager.* model.optim.name
-        trainer.strategy.* run.* factory model.mcore_gpt
-        """
-    ),
     rules=rules,
     write=said_megatron.nemo,
     defaults=dict(megatron.MEGATRON.defaults) | {"dtype": "bf16", "optimizer": "fused_adam"},
@@ -344,36 +292,7 @@ def bridge_rules(reading: LaunchReading) -> None:
 BRIDGE = Dialect(
     name="megatron-bridge",
     framework="megatron-bridge",
-    source=BRIDGE_SOURCE,
     rows=(*(row for row in SHARED if not TAKEN & set(row.flags.split())), *BRIDGE_ROWS[len(SHARED) :]),
-    unpriced=under("model", megatron.MEGATRON.unpriced | DROPPED)
-    | words(
-        """
-        ddp.* comm_overlap.* mixed_precision.* peft.* dist.* optimizer.overlap_* optimizer.main_* optimizer.exp_*
-        dataset.packed_sequence_size dataset.packed_sequence_specs.* dataset.enable_in_batch_packing
-        dataset.offline_packing_specs.* dataset.enable_offline_packing dataset.pack_sequences_in_batch model.freeze_*
-        model.packed_sequence_specs model.vit_gradient_checkpointing model.multimodal_attn_impl dataset.micro_batch_size
-        dataset.packing_buffer_size dataset.max_packing_seqlen dataset.defer_in_batch_packing_to_step model.fp8_*
-        """
-    ),
-    irrelevant=under("model", NAMES)
-    | words(
-        """
-        train.* validation.* scheduler.* dataset.* checkpoint.* logger.* rng.* tokenizer.* profiling.* optimizer.* ft.*
-        straggler.* nvrx_straggler.* inprocess_restart.* rerun_state_machine.* tensor_inspect.* env_vars.* dataset
-        step_func peft_* hf_path_* config_file dist.distributed_timeout_minutes dist.distributed_backend deterministic env
-        seed mode executor pretrained_checkpoint trust_remote_code model.eos_token_id model.bos_token_id
-        model.pad_token_id task data packed_sequence dryrun mount custom_* offline log_dir wandb_* hf_token
-        container_image detach time_limit additional_slurm_params experiment_name nemo_home domain use_recipes srun_arg
-        train_iters comm_overlap model.tokenizer_*
-        """
-    ),
-    signature=words(
-        """
-        recipe train.micro_batch_size train.global_batch_size model.tensor_model_parallel_size scheduler.* logger.*
-        checkpoint.* dataset.* train.train_iters ddp.* dist.* rng.*
-        """
-    ),
     rules=bridge_rules,
     write=said_megatron.bridge,
     defaults={},

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import said_trainers
-from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow, words
+from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow
 from costmodel.interop.launchers.values import (
     DTYPES,
     attention,
@@ -23,7 +23,6 @@ from costmodel.interop.launchers.values import (
 if TYPE_CHECKING:
     from costmodel.interop.launchers.table import LaunchReading
 
-SOURCE = "OpenRLHF/OpenRLHF openrlhf/cli/train_{sft,dpo,rm,ppo_ray}.py@3c3be623 (dotted) and @76351db1 (plain)"
 ROWS = (
     FlagRow("packing_samples ds.packing_samples", "_padding_free", flag, False),
     FlagRow("train_batch_size train.batch_size", "global_batch", count, 128),
@@ -95,43 +94,7 @@ def rules(reading: LaunchReading) -> None:
 OPENRLHF = Dialect(
     name="openrlhf",
     framework="openrlhf",
-    source=SOURCE,
     rows=ROWS,
-    unpriced=words(
-        """
-        packing_samples ds.packing_samples deepcompile ds.deepcompile ds.experts_implementation
-        gradient_checkpointing_use_reentrant *.gradient_checkpointing_reentrant ring_head_stride ds.ring_attn_head_stride
-        use_dynamic_batch train.dynamic_batch_enable train_max_tokens_per_gpu train.max_tokens_per_gpu
-        rollout_max_tokens_per_gpu rollout.* rollout_* micro_rollout_batch_size vllm_* vllm.* ds.enable_sleep
-        deepspeed_enable_sleep enforce_eager enable_prefix_caching colocate_* train.colocate_* train.async_* async_*
-        train.partial_rollout_enable enable_ema train.enable_ema ref_offload ref.* ref_* reward_num_* reward.* reward_pretrain
-        critic.* critic_* teacher_* teacher_offload ref_reward_offload ptx_coef n_samples_per_prompt num_episodes
-        actor.freeze_visual_encoder actor_init_on_gpu enable_vllm_is_correction
-        """
-    ),
-    irrelevant=words(
-        """
-        save_path save_steps save_hf_ckpt disable_ds_ckpt logging_steps eval_* ckpt_path max_ckpt_* load_checkpoint
-        use_ds_universal_ckpt ds.use_universal_ckpt max_norm seed full_determinism local_rank disable_fast_tokenizer
-        disable_trace_cache dataloader_num_workers max_epochs aux_loss_coef learning_rate lr_* l2 adam_betas adam.* muon.*
-        min_lr_ratio pretrain_mode lora_alpha lora_dropout ds.lora.alpha ds.lora.dropout dataset dataset_* data.* eval.*
-        ckpt.* logger.* train.seed train.full_determinism_enable train.max_epochs train.num_episodes train.ema_beta
-        train.agent_func_path model.* actor.* algo.* train_split max_samples multiturn input_key output_key label_key
-        prompt_key rejected_key input_template apply_chat_template tokenizer_chat_template use_wandb wandb_* use_tensorboard
-        use_ms ds.value_head_prefix value_head_prefix ipo label_smoothing nll_loss_coef compute_fp32_loss margin_loss loss
-        prompt_data prompt_split pretrain_data pretrain_split actor_learning_rate remote_rm_url agent_func_path eps_clip*
-        dual_clip value_clip lambd gamma init_kl_coef kl_* use_kl_loss temperature top_p normalize_reward freezing_actor_steps
-        save_value_network ema_beta policy_loss_type dynamic_filtering* overlong_* advantage_estimator entropy_loss_coef
-        image_key perf kd_coef desirable_loss_weight undesirable_loss_weight
-        """
-    ),
-    signature=words(
-        """
-        micro_train_batch_size train.micro_batch_size ds.zero_stage ds.param_dtype ds.lora.rank ds.attn_implementation max_len
-        packing_samples adam_offload ring_attn_size ds_tensor_parallel_size micro_rollout_batch_size save_hf_ckpt
-        rollout_batch_size model.gradient_checkpointing_enable actor_num_gpus_per_node actor.num_gpus_per_node pretrain
-        """
-    ),
     rules=rules,
     write=said_trainers.openrlhf,
     defaults=DEFAULTS,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import said_trainers
-from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow, words
+from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow
 from costmodel.interop.launchers.values import (
     DTYPES,
     UNSTATED,
@@ -24,7 +24,6 @@ from costmodel.interop.launchers.values import (
 if TYPE_CHECKING:
     from costmodel.interop.launchers.table import LaunchReading
 
-SOURCE = "pytorch/torchtitan job_config.py@8228c0845 (2025-10), config_manager.py of 2024, config/configs.py@b5bcd76c66"
 SCHEDULES = {
     "1f1b": "1f1b",
     "gpipe": "gpipe",
@@ -225,37 +224,7 @@ def _batch(reading: LaunchReading) -> None:
 TORCHTITAN = Dialect(
     name="torchtitan",
     framework="torchtitan",
-    source=SOURCE,
     rows=ROWS,
-    unpriced=words(
-        """
-        float8.* quantize.* mx.* compile.* activation_checkpoint.* training.mixed_precision_reduce training.dtype
-        experimental.* model.norm_type parallelism.* parallelism.disable_loss_parallel optimizer.implementation
-        optimizer.early_step_in_backward optimizer.fused optimizer.foreach training.debug_moe_force_load_balance
-        training.deterministic debug.* training.disable_cuda_graphs model_spec.* training.enable_loss_parallel
-        training.disable_loss_parallel experimental.enable_loss_parallel experimental.enable_compiled_autograd
-        training.gc_debug parallelism.spmd_backend parallelism.enable_fsdp_symm_mem model.use_flex_attn
-        model.attn_mask_type model.moe_* loss override.* quantization.* loss.*
-        """
-    ),
-    irrelevant=words(
-        """
-        job.* profiling.* metrics.* model.tokenizer_path model.hf_assets_path model.print_after_conversion
-        model.tokenizer* optimizer.* lr_scheduler.* lr_scheduler training.dataset training.dataset_path
-        training.warmup_steps training.max_norm training.steps training.gc_freq training.seed training.data_parallel_type
-        checkpoint.* comm.* memory_estimation.* fault_tolerance.* validation.* hf_assets_path dataloader dataloader.*
-        tokenizer.* metrics profiler profiler.* validator validator.* checkpoint trainer deepep.* experimental.custom_*
-        debug.seed debug.print_config experimental.custom_args_module float8 optimizer.lr module config tokenizer
-        parallelism.pipeline_parallel_split_points job experimental training.profile
-        """
-    ),
-    signature=words(
-        """
-        training.seq_len parallelism.tensor_parallel_degree model.flavor job.* lr_scheduler.* activation_checkpoint.mode
-        metrics.* model_spec training.max_context_length training.local_batch_size training.batch_size
-        activation_checkpoint
-        """
-    ),
     rules=rules,
     write=said_trainers.torchtitan,
     defaults={

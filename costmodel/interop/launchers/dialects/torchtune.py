@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers.dialects import said_trainers
-from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow, words
+from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow
 from costmodel.interop.launchers.values import DTYPES, Expected, count, flag, listed, one_of, rest, yields
 
 if TYPE_CHECKING:
     from costmodel.interop.launchers.table import LaunchReading
 
-SOURCE = "pytorch/torchtune recipes/*.py and recipes/configs@bd2a0fc7c3"
 
 
 def last(raw: object) -> object:
@@ -93,37 +92,7 @@ def rules(reading: LaunchReading) -> None:
 TORCHTUNE = Dialect(
     name="torchtune",
     framework="torchtune",
-    source=SOURCE,
     rows=ROWS,
-    unpriced=words(
-        """
-        compile compile.* dataset.packed dataloader.packed model.apply_lora_to_* model.use_dora
-        loss._component_ loss loss.* tensor_parallel_plan tensor_parallel_plan.* custom_sharded_layers
-        fsdp_sharding_strategy ac_option memory_efficient_fsdp_wrap use_flex optimizer.fused quantizer quantizer.*
-        teacher_* kd_* fp8_recipe_name use_distributed_state_dict forward_batch_size ppo_* model.decoder_trainable
-        model.encoder_trainable model.fusion_trainable reward_and_value_model.* fsdp.* context_parallel_rotate_method
-        enable_loss_parallel enable_kv_cache low_cpu_ram
-        """
-    ),
-    irrelevant=words(
-        """
-        output_dir tokenizer tokenizer.* checkpointer.* resume_from_checkpoint dataset._component_ dataset.* dataset
-        datasets dataset_val.* dataset_val batch_size_val run_val_every_n_steps seed shuffle epochs max_steps_per_epoch
-        optimizer.* lr_scheduler lr_scheduler.* clip_grad_norm metric_logger.* log_* device profiler profiler.* save_*
-        model.lora_alpha model.lora_dropout model.image_size model.attn_dropout model.norm_eps model.max_seq_len
-        dataloader.* collate_fn model_dir ref_* value_* reward_* policy_model.* base_model_path temperature top_k
-        max_generated_tokens grpo_samples num_steps min_response_length penalise_no_eos stop_token_ids whiten_rewards
-        gamma lmbda kl_coeff keep_last_n_checkpoints cudnn_deterministic_mode reward_functions orchestration.* inference.*
-        postprocessing.* training.* debug_* name prompt* num_workers distributed_backend shuffle_seed checkpoint*
-        early_exit* max_seq_len
-        """
-    ),
-    signature=words(
-        """
-        model._component_ tokenizer._component_ checkpointer._component_ optimizer._component_ dataset._component_
-        enable_activation_checkpointing loss._component_ metric_logger._component_
-        """
-    ),
     rules=rules,
     write=said_trainers.torchtune,
     defaults={
