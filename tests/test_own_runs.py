@@ -195,7 +195,7 @@ def test_a_probability_that_is_none_is_refused(wanted):
 
 
 def test_evidence_names_the_framework_whose_runs_make_a_question_known():
-    from costmodel.catalogue.loader import entries
+    from costmodel.catalogue.files import entries
     from costmodel.catalogue.software import FRAMEWORKS
     from costmodel.evaluation.error_model import evidence_of, novelty
 

@@ -22,15 +22,15 @@ from calibration.data.runs import measured_runs
 from calibration.fit.operators import Operator, fit_operators, read_measurement, read_micro
 from calibration.fit.runs import (
     ITERATIONS,
-    clocks,
     evidence_table,
     fit_memory,
     fit_runs,
     identification,
-    memory_tables,
-    owner_tables,
+    memory_table,
+    tables,
 )
 from costmodel.arithmetic.named_tuples import Row
+from costmodel.catalogue.effects import FILE
 from costmodel.description.run import Run
 from costmodel.evaluation.own_runs_fit import Fit
 from costmodel.text.errors import CostModelError
@@ -119,13 +119,13 @@ def run(arguments: argparse.Namespace) -> int:
         if not fits:
             raise CostModelError("nothing to fit: name files of `measure` or of runs, or give --reference DIR")
         return 0
-    tables = _memory_tables(cases, arguments) if arguments.memory else _run_tables(cases, date, arguments)
+    files = _memory_tables(cases, arguments) if arguments.memory else _run_tables(cases, arguments)
     if not arguments.dry_run:
-        write_tables(tables)
+        write_tables(files)
     return 0
 
 
-def _run_tables(cases: Sequence[Run], date: str, arguments: argparse.Namespace) -> dict[str, str]:
+def _run_tables(cases: Sequence[Run], arguments: argparse.Namespace) -> dict[str, str]:
     """Files of the catalogue that whole runs fill."""
     from calibration.validate.figures_by_distance import by_distance
 
@@ -140,16 +140,13 @@ def _run_tables(cases: Sequence[Run], date: str, arguments: argparse.Namespace) 
     for name, fitted in (("time", time), ("memory", memory)):
         counts = identification(fitted)
         print(f"{name}: " + ", ".join(f"{count} {what.replace('_', ' ')}" for what, count in counts.items()))
-    stacks, correlations = owner_tables(time, memory, date)
     document, spreads, _ = by_distance(time, memory)
     residuals = {
         **spreads, "framework": evidence_table(cases),
         "constants": {name: identification(fitted) for name, fitted in (("time", time), ("memory", memory))},
     }  # fmt: skip
     return {
-        "clocks.toml": toml(clocks(time)), "stacks.toml": toml(stacks), "residuals.toml": toml(residuals),
-        # large, and one line of it read at every estimate
-        "correlations.jsonl": "".join(json.dumps({"owner": owner, **entry}) + "\n" for owner, entry in correlations.items()),
+        **tables(time, memory), "residuals.toml": toml(residuals),
         "distance.json": json.dumps(document, indent=1) + "\n",
     }  # fmt: skip
 
@@ -161,7 +158,7 @@ def _memory_tables(cases: Sequence[Run], arguments: argparse.Namespace) -> dict[
     print("memory: " + ", ".join(f"{count} {what.replace('_', ' ')}" for what, count in counts.items()))
     residuals = _existing("residuals.toml")
     residuals["constants"] = {**residuals["constants"], "memory": counts}
-    return {"stacks.toml": toml(memory_tables(_existing("stacks.toml"), memory)), "residuals.toml": toml(residuals)}
+    return {**memory_table((CATALOGUE / FILE).read_text(encoding="utf-8"), memory), "residuals.toml": toml(residuals)}
 
 
 def _existing(name: str) -> dict[str, Row]:

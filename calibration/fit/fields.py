@@ -6,10 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
-from costmodel.catalogue.posterior import Link
-
-LEVELS = ("field", "framework", "architecture", "framework on architecture", "cluster", "device")
-"""What an effect may belong to: every run, those of a framework, of an architecture, of one on the other, and so on."""
+from costmodel.catalogue.effects import CLOCKS, LEVELS, Link
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,9 +43,6 @@ def _of(
     spreads = (field, framework, architecture, both, cluster, device)
     return Field(path, prior, low, high, {level: sd for level, sd in zip(LEVELS, spreads, strict=True) if sd}, start)
 
-
-CLOCKS = ("sustained_clock", "narrow_clock")
-"""Constants of a device, which whole runs say: of 16-bit kernels, and of products of 8 and 4 bits."""
 
 TIME = (
     # operators are measured in bursts: under a step's power the clock falls, by no more than three tenths;

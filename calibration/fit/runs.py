@@ -1,24 +1,26 @@
-"""The fit of software to whole runs: constants of time and of memory, their tables, and their errors by distance."""
+"""The fit of software to whole runs: constants of time and of memory, and their tables."""
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import math
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from calibration.data.runs import at_clocks, catalogue_has, source_of
 from calibration.fit import pooled
-from calibration.fit.fields import CLOCKS, MEMORY, Field
+from calibration.fit.effects import Line, correlation_lines, effect_rows, table, timed_rows
+from calibration.fit.fields import MEMORY, TIME
 from calibration.fit.pooled import Effect, Model, Posterior
 from calibration.fit.problem import columns_at, counted_otherwise, memory_model, take, thinned, time_model
 from calibration.validate.predictions import columns_of
 from costmodel.arithmetic.named_tuples import Row
+from costmodel.catalogue.effects import CLOCKS, CORRELATIONS, FILE, TIMED, Timed, clocks
+from costmodel.catalogue.loader import load_device
 from costmodel.catalogue.software import framework_names, load_framework
 from costmodel.description.run import Run
-from costmodel.evaluation.own_runs_fit import Array
 
 PASSES = 12
 """Most rounds of dropping effects. A round drops half of those that are too many: what is left is then better known, and fewer
@@ -52,8 +54,10 @@ class Fitted:
 
 
 def without_clock(case: Run) -> Run:
-    """The case on its device as benchmarks have it, at the clock of short bursts."""
-    plain = at_clocks(case, 1.0, 1.0)
+    """The case on its device as benchmarks have it, at the clock of short bursts; what its power adds to that stays."""
+    device = case.cluster.device
+    told = clocks(device.name, device.architecture)[CLOCKS[0]]
+    plain = at_clocks(case, load_device(device.name).efficiency.sustained_clock / told, 1.0)
     return dataclasses.replace(case, cluster=dataclasses.replace(case.cluster, device=plain))
 
 
@@ -154,130 +158,41 @@ def identification(fitted: Fitted) -> dict[str, int]:
     return {"fitted": len(mine), "identified": sum(share < IDENTIFIED for share in left.values()), "at_bound": int(bound)}
 
 
-def _owners(framework: str, architecture: str, device: str) -> dict[str, str]:
-    return {
-        "field": "", "framework": framework, "architecture": architecture,
-        "framework on architecture": f"{framework}@{architecture}", "device": device,
-    }  # fmt: skip
-
-
-def expected(posterior: Posterior, fields: Sequence[Field], owners: dict[str, str]) -> tuple[Array, Array]:
-    """Places of the constants of some owners on their lines, and their covariance; what is unknown adds its spread.
-
-    Parameters
-    ----------
-    posterior : of a fit
-    fields : its constants
-    owners : name of the owner at each level; of a level that isn't named, a new one
-    """
-    where = {effect: n for n, effect in enumerate(posterior.effects)}
-    chosen = np.zeros((len(fields), len(posterior.effects)))
-    extra = np.zeros(len(fields))
-    mean = np.array([field.link.to_line(field.prior) for field in fields])
-    for number, field in enumerate(fields):
-        for level in field.spreads:
-            place = where.get(Effect(number, level, owners.get(level, "")))
-            if place is None:
-                extra[number] += posterior.spreads.effects[number, level] ** 2
-            else:
-                chosen[number, place] = 1.0
-    covariance = chosen @ posterior.covariance @ chosen.T + np.diag(extra)
-    return mean + chosen @ posterior.mean, covariance
-
-
-def _log_slopes(fields: Sequence[Field], places: Array) -> tuple[Array, Array]:
-    """Constants at places, and slopes of their logarithms there."""
-    step = 1e-4
-    values = np.array([field.link.to_constant(place) for field, place in zip(fields, places, strict=True)])
-    moved = np.array([field.link.to_constant(place + step) for field, place in zip(fields, places, strict=True)])
-    return values, np.log(moved / values) / step
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.5g}")
-
-
-def _of_owners(fitted: Fitted, owners: dict[str, str]) -> tuple[dict[str, float], Array, Array]:
-    """Constants of some owners by their paths, slopes of their logarithms, and the covariance of their places."""
-    fields = fitted.model.fields
-    places, covariance = expected(fitted.posterior, fields, owners)
-    constants, slopes = _log_slopes(fields, places)
-    return {one.path: _rounded(value) for one, value in zip(fields, constants, strict=True)}, slopes, covariance
-
-
-def owner_tables(time: Fitted, memory: Fitted, date: str) -> tuple[dict[str, object], dict[str, Row]]:
-    """Constants of every framework on every architecture, measured there or not; and how their errors go together.
+def tables(time: Fitted, memory: Fitted) -> dict[str, str]:
+    """Files of the catalogue that hold the constants: effects, how their errors go together, and what was timed.
 
     Parameters
     ----------
     time, memory : fits
-    date : of the fit
     """
-    counts = Counter((c.framework.name, c.cluster.device.architecture, c.cluster.device.name) for c in time.cases)
-    architectures = sorted({architecture for _, architecture, _ in counts})
-    stacks: dict[str, object] = {}
-    correlations: dict[str, Row] = {}
-    for framework in ("", *dict.fromkeys(load_framework(name).owner.partition("@")[0] for name in framework_names())):
-        for architecture in ("", *architectures):
-            devices = {d: n for (f, a, d), n in counts.items() if a == architecture and f == framework}
-            every = {d: n for (_, a, d), n in counts.items() if a == architecture}
-            device = max(devices or every or {"": 1}, key=lambda name: (devices or every or {"": 1})[name])
-            owners = _owners(framework, architecture, device)
-            values: dict[str, float] = {}
-            for fitted in (time, memory):
-                constants, slopes, covariance = _of_owners(fitted, owners)
-                values |= constants
-                if fitted is time:
-                    logs = covariance * np.outer(slopes, slopes)
-                    errors = np.sqrt(np.diag(logs))
-                    correlations[f"{framework}@{architecture}" if architecture or framework else "@"] = {
-                        "fields": [field.path for field in time.model.fields],
-                        "standard_error": [round(float(e), 4) for e in errors],
-                        "matrix": [[round(float(x), 2) for x in row] for row in logs / np.outer(errors, errors)],
-                    }
-            for clock in CLOCKS:
-                del values[clock]
-            runs = sum(devices.values())
-            name = f"{framework}@{architecture}" if framework or architecture else "default"
-            stacks[name] = values if name == "default" else {**values, "fit": {"date": date, "runs": runs}}
-    return stacks, correlations
+    rows, correlated = _rows(time)
+    return {
+        FILE: table(Line._fields, [*rows, *_rows(memory)[0]]),
+        CORRELATIONS: correlation_lines(time.posterior, correlated),
+        TIMED: table(Timed._fields, timed_rows(time.cases)),
+    }
 
 
-def memory_tables(stacks: Mapping[str, Row], memory: Fitted) -> dict[str, Row]:
-    """Tables of owners with their constants of memory fitted anew, those of time as they were.
+def memory_table(text: str, memory: Fitted) -> dict[str, str]:
+    """The file of effects with those of memory fitted anew, those of time as they were.
 
     Parameters
     ----------
-    stacks : tables by owner
+    text : of the file
     memory : fit
     """
-    fields, found = memory.model.fields, {}
-    for name, values in stacks.items():
-        framework, _, architecture = name.removeprefix("default").partition("@")
-        constants, _, _ = _of_owners(memory, _owners(framework, architecture, ""))
-        fit = {"fit": values["fit"]} if "fit" in values else {}
-        of_time = {key: value for key, value in values.items() if key not in ("fit", *(one.path for one in fields))}
-        found[name] = of_time | constants | fit
-    return found
+    paths = {field.path for field in memory.model.fields}
+    kept = [list(row.values()) for row in csv.DictReader(text.splitlines()) if row["constant"] not in paths]
+    return {FILE: table(Line._fields, [*kept, *_rows(memory)[0]])}
 
 
-def clocks(time: Fitted) -> dict[str, dict[str, float]]:
-    """Clocks of every device that runs were timed on, and of their kinds, for those that none was timed on.
-
-    Parameters
-    ----------
-    time : fit
-    """
-    fields = time.model.fields
-
-    def of(architecture: str, device: str) -> dict[str, float]:
-        places, _ = expected(time.posterior, fields, _owners("", architecture, device))
-        known = zip(fields, places, strict=True)
-        return {field.path: _rounded(field.link.to_constant(place)) for field, place in known if field.path in CLOCKS}
-
-    devices = {case.cluster.device.name: case.cluster.device.architecture for case in time.cases}
-    kinds = {kind: of(kind, "") for kind in sorted(set(devices.values()))}
-    return {"default": of("", ""), **kinds, **{name: of(kind, name) for name, kind in sorted(devices.items())}}
+def _rows(fitted: Fitted) -> tuple[list[Line], list[int]]:
+    """Rows of the effects of a fit; those of memory are told without how their errors go together."""
+    known = {load_framework(name).owner.partition("@")[0] for name in framework_names()}
+    rows, correlated = effect_rows(fitted.model.fields, fitted.posterior, fitted.model.grouping.owners, known)
+    if fitted.model.fields is not TIME:
+        rows = [row._replace(correlated="") for row in rows]
+    return rows, correlated
 
 
 def evidence_table(cases: Sequence[Run]) -> dict[str, object]:

@@ -7,7 +7,7 @@ import tomllib
 from typing import NamedTuple
 
 from costmodel.arithmetic.named_tuples import Row
-from costmodel.catalogue.loader import text_of
+from costmodel.catalogue.files import text_of
 from costmodel.formulas.network import nccl, rccl
 
 FILE = "communication.toml"

@@ -1,8 +1,7 @@
 """The catalogue on disk, and a user's own files of the same form.
 
-An entry of a catalogue file is found by its header line, and only its own lines are parsed: reading one of
-many models costs a millisecond. A user's file is data of unknown origin: whatever is wrong with it ends in
-one line. Longer than other modules, as both kinds of file are read by the same rules and refused in the same words.
+A user's file is data of unknown origin: whatever is wrong with it ends in one line. Longer than other modules, as both kinds of
+file are read by the same rules and refused in the same words.
 """
 
 from __future__ import annotations
@@ -18,7 +17,8 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Literal, NoReturn, get_args
 
 from costmodel.arithmetic.named_tuples import Row, made
-from costmodel.catalogue import readings, spellings
+from costmodel.catalogue import effects, readings, spellings
+from costmodel.catalogue.files import FOLDER, entry_of, places, text_of
 from costmodel.description.cluster import Cluster, Level
 from costmodel.description.device import DTYPES, Device, Efficiency, LayerEfficiency
 from costmodel.description.transformer import Transformer
@@ -38,10 +38,8 @@ MAX_FILE_SIZE = 2**20
 MAX_DEPTH = 8
 """Tables and arrays in each other in a user's file."""
 
-_HEADER = re.compile(r"^\[(?:\"([^\"\n]+)\"|([A-Za-z0-9_-]+))\][ \t]*(?:#.*)?\r?$", re.MULTILINE)
 _FILES = {"device": "devices.toml", "cluster": "clusters.toml"}
 _EFFICIENCIES = "efficiencies.toml"
-_CLOCKS = "clocks.toml"
 _LAYER_EFFICIENCIES = "layer_efficiencies.toml"
 _FOR_READERS = ("title", "provenance")
 _FOR_READERS_OF_DEVICES = ("compute_capability", "link_bandwidth_per_direction", "peer_to_peer", "power_w", "rated_power_w")
@@ -64,28 +62,9 @@ _LAYER_EFFICIENCY_KEYS = _fields(LayerEfficiency)
 # The catalogue
 
 
-_FOLDER = os.path.dirname(__file__)
-
-
-@functools.cache
-def text_of(file: str) -> str:
-    """What a file of the catalogue says (read plainly: `importlib.resources` takes longer to load than an estimate)."""
-    with open(os.path.join(_FOLDER, file), encoding="utf-8") as stream:
-        return stream.read()
-
-
-@functools.cache
-def _places(file: str) -> dict[str, tuple[int, int]]:
-    """First and last character of each entry of a file."""
-    content = text_of(file)
-    headers = [(match[1] or match[2], match.start()) for match in _HEADER.finditer(content)]
-    ends = [start for _, start in headers[1:]] + [len(content)]
-    return {name: (start, end) for (name, start), end in zip(headers, ends, strict=True)}
-
-
 @functools.cache
 def _model_files() -> tuple[str, ...]:
-    folder = os.path.join(_FOLDER, "models")
+    folder = os.path.join(FOLDER, "models")
     if not os.path.isdir(folder):
         return ()
     return tuple(sorted(f"models/{name}" for name in os.listdir(folder) if name.endswith(".toml")))
@@ -97,24 +76,7 @@ def _index(kind: Kind) -> dict[str, str]:
     if kind not in ("model", "device", "cluster"):
         raise InvalidValue("kind", kind, "one of model, device, cluster")
     files = _model_files() if kind == "model" else (_FILES[kind],)
-    return {name: file for file in files for name in _places(file)}
-
-
-@functools.cache
-def _entry_of(file: str, name: str) -> Row:
-    start, end = _places(file)[name]
-    entry: Row = tomllib.loads(text_of(file)[start:end])[name]
-    return entry
-
-
-def entries(file: str) -> tuple[str, ...]:
-    """Names of the entries of a file of the catalogue, none of them parsed."""
-    return tuple(_places(file))
-
-
-def entry_of(file: str, name: str) -> Row:
-    """One entry of a file of the catalogue, the others not parsed."""
-    return _entry_of(file, name)
+    return {name: file for file in files for name in places(file)}
 
 
 def _entry(kind: Kind, name: str) -> Row:
@@ -124,7 +86,7 @@ def _entry(kind: Kind, name: str) -> Row:
     known = name if name in index else alias(kind, name)
     if known is None:
         raise unknown(kind, name)
-    return _entry_of(index[known], known)
+    return entry_of(index[known], known)
 
 
 def unknown(kind: Kind, name: str) -> UnknownName:
@@ -189,7 +151,7 @@ def cluster_with(device: str) -> str | None:
     named = re.search(rf'^device = "{re.escape(device)}"', text_of(file), re.MULTILINE)
     if named is None:
         return None
-    return next(name for name, (_, end) in _places(file).items() if named.start() < end)
+    return next(name for name, (_, end) in places(file).items() if named.start() < end)
 
 
 def link_of(device: str) -> float | None:
@@ -374,7 +336,7 @@ _MEASURED_ERROR = 0.05
 @functools.cache
 def _relations() -> dict[str, str]:
     """What the catalogue says of each pooled relation; the one that is asked for alone is parsed."""
-    start, end = _places(_EFFICIENCIES)[_POOLED]
+    start, end = places(_EFFICIENCIES)[_POOLED]
     found: dict[str, str] = {}
     for part in re.split(rf"^(?=\[{_POOLED}\.)", text_of(_EFFICIENCIES)[start:end], flags=re.MULTILINE)[1:]:
         name = re.split(r"[.\]]", part, maxsplit=2)[1]
@@ -393,30 +355,9 @@ def _relation(architecture: str) -> str:
     return architecture if architecture in _relations() else "default"
 
 
-def clocks(name: str, architecture: str) -> dict[str, float]:
-    """Clocks of a device in a training step over those of a short benchmark, as whole runs say them of it or of its kind.
-
-    Parameters
-    ----------
-    name : of a device
-    architecture : whose mean serves a device that no run was timed on
-
-    Returns
-    -------
-    dict
-        `sustained_clock` and `narrow_clock` of `costmodel.description.device.Efficiency`
-
-    Examples
-    --------
-    >>> all(0.7 <= clock <= 1.0 for clock in clocks("h100-sxm", "hopper").values())
-    True
-    """
-    return _entry_of(_CLOCKS, next(one for one in (name, architecture, "default") if one in _places(_CLOCKS)))
-
-
 def _is_measured(name: str) -> bool:
     """Whether operators of a device were measured."""
-    return name in _places(_EFFICIENCIES) and name != _POOLED
+    return name in places(_EFFICIENCIES) and name != _POOLED
 
 
 def _power_per_rate(entry: Row) -> float | None:
@@ -457,12 +398,12 @@ def _constants(name: str, entry: Row) -> Row:
     architecture = entry.get("architecture", "unknown")
     pooled = _pooled(_relation(architecture))
     measured = _is_measured(name)
-    own = _entry_of(_EFFICIENCIES, name) if measured else {}
+    own = entry_of(_EFFICIENCIES, name) if measured else {}
     known = {key: copy.copy(own.get(key, pooled.get(key))) for key in _EFFICIENCY_KEYS if key in own or key in pooled}
-    clock = dict(clocks(name, architecture))
+    clock = effects.clocks(name, architecture)
     if not measured:
         known |= _by_power(known, _power_over_measured(entry))
-        if name not in _places(_CLOCKS):
+        if not effects.has_own_clock(name):
             clock["sustained_clock"] = _clock_by_power(clock["sustained_clock"], _power_over_measured(entry))
         if "best_product" in entry:
             known |= _as_fast(known, {dtype: rate / entry["dense_peak"][dtype] for dtype, rate in entry["best_product"].items()})
@@ -486,15 +427,9 @@ def _by_power(pooled: Row, power: float) -> Row:
     }  # fmt: skip
 
 
-@functools.cache
-def _steadiest_clock() -> float:
-    """The largest sustained clock that whole runs said of a device."""
-    return max(_entry_of(_CLOCKS, name)["sustained_clock"] for name in _places(_CLOCKS))
-
-
 def _clock_by_power(clock: float, power: float) -> float:
     """A sustained clock of an architecture for a device with other power: more of it keeps the clock up in long runs, too."""
-    return min(clock * max(power, 1.0), max(clock, _steadiest_clock()))
+    return min(clock * max(power, 1.0), max(clock, effects.steadiest_clock()))
 
 
 def _as_fast(pooled: Row, best: Mapping[str, float]) -> dict[str, dict[str, float]]:
@@ -564,7 +499,7 @@ def node_links(name: str, operation: str) -> NodeLinks | None:
     >>> node_links("tpu-v4", "all-reduce") is None
     True
     """
-    known = _entry_of(_EFFICIENCIES, name).get("links") if efficiency_source(name) == "measured" else None
+    known = entry_of(_EFFICIENCIES, name).get("links") if efficiency_source(name) == "measured" else None
     if known is None or operation not in known["share"]:
         return None
     return NodeLinks(
@@ -593,7 +528,7 @@ def constant_errors(name: str) -> tuple[dict[str, float], str]:
     """
     source = efficiency_source(name)
     if source == "measured":
-        return dict(_entry_of(_EFFICIENCIES, name).get("standard_error", {})), name
+        return dict(entry_of(_EFFICIENCIES, name).get("standard_error", {})), name
     entry = _entry("device", name)
     errors: dict[str, float] = dict(_pooled(_relation(entry.get("architecture", "unknown")))["standard_error"])
     for dtype in entry.get("best_product", {}):  # of the others' spread what is not that of their best
@@ -619,12 +554,12 @@ def operator_overheads(name: str) -> dict[str, float]:
     """
     if efficiency_source(name) != "measured":
         return {}
-    return dict(_entry_of(_EFFICIENCIES, name).get("collector", {}))
+    return dict(entry_of(_EFFICIENCIES, name).get("collector", {}))
 
 
 def _layer_constants(name: str) -> Row:
-    lender = name if name in _places(_LAYER_EFFICIENCIES) else _entry_of(_LAYER_EFFICIENCIES, "borrowed")["default"]
-    entry = _entry_of(_LAYER_EFFICIENCIES, lender)
+    lender = name if name in places(_LAYER_EFFICIENCIES) else entry_of(_LAYER_EFFICIENCIES, "borrowed")["default"]
+    entry = entry_of(_LAYER_EFFICIENCIES, lender)
     return {key: entry[key] for key in _LAYER_EFFICIENCY_KEYS}
 
 

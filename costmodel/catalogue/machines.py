@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-from costmodel.catalogue import loader, readings
+from costmodel.catalogue import files, loader, readings
 from costmodel.description.cluster import MAX_GPUS, Cluster, Level
 from costmodel.description.device import Device
 from costmodel.text.checks import positive_int
@@ -68,8 +68,8 @@ def machine_of(device: Device) -> Machine:
     own = loader.own_cluster(name) if name else None
     if own is not None and len(own.levels) > 1:
         return Machine(own.gpus_per_node, own, own, "", False)
-    known = device.name in loader.entries(ENTRIES)
-    entry = loader.entry_of(ENTRIES, device.name if known else "default")
+    known = device.name in files.entries(ENTRIES)
+    entry = files.entry_of(ENTRIES, device.name if known else "default")
     like = loader.own_cluster(entry["like"]) if "like" in entry else None
     return Machine(entry["gpus"] if like is None else like.gpus_per_node, own, like, entry.get("network", ""), not known)
 

@@ -7,7 +7,7 @@ import functools
 import tomllib
 
 from costmodel.arithmetic.named_tuples import Row
-from costmodel.catalogue.loader import text_of
+from costmodel.catalogue.files import text_of
 from costmodel.description.cluster import Cluster, Level
 from costmodel.description.framework import ServerSystem
 from costmodel.text.checks import choice

@@ -7,7 +7,7 @@ import functools
 import os
 
 from costmodel.arithmetic.named_tuples import Row, nested, paths, replaced
-from costmodel.catalogue import communication, loader, readings, releases
+from costmodel.catalogue import communication, effects, files, loader, readings, releases
 from costmodel.catalogue.server_systems import server_system
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
@@ -18,15 +18,15 @@ from costmodel.text.checks import kind, text
 from costmodel.text.errors import CostModelError, InvalidValue, UnknownName
 from costmodel.text.suggestions import meant
 
-FRAMEWORKS, CONSTANTS = "frameworks.toml", "stacks.toml"
-"""Files of the defaults of frameworks, and of their calibrated constants."""
+FRAMEWORKS = "frameworks.toml"
+"""File of the defaults of frameworks."""
 PLANNED_SERVERS = ("parameter-server", "byteps")
 """Systems of servers that a plan can synchronise by."""
 
 
 def framework_names() -> list[str]:
     """Names of the frameworks in the catalogue."""
-    return list(loader.entries(FRAMEWORKS))
+    return list(files.entries(FRAMEWORKS))
 
 
 def is_framework(name: str) -> bool:
@@ -65,17 +65,17 @@ def constants_by_owner(name: str, architecture: str) -> dict[str, dict[str, floa
     >>> list(constants_by_owner("megatron-core", "hopper"))
     ['all software', 'on hopper', 'megatron-core', 'megatron-core on hopper']
     """
-    named = _named(name).name
-    base = str(loader.entry_of(FRAMEWORKS, named).get("base", named))
-    calibrated = loader.entries(CONSTANTS)
+    base = _base(_named(name).name)
     owners = {
-        "all software": "default", f"on {architecture}": f"@{architecture}", base: f"{base}@",
-        f"{base} on {architecture}": f"{base}@{architecture}",
+        "all software": ("", None), f"on {architecture}": ("", architecture), base: (base, None),
+        f"{base} on {architecture}": (base, architecture),
     }  # fmt: skip
-    return {
-        owner: {path: value for path, value in loader.entry_of(CONSTANTS, key).items() if path != "fit"}
-        for owner, key in owners.items() if key in calibrated
-    }  # fmt: skip
+    return {owner: effects.composed(effects.owners_of(*one)) for owner, one in owners.items() if effects.runs_of(*one)}
+
+
+def _base(named: str) -> str:
+    """The framework whose constants one of the catalogue has."""
+    return str(files.entry_of(FRAMEWORKS, named).get("base", named))
 
 
 OWN = {"network_piece_copy": 0.0}
@@ -84,7 +84,8 @@ OWN = {"network_piece_copy": 0.0}
 
 def default_constants() -> dict[str, float]:
     """Constants of a software stack that was never calibrated."""
-    values = loader.entry_of(CONSTANTS, "default") | communication.constants_of_a_step(None, communication.USUAL_NETWORK) | OWN
+    of_network = communication.constants_of_a_step(None, communication.USUAL_NETWORK)
+    values = effects.composed(effects.owners_of("", None)) | of_network | OWN
     return {path: float(values[path]) for path in paths(Software)}
 
 
@@ -158,7 +159,7 @@ def load_framework(
         where a value in it is of the wrong type or range
     """
     name = loader.path_or_name(name)
-    if name not in loader.entries(FRAMEWORKS) and loader.is_file(name):
+    if name not in files.entries(FRAMEWORKS) and loader.is_file(name):
         return _of_file(name, architecture, network)
     return _of_catalogue(name, architecture, network)
 
@@ -166,7 +167,7 @@ def load_framework(
 def _named(name: str) -> releases.NamedRelease:
     """The entry that a name stands for, and the month of its release."""
     asked = releases.asked(name)
-    known = loader.entries(FRAMEWORKS)
+    known = files.entries(FRAMEWORKS)
     entry = asked.name if asked.name in known else FORMER_NAMES.get(asked.name) or meant("framework", asked.name) or asked.name
     if entry not in known:
         raise UnknownName("framework", asked.name, known)
@@ -190,25 +191,20 @@ def _of_file(path: str, architecture: str | None, network: str) -> Framework:
 def _of_catalogue(name: str, architecture: str | None, network: str) -> Framework:
     named, month = _named(name)
     name = releases.dated(named, month)
-    entry, base = loader.entry_of(FRAMEWORKS, named), named
-    if "base" in entry:  # the same code beside other options: the fields that differ, and the constants of the other
-        base = str(entry["base"])
-        entry = loader.entry_of(FRAMEWORKS, base) | entry
+    entry, base = files.entry_of(FRAMEWORKS, named), _base(named)
+    if base != named:  # the same code beside other options: the fields that differ, and the constants of the other
+        entry = files.entry_of(FRAMEWORKS, base) | entry
     entry = entry | entry.get("on", {}).get(architecture, {})  # what it does otherwise on devices of an architecture
     entry = releases.as_of(entry, month)
-    calibrated = loader.entries(CONSTANTS)
-    owner = next((known for known in (f"{base}@{architecture}", f"{base}@") if known in calibrated), base)
-    known = loader.entry_of(CONSTANTS, owner) if owner in calibrated else {}
-    default = loader.entry_of(CONSTANTS, "default")
-    if owner != base and not known["fit"]["runs"]:
-        there = f"@{architecture}"
-        known = _carried(known, loader.entry_of(CONSTANTS, there) if there in calibrated else default)
-    values = default | known | communication.constants_of_a_step(architecture, network) | OWN
+    known = effects.composed(effects.owners_of(base, architecture))
+    if architecture and not effects.runs_of(base, architecture):
+        known = _carried(known, effects.composed(effects.owners_of("", architecture)))
+    values = known | communication.constants_of_a_step(architecture, network) | OWN
     values |= entry.get("constants", {})
     stack = nested(Software, {path: float(values[path]) for path in paths(Software)})
     defaults = {key: value for key, value in entry.items() if key not in ("base", "source", "constants", "on")}
     servers = [server_system(system) for system in PLANNED_SERVERS]
-    return Framework(name=name, constants=stack, owner=owner, server_systems=servers, **defaults)
+    return Framework(name=name, constants=stack, owner=f"{base}@{architecture or ''}", server_systems=servers, **defaults)
 
 
 def framework_on(cluster: Cluster, framework: Framework | str) -> Framework:

@@ -7,7 +7,7 @@ import math
 import tomllib
 from typing import TYPE_CHECKING
 
-from costmodel.catalogue.loader import text_of
+from costmodel.catalogue.files import text_of
 from costmodel.catalogue.releases import base_name
 from costmodel.evaluation.error_model import Slopes
 from costmodel.evaluation.estimation import Estimate

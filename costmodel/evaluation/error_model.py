@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import math
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from costmodel.arithmetic.dual_numbers import Dual, bare
 from costmodel.arithmetic.named_tuples import Row, as_number, flat, from_numbers, paths, replaced
-from costmodel.catalogue.loader import constant_errors, names, text_of
+from costmodel.catalogue import effects
+from costmodel.catalogue.files import text_of
+from costmodel.catalogue.loader import constant_errors, names
 from costmodel.catalogue.releases import base_name
 from costmodel.description.device import Device
 from costmodel.description.framework import Framework
@@ -97,24 +98,10 @@ def _table(file: str) -> Row:
     return found
 
 
-@functools.cache
-def _lines(file: str) -> list[str]:
-    return text_of(file).splitlines()
-
-
-@functools.cache
-def _correlations(owner: str) -> Row | None:
-    """Errors of the constants of one owner and their correlations; the lines of others are not parsed."""
-    begin = json.dumps({"owner": owner})[:-1] + ","
-    found: Row | None = next((json.loads(line) for line in _lines("correlations.jsonl") if line.startswith(begin)), None)
-    return found
-
-
-@functools.cache
-def _errors_of_owners() -> dict[str, dict[str, float]]:
-    """Standard errors of the constants of every owner."""
-    table = [json.loads(line) for line in _lines("correlations.jsonl")]
-    return {one["owner"]: dict(zip(one["fields"], one["standard_error"], strict=True)) for one in table}
+def _errors(owner: str) -> effects.Errors:
+    """Errors of the constants of an owner, and how they go together."""
+    framework, _, architecture = owner.partition("@")
+    return effects.errors_of(framework, architecture or None)
 
 
 OF_STATES = "none of layers with a state, whose scans are from a roofline: wider by their share"
@@ -277,17 +264,17 @@ def constant_error(field: str, device: Device, framework: Framework) -> tuple[fl
         of_device, source = constant_errors(device.name)
         if key in of_device:
             return float(of_device[key]), f"calibration of {source}" if source == device.name else source
-    entries = _errors_of_owners()
-    own = entries.get(framework.owner) or entries["@"]
-    if field in own:
-        return float(own[field]), f"calibration of {framework.owner if framework.owner in entries else 'all frameworks'}"
-    found = [one[field] for one in entries.values() if field in one]
-    if not found:
-        found = [errors[key] for errors, _ in map(constant_errors, names("device")) if key in errors]
-    if found:
-        return float(max(found)), "the widest of all calibrations: none has this device or framework"
+    of_fit, architecture = effects.constants(), framework.owner.partition("@")[2]
+    base = framework.owner.partition("@")[0]
+    if field in of_fit:
+        known = _family(framework) is not None
+        error = effects.error_of(field, base if known else "", architecture or None)
+        return error, f"calibration of {framework.owner if known else 'all frameworks'}"
+    errors = [errors[key] for errors, _ in map(constant_errors, names("device")) if key in errors]
+    if errors:
+        return float(max(errors)), "the widest of all calibrations: none has this device"
     if field in paths(Software):  # no run tells it apart from its prior
-        return float(max(max(one.values()) for one in entries.values() if one)), "the widest of any: no run identifies it"
+        return max(effects.error_of(one, base, architecture or None) for one in of_fit), "the widest of any: no run identifies it"
     raise InvalidValue("field", field, "a constant that calibration fits")
 
 
@@ -368,10 +355,8 @@ def covariance_of(framework: Framework) -> tuple[list[str], list[list[float]]]:
     ----------
     framework : of the catalogue; one whose owner is unknown gives the spread of any framework
     """
-    entry = _correlations(framework.owner) or _correlations("@")
-    assert entry is not None  # any framework's are there
-    errors = entry["standard_error"]
-    return list(entry["fields"]), [list(row) for row in _covariance(errors, entry["matrix"])]
+    found = _errors(framework.owner)
+    return list(found.paths), [list(row) for row in found.covariance]
 
 
 def constants_in_doubt(framework: Framework) -> tuple[Sequence[str], Matrix]:
@@ -489,8 +474,7 @@ def _owner(framework: Framework) -> str | None:
 
 def _fields_and_matrix(owner: str | None) -> tuple[Sequence[str], Matrix]:
     """Constants of an owner, and the covariance of their logarithms; an owner who is unknown has the errors of any."""
-    entry = None if owner is None else _correlations(owner) or _correlations("@")
-    return (entry["fields"], _covariance(entry["standard_error"], entry["matrix"])) if entry else ((), ())
+    return ((), ()) if owner is None else _errors(owner)
 
 
 @functools.lru_cache(maxsize=64)
@@ -524,10 +508,6 @@ def _with_slopes(
     of_software = {name: number for name, number in carried.items() if name not in DeviceNumbers._fields}
     of_numbers = {name: number for name, number in carried.items() if name in DeviceNumbers._fields}
     return numbers._replace(**of_numbers), replaced(software, of_software), len(fields) + len(of_device), matrix
-
-
-def _covariance(errors: Sequence[float], matrix: Sequence[Sequence[float]]) -> Matrix:
-    return tuple(tuple(a * b * c for b, c in zip(errors, row, strict=True)) for a, row in zip(errors, matrix, strict=True))
 
 
 def _blocks(slopes: Sequence[float], matrix: Matrix, errors: Sequence[DeviceError]) -> Slopes:

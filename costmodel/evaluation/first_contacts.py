@@ -9,7 +9,7 @@ import statistics
 import tomllib
 from typing import TYPE_CHECKING
 
-from costmodel.catalogue.loader import text_of
+from costmodel.catalogue.files import text_of
 
 if TYPE_CHECKING:
     from costmodel.arithmetic.named_tuples import Row

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from costmodel.arithmetic.named_tuples import Row, changed
 from costmodel.catalogue import releases
 from costmodel.catalogue.communication import network_kind
-from costmodel.catalogue.loader import text_of
+from costmodel.catalogue.files import text_of
 from costmodel.catalogue.software import framework_names, load_framework
 from costmodel.description.cluster import Cluster
 from costmodel.description.run import Run

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import plotly.graph_objects as go
 
-from costmodel.catalogue.loader import text_of
+from costmodel.catalogue.files import text_of
 from costmodel.plots.style import BLACK, LEGEND_BELOW, TEMPLATE, colour, marker
 
 

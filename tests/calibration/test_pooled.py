@@ -16,8 +16,8 @@ from calibration.fit.pooled import Effect, Grouping, Model
 from calibration.fit.problem import clocked, constants_of, thinned
 from calibration.fit.runs import IDENTIFIED, solve
 from calibration.validate.distance import Unseen, factor_of, folds_of, predicted_by, spreads_of
+from costmodel.catalogue.effects import Link
 from costmodel.catalogue.loader import load_device
-from costmodel.catalogue.posterior import Link
 from costmodel.evaluation.first_contacts import NINETY
 from costmodel.formulas.compute import product_clock
 

@@ -8,7 +8,7 @@ from importlib import resources
 
 import pytest
 
-from costmodel.catalogue import clusters, loader
+from costmodel.catalogue import clusters, files, loader
 from costmodel.description.device import Efficiency
 from costmodel.formulas.compute import base_product_rate, grouped_product_rate, product_rate
 from costmodel.text.errors import CostModelError, InvalidValue, UnknownName, UnreadableFile
@@ -49,13 +49,13 @@ CHECKED = [name for name, entry in DEVICES.items() if "check" in entry["provenan
 @pytest.mark.parametrize("file", ["devices.toml", "clusters.toml", "efficiencies.toml", "layer_efficiencies.toml"])
 def test_scanning_for_headers_finds_what_a_full_parse_finds(file):
     whole = table(file)
-    assert list(loader._places(file)) == list(whole)
-    assert all(loader._entry_of(file, name) == entry for name, entry in whole.items())
+    assert list(files.places(file)) == list(whole)
+    assert all(files.entry_of(file, name) == entry for name, entry in whole.items())
 
 
 def test_every_model_file_is_scanned_as_it_parses():
     for file in loader._model_files():
-        assert {name: loader._entry_of(file, name) for name in loader._places(file)} == table(file)
+        assert {name: files.entry_of(file, name) for name in files.places(file)} == table(file)
 
 
 @pytest.mark.parametrize("name", [*DEVICES, *CLUSTERS])

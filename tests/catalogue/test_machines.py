@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import costmodel
 from costmodel import load_cluster, load_device, load_framework, load_model
-from costmodel.catalogue import loader
+from costmodel.catalogue import files, loader
 from costmodel.catalogue.changes import differences, replace
 from costmodel.catalogue.machines import cloud_instance, machine, on_network
 from costmodel.evaluation.cluster_design import candidates
@@ -59,8 +59,8 @@ def test_a_thousand_h100_are_not_on_one_switch():
 
 
 def test_every_machine_of_the_list_is_of_a_device_without_a_cluster_of_several_nodes_and_has_a_source():
-    for name in loader.entries("machines.toml"):
-        entry = loader.entry_of("machines.toml", name)
+    for name in files.entries("machines.toml"):
+        entry = files.entry_of("machines.toml", name)
         assert entry["source"]
         assert "like" in entry or entry["gpus"] > 1 or "network" in entry
         if name != "default":

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from costmodel.arithmetic.named_tuples import Row
-from costmodel.catalogue.loader import text_of
+from costmodel.catalogue.files import text_of
 from costmodel.description.framework import Framework
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from costmodel.arithmetic.named_tuples import Row, changed
 from costmodel.catalogue import releases
-from costmodel.catalogue.loader import entries, is_file
+from costmodel.catalogue.files import entries
+from costmodel.catalogue.loader import is_file
 from costmodel.catalogue.records.schema import Field, schema
 from costmodel.catalogue.software import FORMER_NAMES, FRAMEWORKS, load_framework
 from costmodel.description import graphs
