@@ -303,6 +303,7 @@ class Widths(NamedTuple):
     optimizer: Number  # master copy and moments, per parameter
     outer: Number  # of what local SGD keeps from one synchronisation to the next, per parameter
     logit: Number  # kept per logit between forward and backward
+    layernorm_logit: Number  # the same of a model whose norms are LayerNorms
     gathered: Number  # of an activation that a tensor group gathers for a product
     input: Number  # of a product's saved input: narrower than `activation` where its copy is
     input_copy: Number  # of a narrow copy of an input that is saved wide as well
@@ -609,6 +610,7 @@ class FrameworkDefaults(NamedTuple):
     parameter_bytes: Number
     held_bytes: Number
     logit_bytes: Number
+    layernorm_logit_bytes: Number  # the same of models whose norms are LayerNorms, if theirs is another; else 0
     activation_input_bytes: Number
     attention_output_bytes: Number
     backward_gradient_bytes: Number

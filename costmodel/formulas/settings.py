@@ -252,6 +252,8 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
     rule = _bucket_code(choices, defaults)
     distributed = ops.where(choices.data_parallel > 1.0, ops.equal(rule, DISTRIBUTED), 0.0)
     wider = ops.where(wide, ops.pick(choices.loss, _WIDER), 1.0)
+    named = ops.pick(choices.loss, _LOGIT_BYTES) * wider
+    apart = ops.where(choices.fused_cross_entropy > 0.0, 0.0, defaults.layernorm_logit_bytes)
     served = ops.equal(choices.synchronisation, communication.PARAMETER_SERVER)
     activated, attended = defaults.activation_input_bytes, defaults.attention_output_bytes
     return Widths(
@@ -270,7 +272,8 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
         optimizer=ops.where(
             served, 0.0, _optimizer_width(choices.optimizer, wide | (lifted > 0.0), ops.maximum(held, adapter), states)),
         outer=ops.where(ops.equal(choices.synchronisation, communication.LOCAL_SGD), OUTER_BYTES, 0.0),
-        logit=ops.where(choices.loss < 0.0, logit, ops.pick(choices.loss, _LOGIT_BYTES) * wider),
+        logit=ops.where(choices.loss < 0.0, logit, named),
+        layernorm_logit=ops.where(choices.loss < 0.0, ops.where(apart > 0.0, apart, logit), named),
         wide=held - parameter, residual=ops.where(wide_residual > 0.0, 4.0, activation), adapter=adapter,
     )  # fmt: skip
 

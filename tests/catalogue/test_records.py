@@ -71,6 +71,15 @@ def test_what_is_stated_stands_before_what_is_assumed():
     assert run_of(with_("plan.zero_stage", 3)).plan.zero_stage == 3
 
 
+def test_a_usual_loss_that_is_assumed_is_the_frameworks_of_its_release():
+    deepspeed = with_("software.framework", "deepspeed") | {"release": "2023-06"}
+    said = deepspeed["software"].pop("loss")
+    assumed = deepspeed | {"assumed": {"loss": "upcast"}}
+    stated = deepspeed | {"software": deepspeed["software"] | {"loss": "upcast"}}
+    assert said == "compiled" and run_of(assumed).plan.loss is None and run_of(stated).plan.loss == "upcast"
+    assert run_of(deepspeed | {"assumed": {"loss": "compiled"}}).plan.loss == "compiled"
+
+
 def test_habits_stand_before_named_values():
     assert run_of(with_("software.habits", {"logit_bytes": 7.0})).framework.logit_bytes == 7.0
 

@@ -57,6 +57,22 @@ def test_a_norm_of_separate_kernels_keeps_its_input_in_32_bit_and_what_its_weigh
     assert activations.norm_input_bytes(model.numbers(), settings) == bytes_
 
 
+@pytest.mark.parametrize(("norm", "release", "dtype", "bytes_"), [
+    ("layernorm", "2024-06", "fp16", 2 + 2 + 2 + 2), ("rmsnorm", "2024-06", "fp16", 2 + 4 + 4 + 4),
+    ("layernorm", "2024-10", "fp16", 2 + 4 + 4 + 4),
+])  # fmt: skip
+def test_the_loss_of_a_hugging_face_model_is_as_wide_as_its_code_of_the_time_had_it(norm, release, dtype, bytes_):
+    """Logits, copy, log-softmax, gradient: GPT-2's as they are until transformers 4.46 lifted all, Llama's lifted."""
+    model = dataclasses.replace(load_model("llama2-7b"), norm=norm, published_parameters=None)
+    framework = load_framework(f"deepspeed@{release}")
+    held = []
+    for vocabulary in (1000, 2000):
+        wider = dataclasses.replace(model, vocabulary=vocabulary)
+        plan = Plan(global_batch=1, seq_len=128, dtype=dtype)
+        held.append(memory.logits(wider.numbers(), plan.settings(framework), plan.numbers(framework, 32), 1.0))
+    assert held[1] - held[0] == 128 * 1000 * bytes_
+
+
 def test_keys_that_are_repeated_are_kept_for_every_query():
     model, plan = load_model("llama3-8b"), Plan(global_batch=1, seq_len=1024)
     kept = {}

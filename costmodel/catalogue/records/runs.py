@@ -16,6 +16,7 @@ from costmodel.description.framework import Framework
 from costmodel.description.plan import Plan
 from costmodel.description.run import Run
 from costmodel.description.transformer import Transformer
+from costmodel.formulas.settings import LOSSES
 from costmodel.text.errors import InvalidValue, NotModelled
 
 OUTSIDE = ("encoder-decoder", "hybrid", "multimodal")
@@ -50,7 +51,10 @@ def run_of(record: Mapping[str, Any], name: str = "") -> Run:
     told = software.told({**usual, **said}, plan_said.get("dtype"))
     framework = _of_software(json.dumps([said, told.framework], sort_keys=True), cluster.device.architecture,
                              network_kind(cluster.levels[-1].name), software.month_of(record))  # fmt: skip
-    plan = _plan({**assumed, **told.plan, **(record.get("plan") or {})})
+    planned = {**assumed, **told.plan}
+    if "loss" in assumed and "loss" not in said and _is_usual_loss(told.plan.get("loss"), framework):
+        del planned["loss"]  # the framework knows how its usual loss is in this release and for this model
+    plan = _plan({**planned, **(record.get("plan") or {})})
     unexpressed = told.unexpressed | {
         f"cluster.{key}": value for key in NOT_EXPRESSED if (value := (record.get("cluster") or {}).get(key))
     } | ({"model.positions": record["model"]["positions"]} if "positions" in _table(record, "model") else {})  # fmt: skip
@@ -65,6 +69,11 @@ def run_of(record: Mapping[str, Any], name: str = "") -> Run:
         source=record.get("source") or "", release=record.get("release") or "", trust=record.get("trust") or "",
         assumed=tuple(assumed), unstated=tuple(record.get("unstated") or ()), unexpressed=unexpressed,
     )  # fmt: skip
+
+
+def _is_usual_loss(loss: str | None, framework: Framework) -> bool:
+    """Whether a loss holds of each logit what the framework's own does."""
+    return loss is not None and LOSSES[loss] == framework.logit_bytes
 
 
 def _table(record: Mapping[str, Any], group: str) -> Mapping[str, Any]:

@@ -393,19 +393,28 @@ def rotates(model: ModelNumbers) -> Number:
     return ops.where(model.vocabulary.positions > 0.0, 0.0, 1.0)
 
 
+def norms_are_rms(model: ModelNumbers) -> bool:
+    """Whether a model's norms are RMSNorms; else they are LayerNorms.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+
+    Assumptions
+    -----------
+    A norm with weights and no biases is an RMSNorm.
+    """
+    return ops.equal(model.norm_vectors, RMSNORM_VECTORS)
+
+
 def norm_is_fused(model: ModelNumbers, settings: Settings) -> Number:
     """1 where a norm is one kernel: PyTorch has a LayerNorm as one, whatever else is fused.
 
     Parameters
     ----------
     model, settings : `ModelNumbers`, `Settings`
-
-    Assumptions
-    -----------
-    A norm with weights and no biases is an RMSNorm.
     """
-    rms = ops.equal(model.norm_vectors, RMSNORM_VECTORS)
-    return ops.where(rms, settings.kernels.fused_norms, 1.0)
+    return ops.where(norms_are_rms(model), settings.kernels.fused_norms, 1.0)
 
 
 def _activated(model: ModelNumbers, settings: Settings) -> tuple[Number, Number]:

@@ -58,7 +58,8 @@ def logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers, micro_bat
     inputs = 2.0 * widths.activation * layer.norm_tokens(settings, plan) * model.hidden
     columns = layer.loss_columns(model, settings, plan)
     before = ops.where(micro_batches > 1.0, widths.retained_logit, 0.0)
-    return inputs + (widths.logit + before) * layer.local_tokens(settings, plan) * columns
+    held = ops.where(layer.norms_are_rms(model), widths.logit, widths.layernorm_logit)
+    return inputs + (held + before) * layer.local_tokens(settings, plan) * columns
 
 
 def rank_parameters(model: ModelNumbers, plan: PlanNumbers, first: Number, last: Number) -> RankParameters:
