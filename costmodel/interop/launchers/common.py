@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import PurePath
-from typing import TYPE_CHECKING
 
 from costmodel.description.adapters import targets_of
 from costmodel.interop.launchers.shell import is_variable
+from costmodel.interop.launchers.table import BATCHINGS, LaunchReading
 from costmodel.text.errors import InvalidValue
-
-if TYPE_CHECKING:
-    from costmodel.interop.launchers.table import LaunchReading
 
 FSDP_SHARDING = {
     "1": "FULL_SHARD",
@@ -60,9 +57,6 @@ def devices(reading: LaunchReading) -> None:
         if where == "nvme":
             reading.unpriced.append(f"offload of {part} to nvme")
 
-
-BATCHINGS = {"_packing": "packed", "_padding_free": "padding-free", "_padded_whole": "padded-whole", "_by_length": "grouped"}
-"""How samples make micro-batches, by what says so, the strongest first."""
 
 
 def batching(reading: LaunchReading) -> None:

@@ -6,17 +6,18 @@ import dataclasses
 import functools
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from costmodel.description.adapters import GROUPS, RANK
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
-from costmodel.interop.launchers.values import UNSTATED, Unit
+from costmodel.interop.launchers.values import UNSTATED, Meanings, Unit
 
 
 class FlagRow(NamedTuple):
-    """One flag of a framework."""
+    """One flag of a framework, as it is read and as it is written."""
 
     flags: str
     """Spellings, separated by blanks; the first is written. Dots lead into sections."""
@@ -28,6 +29,32 @@ class FlagRow(NamedTuple):
     """The framework's own, where it isn't given."""
     versions: str = ""
     """Of the framework that have it, where not all do."""
+    says: Says | None = None
+    """What is written: `OWN`, its own field, or `ABOVE_ONE`; another field, in its unit's words; or what a function says."""
+    when: Callable[[Writing], object] | None = None
+    """Where alone it is written."""
+
+
+OWN = "its own field"
+"""What a flag says that states the field which it is read into."""
+ABOVE_ONE = "its own field, above 1"
+"""As `OWN`, of a degree that is written where it is above 1."""
+
+
+def silent(rows: Iterable[FlagRow]) -> tuple[FlagRow, ...]:
+    """Rows that are read and not written."""
+    return tuple(row._replace(says=None) for row in rows)
+
+
+def without(rows: Iterable[FlagRow], flags: Iterable[str]) -> tuple[FlagRow, ...]:
+    """Rows none of whose spellings is one of some flags."""
+    taken = set(flags)
+    return tuple(row for row in rows if not taken & set(row.flags.split()))
+
+
+def spellings(rows: Iterable[FlagRow]) -> frozenset[str]:
+    """Every spelling of some rows."""
+    return frozenset(spelling for row in rows for spelling in row.flags.split())
 
 
 def words(text: str) -> frozenset[str]:
@@ -80,13 +107,14 @@ class Dialect:
     rows : flags that state a field
     rules : what follows from several flags
     defaults : fields of a plan that the framework fills where the file is silent
-    write : says a plan in this dialect
+    write : says a plan in this dialect beside its rows
     layout : in which it is written: ``"args"``, ``"yaml"``, ``"json"`` or ``"toml"``
     reads : layouts that it can be read from
     part : whether its files complete another's
     software : entry of the catalogue's frameworks that prices it
     leaves : whether a key is known by its last part alone
     dashes : whether dashes and underscores are the same in the keys of a tree
+    assigns : whether its command lines are ``key=value``
     """
 
     name: str
@@ -101,11 +129,17 @@ class Dialect:
     software: str
     leaves: bool = False
     dashes: bool = False
+    assigns: bool = False
 
     @functools.cached_property
     def index(self) -> dict[str, FlagRow]:
         """Rows by spelling."""
-        return {spelling: row for row in self.rows for spelling in row.flags.split()}
+        return {spelling: row for row in self.rows if row.field for spelling in row.flags.split()}
+
+    @property
+    def written(self) -> bool:
+        """Whether plans are written in it."""
+        return self.write is not None or any(row.says for row in self.rows)
 
     @property
     def source(self) -> str:
@@ -242,6 +276,23 @@ SHARING = ("deepspeed", "deepspeed-autotp", "deepspeed-ulysses", "hf-trainer")
 """Frameworks that dialects of Hugging Face's trainers can say beside FSDP, which is what they say otherwise."""
 
 
+MODULES = {
+    "query": "q_proj", "key": "k_proj", "value": "v_proj", "fused": "qkv_proj", "output": "o_proj", "gate": "gate_proj",
+    "up": "up_proj", "down": "down_proj",
+}  # fmt: skip
+"""Matrices of a layer as PEFT names them in Llama and its like."""
+BATCHINGS = {"_packing": "packed", "_padding_free": "padding-free", "_padded_whole": "padded-whole", "_by_length": "grouped"}
+"""How samples make micro-batches, by what says so, the strongest first."""
+SHAPE = {
+    "num_layers": "layers", "hidden_size": "hidden", "num_heads": "heads", "num_kv_heads": "kv_heads", "vocab_size": "vocabulary",
+    "num_experts": "experts", "top_k": "experts_per_token", "moe_ffn_hidden_size": "expert_feed_forward",
+    "shared_expert_ffn": "shared_expert_feed_forward", "mtp_layers": "prediction_layers",
+}  # fmt: skip
+"""Fields of a launch's shape and those of a `costmodel.Transformer` that are the same number."""
+OF_EXPERTS = ("model.num_experts", "model.top_k", "model.moe_ffn_hidden_size", "model.shared_expert_ffn")
+"""Fields that no other model has."""
+
+
 class Writing:
     """A plan on its way into a dialect: flags with their values, in order."""
 
@@ -250,18 +301,66 @@ class Writing:
         self.values: dict[str, object] = {}
         self._first = {row.field: row.flags.split()[0] for row in reversed(dialect.rows)}
 
+    def fill(self) -> None:
+        """Write the plan by the dialect's rows."""
+        for row in self.dialect.rows:
+            if row.says is None or (row.when is not None and not row.when(self)):
+                continue
+            if callable(row.says):
+                value = row.says(self)
+            else:
+                value = self.stated(row.field if row.says in (OWN, ABOVE_ONE) else row.says)
+                if isinstance(row.unit, Meanings):
+                    value = row.unit.said(value)
+                if row.says == ABOVE_ONE and value == 1:
+                    continue
+            self.put(row.flags.split()[0], value)
+        if self.dialect.write is not None:
+            self.dialect.write(self)
+
+    def stated(self, field: str) -> Any:
+        """What the plan and the model come to in a field of a launch."""
+        if field in DERIVED:
+            return DERIVED[field](self)
+        if field in OF_EXPERTS and not self.model.experts:
+            return None
+        if field.startswith("model."):
+            name = field.removeprefix("model.")
+            return getattr(self.model, SHAPE.get(name, name)) or None
+        return getattr(self.plan, field)
+
     @property
     def by_deepspeed(self) -> bool:
         """Whether DeepSpeed shards states, in a dialect that could also say FSDP; ZeRO-1 it alone has."""
         return self.plan.zero_stage == 1 or (self.software in SHARING and bool(self.plan.zero_stage))
 
     @property
+    def by_fsdp(self) -> bool:
+        """Whether FSDP shards states, in a dialect that could also say DeepSpeed."""
+        return bool(self.plan.zero_stage) and not self.by_deepspeed
+
+    @property
     def accumulation(self) -> int:
         """Micro-batches a step and copy."""
         return max(1, self.plan.micro_batches)
 
+    @property
+    def identifier(self) -> str:
+        """The model's name as one of Python's."""
+        return re.sub(r"[-.]", "_", self.model.name)
+
+    @property
+    def replicas(self) -> int:
+        """Copies of what is sharded."""
+        if not self.plan.zero_stage:
+            return self.plan.copies
+        group = self.plan.shard_group
+        return max(1, self.plan.copies * self.plan.context_parallel // group) if group else 1
+
     def put(self, flag: str, value: object) -> None:
-        """Write a flag."""
+        """Write a flag, unless it has no value; on a command line a flag that is false isn't there."""
+        if value is None or (value is False and self.dialect.layout == "args" and not self.dialect.assigns):
+            return
         self.values[flag] = value
 
     def say(self, *fields: str) -> None:
@@ -274,3 +373,35 @@ class Writing:
         for field, value in fields.items():
             if value is not None:
                 self.put(self._first[f"model.{field}"], value)
+
+
+def _batched(kind: str) -> Callable[[Writing], object]:
+    return lambda w: w.plan.batching == kind or None
+
+
+Says = str | Callable[[Writing], object]
+DERIVED: dict[str, Callable[[Writing], object]] = {
+    "gradient_accumulation": lambda w: w.accumulation,
+    "ulysses_parallel": lambda w: w.plan.context_parallel,
+    "fsdp.version": lambda w: 2,
+    "fsdp.shard_degree": lambda w: max(1, w.plan.copies // w.replicas),
+    "fsdp.replicate_degree": lambda w: w.replicas,
+    "fsdp.reshard_after_forward": lambda w: w.plan.zero_stage == 3,
+    "model.ffn_hidden_size": lambda w: w.model.feed_forward or w.model.expert_feed_forward,
+    "model.tied_embeddings": lambda w: w.model.tied_embeddings,
+    "_wide": lambda w: w.plan.dtype if w.plan.dtype in ("bf16", "fp16", "fp32") else "bf16",
+    "_gpus": lambda w: w.plan.gpus,
+    "_name": lambda w: w.model.name,
+    "_bf16": lambda w: w.plan.dtype == "bf16",
+    "_fp16": lambda w: w.plan.dtype == "fp16",
+    "_offload_fsdp": lambda w: False,
+    "_offload_optimizer": lambda w: w.plan.optimizer_offload == 1.0,
+    "_offload_activations": lambda w: w.plan.activation_offload == 1.0,
+    "_offload_fraction": lambda w: w.plan.optimizer_offload or None,
+    "_device_optimizer": lambda w: "cpu" if w.plan.optimizer_offload else None,
+    "_rank": lambda w: None if w.plan.adapter == "none" else w.plan.lora_rank or RANK,
+    "_targets": lambda w: None if w.plan.adapter == "none" else [MODULES[name] for name in w.plan.lora_targets or GROUPS["all"]],
+    "_four_bit": lambda w: w.plan.adapter == "qlora" or None,
+    **{field: _batched(kind) for field, kind in BATCHINGS.items()},
+}  # fmt: skip
+"""Fields of a launch that follow from a plan's and a model's, or that the dialects' rules are about."""

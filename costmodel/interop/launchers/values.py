@@ -64,6 +64,11 @@ def count(raw: object) -> int | Unstated:
     return _integer(raw, 1, "a whole number from 1")
 
 
+def count_or_open(raw: object) -> int | Unstated:
+    """A whole number from 1, or -1: left to the framework."""
+    return UNSTATED if raw in (-1, "-1") else count(raw)
+
+
 RANKS = "a whole number from 1, or -1 for the rest"
 
 
@@ -143,32 +148,50 @@ def listed(raw: object) -> object:
     return [name[:100] for name in names if name]
 
 
-def yields(value: object, otherwise: object = UNSTATED, null: object = UNSTATED) -> Unit:
-    """A flag that stands for `value` where it is true, for `otherwise` where it is false, `null` where it is null."""
+class Meanings:
+    """Words with what they mean, read and written.
 
-    def read(raw: object) -> object:
+    Parameters
+    ----------
+    words : as they are written, with their meaning; compared in lower case
+    null : what no value means
+    switch : whether the words are ``true`` and ``false``, in any of their spellings
+    """
+
+    def __init__(self, words: Mapping[str, object], null: object = UNSTATED, switch: bool = False):
+        self.words, self.null, self.switch = words, null, switch
+        self.known = {word.lower(): meaning for word, meaning in words.items()}
+
+    def __call__(self, raw: object) -> object:
+        """The meaning of a value."""
         if raw is None:
-            return null
-        stated = flag(raw)
-        return stated if stated is UNSTATED else value if stated else otherwise
-
-    return read
-
-
-def one_of(words: Mapping[str, object], null: object = UNSTATED) -> Unit:
-    """A word with its meaning; compared in lower case."""
-
-    def read(raw: object) -> object:
-        if raw is None:
-            return null
+            return self.null
+        if self.switch:
+            stated = flag(raw)
+            return stated if stated is UNSTATED else self.known["true" if stated else "false"]
         key = str(raw).strip().lower()
-        if key in words:
-            return words[key]
+        if key in self.known:
+            return self.known[key]
         if _open(raw):
             return UNSTATED
-        raise Foreign(", ".join(words))
+        raise Foreign(", ".join(self.words))
 
-    return read
+    def said(self, value: object) -> object:
+        """The word that means a value, the first of several; None where none does."""
+        word = next((word for word, meaning in self.words.items() if meaning == value), None)
+        if not self.switch:
+            return word
+        return True if word == "true" else False if self.known["false"] is not UNSTATED and value is not None else None
+
+
+def yields(value: object, otherwise: object = UNSTATED, null: object = UNSTATED) -> Meanings:
+    """A flag that stands for `value` where it is true, for `otherwise` where it is false, `null` where it is null."""
+    return Meanings({"true": value, "false": otherwise}, null, switch=True)
+
+
+def one_of(words: Mapping[str, object], null: object = UNSTATED) -> Meanings:
+    """A word with its meaning; compared in lower case."""
+    return Meanings(words, null)
 
 
 DTYPES = {

@@ -29,7 +29,7 @@ NEEDED = ("seq_len", "global_batch", "micro_batch")
 
 def formats() -> list[str]:
     """Names of the dialects that `write_launch` writes."""
-    return [dialect.name for dialect in DIALECTS if dialect.write]
+    return [dialect.name for dialect in DIALECTS if dialect.written]
 
 
 def suffix(format: str) -> str:
@@ -122,7 +122,7 @@ def unsayable(format: str, plan: Plan, model: Transformer, *, cluster: Cluster |
 
 def _dialect(format: str) -> Dialect:
     dialect = next((one for one in DIALECTS if one.name == format), None)
-    if dialect is None or dialect.write is None:
+    if dialect is None or not dialect.written:
         raise InvalidValue("format", format, "one of " + ", ".join(formats()))
     return dialect
 
@@ -135,8 +135,7 @@ def _written(dialect: Dialect, plan: Plan, model: Transformer, cluster: Cluster 
     name = framework if framework in SHARING and dialect.software == "hf-fsdp" else dialect.software
     software = framework_on(cluster, name) if cluster else load_framework(name)
     writing = Writing(dialect, (plan.on(cluster) if cluster else plan).resolve(software), model, name)
-    assert dialect.write is not None
-    dialect.write(writing)
+    writing.fill()
     return writing
 
 

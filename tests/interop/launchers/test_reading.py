@@ -161,6 +161,11 @@ def test_weights_that_a_file_sends_to_the_host_lie_there():
     assert resolve(launch, model=load_model("llama3-8b"), gpus=8).plan.parameter_offload == 1.0
 
 
+def test_deepspeeds_own_default_of_automatic_tensor_parallelism_is_none():
+    launch = read_launch('{"tensor_parallel": {"autotp_size": 0}, "train_batch_size": 8}\n', gpus=8)
+    assert (launch.plan_fields["tensor_parallel"], launch.plan_fields["data_parallel"]) == (1, 8)
+
+
 def test_nothing_that_is_missing_is_guessed():
     with pytest.raises(CostModelError, match="GPUs is not stated"):
         resolve(read_launch(LLAMA))
@@ -172,7 +177,7 @@ def test_nothing_that_is_missing_is_guessed():
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda one: one.name)
 def test_a_table_says_each_flag_once_and_where_it_is_from(dialect):
-    spellings = [spelling for row in dialect.rows for spelling in row.flags.split()]
+    spellings = [spelling for row in dialect.rows if row.field for spelling in row.flags.split()]
     twice = {one for one in spellings if spellings.count(one) > 1}
     assert not twice
     assert "@" in dialect.source or "." in dialect.source

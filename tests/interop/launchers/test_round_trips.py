@@ -168,6 +168,12 @@ def test_the_best_plans_are_written_as_files_with_a_line_to_run_each(tmp_path):
     assert read_launch(tmp_path / "sweep" / "plan-002.args").gpus == 8
 
 
+@pytest.mark.parametrize("name", ["accelerate", "axolotl", "torchtitan", "torchtune"])
+def test_a_group_of_shards_that_is_wider_than_all_ranks_is_written_as_one(name):
+    plan = Plan(global_batch=64, seq_len=4096, data_parallel=2, zero_stage=3, shard_group=8)
+    assert "shard_group" in unsayable(name, plan, load_model("llama3-8b"))
+
+
 def test_a_dialect_that_lacks_a_degree_refuses_it_by_name():
     plan = Plan(global_batch=64, seq_len=4096, pipeline_parallel=2, data_parallel=4)
     with pytest.raises(NotModelled, match="can't say pipeline_parallel=2"):

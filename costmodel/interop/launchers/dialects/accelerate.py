@@ -2,116 +2,81 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from costmodel.interop.launchers import common
-from costmodel.interop.launchers.dialects import deepspeed, said_trainers
-from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow
-from costmodel.interop.launchers.values import (
-    UNSTATED,
-    count,
-    degree,
-    flag,
-    one_of,
-    rest,
-    whole,
-    word,
-    yields,
+from costmodel.interop.launchers import common, says
+from costmodel.interop.launchers import values as unit
+from costmodel.interop.launchers.dialects import deepspeed
+from costmodel.interop.launchers.table import (
+    ABOVE_ONE,
+    OWN,
+    UNSPLIT,
+    Dialect,
+    FlagRow,
+    LaunchReading,
+    Writing,
 )
-
-if TYPE_CHECKING:
-    from costmodel.interop.launchers.table import LaunchReading
-
 
 
 def strategy(raw: object) -> object:
     """FSDP's sharding strategy by name; accelerate also took numbers."""
-    return UNSTATED if raw is None else common.FSDP_SHARDING.get(str(raw), str(raw))
+    return unit.UNSTATED if raw is None else common.FSDP_SHARDING.get(str(raw), str(raw))
 
 
-FSDP_ROWS = (
-    FlagRow("fsdp_config.fsdp_version", "fsdp.version", count, 1, "from 1.6"),
-    FlagRow("fsdp_config.fsdp_sharding_strategy", "fsdp.sharding", strategy, "FULL_SHARD"),
-    FlagRow("fsdp_config.fsdp_offload_params", "_offload_fsdp", flag, False),
-    FlagRow(
-        "fsdp_config.fsdp_activation_checkpointing", "_recompute", yields("full", "none"), False, "from 0.22"
-    ),
-    FlagRow(
-        "fsdp_config.fsdp_reshard_after_forward",
-        "fsdp.reshard_after_forward",
-        one_of({"true": True, "false": False, **{name.lower(): UNSTATED for name in common.FSDP_STAGES}}),
-        True,
-        "from 1.6",
-    ),
-)
+def kind(w: Writing) -> str:
+    """What shards states, or whether nothing does."""
+    return "DEEPSPEED" if w.by_deepspeed else "FSDP" if w.by_fsdp else "MULTI_GPU"
+
+
+KINDS = {
+    "no": "no", "false": "no", "multi_gpu": "ddp", "fsdp": "fsdp", "deepspeed": "deepspeed", "megatron_lm": "megatron",
+    "tpu": "tpu", "multi_cpu": "cpu", "multi_npu": "ddp", "multi_xpu": "ddp", "xla": "tpu",
+}  # fmt: skip
+PRECISIONS = {"no": "fp32", "false": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8"}
+RESHARD = {"true": True, "false": False, **{name.lower(): unit.UNSTATED for name in common.FSDP_STAGES}}
+MESH = "parallelism_config.parallelism_config_"
+MEGATRON = "megatron_lm_config.megatron_lm_"
 ROWS = (
-    FlagRow("num_processes", "_gpus", count),
-    FlagRow("num_machines", "_machines", count, 1),
-    FlagRow(
-        "distributed_type",
-        "_kind",
-        one_of(
-            {
-                "no": "no",
-                "false": "no",
-                "multi_gpu": "ddp",
-                "fsdp": "fsdp",
-                "deepspeed": "deepspeed",
-                "megatron_lm": "megatron",
-                "tpu": "tpu",
-                "multi_cpu": "cpu",
-                "multi_npu": "ddp",
-                "multi_xpu": "ddp",
-                "xla": "tpu",
-            }
-        ),
-        "NO",
-    ),
-    FlagRow(
-        "mixed_precision",
-        "_precision",
-        one_of({"no": "fp32", "false": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8"}),
-        "no",
-    ),
-    *FSDP_ROWS,
-    FlagRow("deepspeed_config.zero_stage", "zero_stage", whole, 2),
-    FlagRow("deepspeed_config.gradient_accumulation_steps", "gradient_accumulation", count, 1),
-    FlagRow("deepspeed_config.offload_optimizer_device", "_device_optimizer", deepspeed.device, "none"),
+    says.alone("compute_environment", says.fixed("LOCAL_MACHINE")),
+    FlagRow("distributed_type", "_kind", unit.one_of(KINDS), "NO", says=kind),
+    FlagRow("num_processes", "_gpus", unit.count, says=OWN),
+    FlagRow("num_machines", "_machines", unit.count, 1, says=lambda w: max(1, w.plan.gpus // 8)),
+    FlagRow("mixed_precision", "_precision", unit.one_of(PRECISIONS), "no",
+            says=says.mapped("dtype", {"fp32": "no", "fp16": "fp16", "fp8": "fp8"}, "bf16")),
+    FlagRow("deepspeed_config.zero_stage", "zero_stage", unit.whole, 2, says=OWN, when=says.by_deepspeed),
+    FlagRow("deepspeed_config.gradient_accumulation_steps", "gradient_accumulation", unit.count, 1, says=OWN,
+            when=says.by_deepspeed),
+    FlagRow("deepspeed_config.offload_optimizer_device", "_device_optimizer", deepspeed.device, "none", says=OWN,
+            when=says.by_deepspeed),
     FlagRow("deepspeed_config.offload_param_device", "_device_parameters", deepspeed.device, "none"),
-    FlagRow("gradient_accumulation_steps", "gradient_accumulation", count, 1),
-    FlagRow("parallelism_config.parallelism_config_tp_size", "tensor_parallel", count, 1, "from 1.10"),
-    FlagRow("parallelism_config.parallelism_config_cp_size", "context_parallel", count, 1, "from 1.10"),
-    FlagRow("parallelism_config.parallelism_config_sp_size", "ulysses_parallel", count, 1, "from 1.12"),
-    FlagRow("parallelism_config.parallelism_config_dp_shard_size", "fsdp.shard_degree", rest, 1, "from 1.10"),
-    FlagRow(
-        "parallelism_config.parallelism_config_dp_replicate_size",
-        "fsdp.replicate_degree",
-        count,
-        1,
-        "from 1.10",
-    ),
-    FlagRow(
-        "parallelism_config.parallelism_config_sp_attn_implementation", "_attention", word, None, "from 1.12"
-    ),
-    FlagRow("tp_config.tp_size", "tensor_parallel", degree, 1, "1.3 to 1.9"),
-    FlagRow("megatron_lm_config.megatron_lm_tp_degree", "tensor_parallel", count, 1),
-    FlagRow("megatron_lm_config.megatron_lm_pp_degree", "pipeline_parallel", count, 1),
-    FlagRow("megatron_lm_config.megatron_lm_num_micro_batches", "gradient_accumulation", count, 1),
-    FlagRow("megatron_lm_config.megatron_lm_use_distributed_optimizer", "zero_stage", yields(1, 0), False),
-    FlagRow("megatron_lm_config.megatron_lm_sequence_parallelism", "sequence_parallel", flag, False),
-    FlagRow(
-        "megatron_lm_config.megatron_lm_recompute_activations",
-        "_recompute",
-        yields("selective", "none"),
-        False,
-    ),
-    FlagRow("fp8_config.backend", "_fp8_backend", word),
-    FlagRow("use_cpu", "_cpu", flag, False),
-    FlagRow("dynamo_config.dynamo_backend", "_dynamo", word, "NO"),
-    FlagRow("deepspeed_config.zero3_init_flag", "_init", flag),
-    FlagRow("deepspeed_config.deepspeed_config_file", "_config_file", word),
+    FlagRow(MESH + "sp_size", "ulysses_parallel", unit.count, 1, "from 1.12", says=ABOVE_ONE, when=says.by_deepspeed),
+    FlagRow("fsdp_config.fsdp_version", "fsdp.version", unit.count, 1, "from 1.6", says=OWN, when=says.by_fsdp),
+    FlagRow("fsdp_config.fsdp_sharding_strategy", "fsdp.sharding", strategy, "FULL_SHARD"),
+    FlagRow("fsdp_config.fsdp_reshard_after_forward", "fsdp.reshard_after_forward", unit.one_of(RESHARD), True, "from 1.6",
+            says=lambda w: w.plan.zero_stage == 3, when=says.by_fsdp),
+    FlagRow("fsdp_config.fsdp_activation_checkpointing", "_recompute", unit.yields("full", "none"), False, "from 0.22",
+            says="recompute", when=says.by_fsdp),
+    FlagRow("fsdp_config.fsdp_offload_params", "_offload_fsdp", unit.flag, False, says=OWN, when=says.by_fsdp),
+    says.alone("fsdp_config.fsdp_auto_wrap_policy", says.fixed("TRANSFORMER_BASED_WRAP"), says.by_fsdp),
+    FlagRow(MESH + "dp_replicate_size", "fsdp.replicate_degree", unit.count, 1, "from 1.10", says=OWN, when=says.by_fsdp),
+    FlagRow(MESH + "dp_shard_size", "fsdp.shard_degree", unit.rest, 1, "from 1.10", says=OWN, when=says.by_fsdp),
+    FlagRow(MESH + "tp_size", "tensor_parallel", unit.count, 1, "from 1.10", says=OWN, when=says.by_fsdp),
+    FlagRow(MESH + "cp_size", "context_parallel", unit.count, 1, "from 1.10", says=OWN, when=says.by_fsdp),
+    FlagRow("gradient_accumulation_steps", "gradient_accumulation", unit.count, 1, says=OWN, when=lambda w: not w.by_deepspeed),
+    FlagRow(MESH + "sp_attn_implementation", "_attention", unit.word, None, "from 1.12"),
+    FlagRow("tp_config.tp_size", "tensor_parallel", unit.degree, 1, "1.3 to 1.9"),
+    FlagRow(MEGATRON + "tp_degree", "tensor_parallel", unit.count, 1),
+    FlagRow(MEGATRON + "pp_degree", "pipeline_parallel", unit.count, 1),
+    FlagRow(MEGATRON + "num_micro_batches", "gradient_accumulation", unit.count, 1),
+    FlagRow(MEGATRON + "use_distributed_optimizer", "zero_stage", unit.yields(1, 0), False),
+    FlagRow(MEGATRON + "sequence_parallelism", "sequence_parallel", unit.flag, False),
+    FlagRow(MEGATRON + "recompute_activations", "_recompute", unit.yields("selective", "none"), False),
+    FlagRow("fp8_config.backend", "_fp8_backend", unit.word),
+    FlagRow("use_cpu", "_cpu", unit.flag, False),
+    FlagRow("dynamo_config.dynamo_backend", "_dynamo", unit.word, "NO"),
+    FlagRow("deepspeed_config.zero3_init_flag", "_init", unit.flag),
+    FlagRow("deepspeed_config.deepspeed_config_file", "_config_file", unit.word),
+    says.alone("machine_rank", says.fixed(0)),
+    says.alone("main_training_function", says.fixed("main")),
 )
-PREFIX = "fsdp."
 
 
 def rules(reading: LaunchReading) -> None:
@@ -125,9 +90,9 @@ def rules(reading: LaunchReading) -> None:
     reading.put("dtype", precision)
     if kind == "fsdp":
         fields = {
-            name: reading.one(PREFIX + name)
+            name: reading.one(f"fsdp.{name}")
             for name in ("version", "sharding", "reshard_after_forward")
-            if reading.has(PREFIX + name)
+            if reading.has(f"fsdp.{name}")
         }
         fields.setdefault("version", None)
         if reading.has("_offload_fsdp"):
@@ -135,9 +100,9 @@ def rules(reading: LaunchReading) -> None:
         if reading.has("_recompute"):
             fields["activation_checkpointing"] = reading.one("_recompute") == "full"
         fields |= {
-            name: reading.one(PREFIX + name)
+            name: reading.one(f"fsdp.{name}")
             for name in ("shard_degree", "replicate_degree")
-            if reading.has(PREFIX + name)
+            if reading.has(f"fsdp.{name}")
         }
         common.fsdp(reading, fields)
         reading.put("recompute", reading.one("_recompute"))
@@ -161,7 +126,6 @@ ACCELERATE = Dialect(
     framework="accelerate",
     rows=ROWS,
     rules=rules,
-    write=said_trainers.accelerate,
     defaults={
         **UNSPLIT,
         "ulysses_parallel": 1,

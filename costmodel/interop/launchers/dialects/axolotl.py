@@ -2,126 +2,128 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from costmodel.interop.launchers import common
+from costmodel.interop.launchers import common, says
+from costmodel.interop.launchers import values as unit
 from costmodel.interop.launchers.dialects import huggingface as hf
-from costmodel.interop.launchers.dialects import said_trainers
-from costmodel.interop.launchers.table import Dialect, FlagRow
-from costmodel.interop.launchers.values import (
-    UNSTATED,
-    Foreign,
-    anything,
-    attention,
-    count,
-    degree,
-    flag,
-    listed,
-    one_of,
-    word,
-    yields,
+from costmodel.interop.launchers.table import (
+    ABOVE_ONE,
+    OWN,
+    Dialect,
+    FlagRow,
+    LaunchReading,
+    Writing,
+    without,
 )
-
-if TYPE_CHECKING:
-    from costmodel.interop.launchers.table import LaunchReading
-
 
 
 def recompute(raw: object) -> object:
     """True, false, or "offload", which also moves the checkpoints to host memory."""
     if isinstance(raw, str) and raw.lower() in ("offload", "offload_disk", "unsloth"):
         return "offload"
-    return yields("full", "none")(raw)
+    return unit.yields("full", "none")(raw)
 
 
 def moved(raw: object) -> object:
     """Whether activations are moved to host memory: true, "legacy", "disk", ..."""
     if isinstance(raw, str) and raw.lower() in ("legacy", "disk", "hidden_states"):
         return True
-    return flag(raw)
+    return unit.flag(raw)
 
 
 def wide(raw: object) -> object:
     """True, false, ``full`` (pure bf16), or ``auto``: left to what the device has."""
     if isinstance(raw, str) and raw.lower() == "full":
         return True
-    return flag(raw)
+    return unit.flag(raw)
 
 
 def adapter(raw: object) -> object:
     """Which kind of fine-tuning."""
     if raw is None or raw == "":
-        return UNSTATED
+        return unit.UNSTATED
     if str(raw).lower() not in ("lora", "qlora", "llama-adapter", "relora"):
-        raise Foreign("lora, qlora")
+        raise unit.Foreign("lora, qlora")
     return "qlora" if str(raw).lower() == "qlora" else "lora"
 
 
 def precompiled(raw: object) -> object:
     """Plugins: cut cross-entropy and Liger fuse the loss."""
     if not isinstance(raw, list):
-        return UNSTATED
-    return any("CutCrossEntropy" in str(one) or "Liger" in str(one) for one in raw) or UNSTATED
+        return unit.UNSTATED
+    return any("CutCrossEntropy" in str(one) or "Liger" in str(one) for one in raw) or unit.UNSTATED
+
+
+def by_deepspeed(w: Writing) -> bool:
+    """Whether a file says DeepSpeed, where it is asked to."""
+    return w.by_deepspeed and w.software != "hf-fsdp"
+
+
+def by_fsdp(w: Writing) -> bool:
+    """Whether a file says FSDP, which has no stage 1."""
+    return (w.plan.zero_stage or 0) >= 2 and not by_deepspeed(w)
+
+
+def half(w: Writing) -> object:
+    """Whether products are of bf16; that they aren't is said beside fp16 alone."""
+    return True if w.plan.dtype in ("bf16", "fp8") else False if w.plan.dtype == "fp16" else None
 
 
 ROWS = (
-    FlagRow("base_model", "_name", word),
-    FlagRow("sequence_len", "seq_len", count, 512),
-    FlagRow("micro_batch_size", "micro_batch", count, 1),
-    FlagRow("gradient_accumulation_steps", "gradient_accumulation", count, 1),
-    FlagRow("batch_size", "_total", count),
-    FlagRow("gradient_checkpointing activation_checkpointing", "_recompute", recompute, False),
-    FlagRow("activation_offloading layer_offloading", "_offload_activations", moved, False),
-    FlagRow("optimizer", "optimizer", word, "adamw_torch_fused"),
-    FlagRow("adapter", "_adapter", adapter),
-    FlagRow("lora_r", "_rank", count),
-    FlagRow("lora_target_modules", "_targets", listed),
-    FlagRow("lora_target_linear", "_every", flag, False),
-    FlagRow("gptq", "_gptq", flag, False),
-    FlagRow("bf16", "_bf16", wide, "auto"),
-    FlagRow("bfloat16", "_load_bf16", flag, False),
-    FlagRow("float16", "_load_fp16", flag, False),
-    FlagRow("fp16", "_fp16", flag, False),
-    FlagRow("fp8", "_narrow", yields("fp8"), False),
-    FlagRow("attn_implementation", "attention", attention, "sdpa"),
-    FlagRow("flash_attention", "attention", yields("flash")),
-    FlagRow("sdp_attention", "attention", yields("fused")),
-    FlagRow("flex_attention", "attention", yields("fused")),
-    FlagRow("xformers_attention", "attention", yields("xformers")),
-    FlagRow("eager_attention", "attention", yields("unfused")),
-    FlagRow("sage_attention", "attention", yields("fused")),
-    FlagRow("tensor_parallel_size", "tensor_parallel", degree, 1),
-    FlagRow("expert_parallel_size", "expert_parallel", degree, 1),
-    FlagRow("context_parallel_size sequence_parallel_degree", "context_parallel", degree, 1),
-    FlagRow("dp_shard_size", "fsdp.shard_degree", degree),
-    FlagRow("dp_replicate_size", "fsdp.replicate_degree", degree),
-    FlagRow("fsdp", "_fsdp", anything),
-    FlagRow("fsdp_version fsdp_config.fsdp_version", "fsdp.version", count, 1),
-    FlagRow("fsdp_config.offload_params fsdp_config.fsdp_offload_params", "_offload_fsdp", flag, False),
-    FlagRow("fsdp_config.sharding_strategy fsdp_config.fsdp_sharding_strategy", "fsdp.sharding", word),
-    FlagRow(
-        "fsdp_config.reshard_after_forward fsdp_config.fsdp_reshard_after_forward",
-        "fsdp.reshard_after_forward",
-        one_of({"true": True, "false": False}),
-        True,
-    ),
-    FlagRow(
-        "fsdp_config.activation_checkpointing fsdp_config.fsdp_activation_checkpointing",
-        "_fsdp_recompute",
-        yields("full", "none"),
-    ),
-    *(row for row in hf.TRAINER_ROWS if row.flags.startswith("deepspeed.z")),
-    FlagRow("deepspeed", "_deepspeed", anything),
+    FlagRow("base_model", "_name", unit.word, says=OWN),
+    FlagRow("sequence_len", "seq_len", unit.count, 512, says=OWN),
+    FlagRow("micro_batch_size", "micro_batch", unit.count, 1, says=OWN),
+    FlagRow("gradient_accumulation_steps", "gradient_accumulation", unit.count, 1, says=OWN),
+    FlagRow("batch_size", "_total", unit.count),
+    FlagRow("gradient_checkpointing activation_checkpointing", "_recompute", recompute, False,
+            says=lambda w: w.plan.recompute == "full"),
+    FlagRow("fp16", "_fp16", unit.flag, False, says=says.where_one_of("dtype", "fp16")),
+    FlagRow("bf16", "_bf16", wide, "auto", says=half),
+    FlagRow("bfloat16", "_load_bf16", unit.flag, False),
+    FlagRow("float16", "_load_fp16", unit.flag, False),
+    FlagRow("fp8", "_narrow", unit.yields("fp8"), False, says="dtype"),
+    FlagRow("attn_implementation", "attention", unit.attention, "sdpa", says=says.kernel("flash_attention_2", "eager")),
+    FlagRow("flash_attention", "attention", unit.yields("flash")),
+    FlagRow("sdp_attention", "attention", unit.yields("fused")),
+    FlagRow("flex_attention", "attention", unit.yields("fused")),
+    FlagRow("xformers_attention", "attention", unit.yields("xformers")),
+    FlagRow("eager_attention", "attention", unit.yields("unfused")),
+    FlagRow("sage_attention", "attention", unit.yields("fused")),
+    FlagRow("optimizer", "optimizer", unit.word, "adamw_torch_fused", says=says.mapped("optimizer", hf.OPTIM)),
+    FlagRow("adapter", "_adapter", adapter,
+            says=says.mapped("adapter", {"lora": "lora", "qlora": "qlora", "gptq-lora": "lora"})),
+    FlagRow("gptq", "_gptq", unit.flag, False, says=says.where_one_of("adapter", "gptq-lora")),
+    FlagRow("sample_packing", "_packing", unit.flag, says=OWN),
+    FlagRow("batch_flattening", "_padding_free", unit.flag, says=OWN),
+    FlagRow("pad_to_sequence_len", "_padded_whole", unit.flag, says=OWN),
+    FlagRow("group_by_length", "_by_length", unit.flag, says=OWN),
+    FlagRow("lora_r", "_rank", unit.count, says=OWN),
+    FlagRow("lora_target_modules", "_targets", unit.listed, says=OWN),
+    FlagRow("lora_target_linear", "_every", unit.flag, False),
+    FlagRow("tensor_parallel_size", "tensor_parallel", unit.degree, 1, says=ABOVE_ONE),
+    FlagRow("context_parallel_size sequence_parallel_degree", "context_parallel", unit.degree, 1, says=ABOVE_ONE),
+    FlagRow("expert_parallel_size", "expert_parallel", unit.degree, 1, says=ABOVE_ONE),
+    *(row._replace(when=by_deepspeed) for row in hf.SHARD_ROWS if row.flags.startswith("deepspeed.z")),
+    says.alone("deepspeed.bf16.enabled", lambda w: w.plan.dtype == "bf16", by_deepspeed),
+    FlagRow("fsdp", "_fsdp", unit.anything),
+    FlagRow("fsdp_version fsdp_config.fsdp_version", "fsdp.version", unit.count, 1, says=OWN, when=by_fsdp),
+    FlagRow("fsdp_config.reshard_after_forward fsdp_config.fsdp_reshard_after_forward", "fsdp.reshard_after_forward",
+            unit.one_of(hf.RESHARD), True, says=lambda w: w.plan.zero_stage == 3, when=by_fsdp),
+    FlagRow("fsdp_config.offload_params fsdp_config.fsdp_offload_params", "_offload_fsdp", unit.flag, False, says=OWN,
+            when=by_fsdp),
+    *without(hf.FSDP_ROWS, ["fsdp_config.reshard_after_forward"]),
+    FlagRow("dp_shard_size", "fsdp.shard_degree", unit.degree, when=by_fsdp,
+            says=lambda w: max(1, w.plan.copies // w.replicas // w.plan.expert_parallel)),
+    FlagRow("dp_replicate_size", "fsdp.replicate_degree", unit.degree, says=OWN, when=by_fsdp),
+    FlagRow("activation_offloading layer_offloading", "_offload_activations", moved, False,
+            says=says.where_true("_offload_activations")),
+    FlagRow("deepspeed", "_deepspeed", unit.anything),
     FlagRow("plugins", "fused_cross_entropy", precompiled),
-    FlagRow("load_in_4bit", "_four_bit", flag, False),
-    FlagRow("rl", "_rl", word),
-    FlagRow("world_size", "_gpus", count),
-    FlagRow("ring_attn_func", "_ring", word),
-    FlagRow("sample_packing", "_packing", flag),
-    FlagRow("batch_flattening", "_padding_free", flag),
-    FlagRow("pad_to_sequence_len", "_padded_whole", flag),
-    FlagRow("group_by_length", "_by_length", flag),
-    FlagRow("flash_attn_cross_entropy liger_fused_linear_cross_entropy cut_cross_entropy", "_fused_loss", flag),
+    FlagRow("load_in_4bit", "_four_bit", unit.flag, False),
+    FlagRow("rl", "_rl", unit.word),
+    FlagRow("world_size", "_gpus", unit.count),
+    FlagRow("ring_attn_func", "_ring", unit.word),
+    FlagRow("flash_attn_cross_entropy liger_fused_linear_cross_entropy cut_cross_entropy", "_fused_loss", unit.flag),
+    says.alone("num_epochs", says.fixed(1)),
 )
 
 
@@ -179,7 +181,6 @@ AXOLOTL = Dialect(
     framework="axolotl",
     rows=ROWS,
     rules=rules,
-    write=said_trainers.axolotl,
     defaults=hf.DEFAULTS | {"micro_batch": 1, "optimizer": "adamw_torch_fused", "dtype": "bf16"},
     layout="yaml",
     reads=frozenset({"yaml", "json", "args"}),

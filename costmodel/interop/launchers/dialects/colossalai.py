@@ -3,102 +3,103 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-from costmodel.interop.launchers import common
-from costmodel.interop.launchers.dialects import said_trainers
+from costmodel.interop.launchers import common, says
+from costmodel.interop.launchers import values as unit
 from costmodel.interop.launchers.settle import schedule_of
-from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow
-from costmodel.interop.launchers.values import (
-    DTYPES,
-    count,
-    degree,
-    flag,
-    number,
-    one_of,
-    present,
-    whole,
-    word,
-    yields,
+from costmodel.interop.launchers.table import (
+    ABOVE_ONE,
+    OWN,
+    UNSPLIT,
+    Dialect,
+    FlagRow,
+    LaunchReading,
+    Writing,
 )
-
-if TYPE_CHECKING:
-    from costmodel.interop.launchers.table import LaunchReading
 
 PLUGINS = {
-    "zero1": "zero1",
-    "zero2": "zero2",
-    "zero2_cpu": "zero2_cpu",
-    "zero1_cpu": "zero1_cpu",
-    "low_level_zero": "zero2",
-    "gemini": "gemini",
-    "gemini_auto": "gemini",
-    "3d": "3d",
-    "3d_cpu": "3d_cpu",
-    "hybrid_parallel": "3d",
-    "hybrid": "3d",
-    "ddp": "ddp",
-    "torch_ddp": "ddp",
-    "torch_ddp_fp16": "ddp",
-    "fsdp": "fsdp",
-    "fsdp_cpu": "fsdp_cpu",
-    "torch_fsdp": "fsdp",
-    "ep": "3d",
-    "ep_zero": "3d",
-    "zero": "zero2",
-    "moe": "3d",
-}
+    "zero1": "zero1", "zero2": "zero2", "zero2_cpu": "zero2_cpu", "zero1_cpu": "zero1_cpu", "low_level_zero": "zero2",
+    "gemini": "gemini", "gemini_auto": "gemini", "3d": "3d", "3d_cpu": "3d_cpu", "hybrid_parallel": "3d", "hybrid": "3d",
+    "ddp": "ddp", "torch_ddp": "ddp", "torch_ddp_fp16": "ddp", "fsdp": "fsdp", "fsdp_cpu": "fsdp_cpu", "torch_fsdp": "fsdp",
+    "ep": "3d", "ep_zero": "3d", "zero": "zero2", "moe": "3d",
+}  # fmt: skip
+
+
+def splits_model(w: Writing) -> bool:
+    """Whether the plugin of hybrid parallelism is needed."""
+    plan = w.plan
+    return plan.tensor_parallel * plan.pipeline_parallel > 1 or not plan.zero_stage or plan.expert_parallel > 1
+
+
+def plugin(w: Writing) -> str:
+    """The plugin that shards as a plan does."""
+    return "3d" if splits_model(w) else {1: "zero1", 2: "zero2", 3: "gemini"}[w.plan.zero_stage or 2]
+
+
+def within_layers(w: Writing) -> bool:
+    """Whether a sequence is split among the ranks of a tensor group."""
+    return w.plan.tensor_parallel > 1 and bool(w.plan.sequence_parallel)
+
+
+def sequence_mode(w: Writing) -> str | None:
+    """How a sequence is split."""
+    if within_layers(w):
+        return "split_gather"
+    ways = {"all-to-all": "all_to_all"}
+    return ways.get(str(w.plan.context_communication), "ring_attn") if w.plan.context_parallel > 1 else None
+
+
 ROWS = (
-    FlagRow("plugin p", "_plugin", one_of(PLUGINS)),
-    FlagRow("tp tp_size tensor_parallel_size tp_degree", "tensor_parallel", count, 1),
-    FlagRow("pp pp_size pipeline_parallel_size", "pipeline_parallel", count, 1),
-    FlagRow("ep ep_size", "expert_parallel", count, 1),
-    FlagRow("sp sp_size", "_sequence", count, 1),
-    FlagRow("sp_mode", "_sequence_mode", word, "all_to_all"),
-    FlagRow("enable_sequence_parallelism", "_sequence_on", flag, False),
-    FlagRow("zero zero_stage", "_zero", whole, 0),
-    FlagRow("batch_size b micro_batch_size train_batch_size per_device_train_batch_size", "_batch", count),
-    FlagRow("mbs microbatch_size pp_micro_batch_size train_microbatch_size", "_micro", count, 1),
-    FlagRow("accumulation_steps gradient_accumulation_steps", "gradient_accumulation", count, 1),
-    FlagRow("max_length l max_len max_seq_len seq_length sequence_length", "seq_len", count),
-    FlagRow("mixed_precision", "_wide", one_of(DTYPES), "bf16"),
-    FlagRow("use_fp8", "_narrow", yields("fp8"), False),
-    FlagRow("grad_checkpoint g use_grad_checkpoint gradient_checkpoint", "recompute", yields("full"), False),
-    FlagRow("use_flash_attn x xformers", "attention", yields("flash"), False),
-    FlagRow("config c", "_config", word, "7b"),
-    FlagRow("model_name", "_name", word),
-    FlagRow("pretrain pretrained model_name_or_path", "_pretrained", word),
-    FlagRow("offload_optim_frac", "_optimizer_share", number, 0.0),
-    FlagRow("offload_param_frac", "_parameter_share", number, 0.0),
-    FlagRow("zero_cpu_offload", "_offload_optimizer", flag, False),
-    FlagRow(
-        "pp_style",
-        "_style",
-        one_of({"1f1b": "1f1b", "interleaved": "interleaved", "zbv": "zero-bubble"}),
-        "1f1b",
-    ),
-    FlagRow("n_chunks", "virtual_stages", count, 1),
-    FlagRow("lora_rank", "_rank", whole, 0),
-    FlagRow("dp_size", "_dp", degree),
-    FlagRow("optim optimizer", "optimizer", word),
-    FlagRow("global_batch_size", "global_batch", count),
-    FlagRow("placement", "_placement", word),
+    FlagRow("plugin p", "_plugin", unit.one_of(PLUGINS), says=plugin),
+    FlagRow("tp tp_size tensor_parallel_size tp_degree", "tensor_parallel", unit.count, 1, says=OWN, when=splits_model),
+    FlagRow("pp pp_size pipeline_parallel_size", "pipeline_parallel", unit.count, 1, says=OWN, when=splits_model),
+    FlagRow("zero_stage zero", "_zero", unit.whole, 0, says="zero_stage", when=splits_model),
+    FlagRow("ep_size ep", "expert_parallel", unit.count, 1, says=ABOVE_ONE, when=splits_model),
+    FlagRow("sp sp_size", "_sequence", unit.count, 1, says="context_parallel", when=lambda w: w.plan.context_parallel > 1),
+    FlagRow("enable_sequence_parallelism", "_sequence_on", unit.flag, False, says=within_layers),
+    FlagRow("sp_mode", "_sequence_mode", unit.word, "all_to_all", says=sequence_mode),
+    FlagRow("batch_size b micro_batch_size train_batch_size per_device_train_batch_size", "_batch", unit.count,
+            says=lambda w: w.plan.micro_batch * (w.accumulation if w.plan.pipeline_parallel > 1 else 1)),
+    FlagRow("microbatch_size mbs pp_micro_batch_size train_microbatch_size", "_micro", unit.count, 1, says="micro_batch",
+            when=splits_model),
+    FlagRow("accumulation_steps gradient_accumulation_steps", "gradient_accumulation", unit.count, 1, says=OWN),
+    FlagRow("global_batch_size", "global_batch", unit.count, says=OWN),
+    FlagRow("max_length l max_len max_seq_len seq_length sequence_length", "seq_len", unit.count, says=OWN),
+    FlagRow("mixed_precision", "_wide", unit.one_of(unit.DTYPES), "bf16",
+            says=says.mapped("dtype", {"bf16": "bf16", "fp16": "fp16", "fp32": "fp32"})),
+    FlagRow("use_fp8", "_narrow", unit.yields("fp8"), False),
+    FlagRow("use_grad_checkpoint grad_checkpoint g gradient_checkpoint", "recompute", unit.yields("full"), False, says=OWN),
+    FlagRow("use_flash_attn x xformers", "attention", unit.yields("flash"), False, says=OWN),
+    FlagRow("config c", "_config", unit.word, "7b"),
+    FlagRow("model_name", "_name", unit.word, says=OWN),
+    FlagRow("pretrain pretrained model_name_or_path", "_pretrained", unit.word),
+    FlagRow("offload_optim_frac", "_optimizer_share", unit.number, 0.0),
+    FlagRow("offload_param_frac", "_parameter_share", unit.number, 0.0),
+    FlagRow("pp_style", "_style", unit.one_of({"1f1b": "1f1b", "interleaved": "interleaved", "zbv": "zero-bubble"}), "1f1b",
+            says=says.mapped("schedule", {"interleaved": "interleaved", "zb-v": "zbv"}, "1f1b"),
+            when=lambda w: w.plan.pipeline_parallel > 1),
+    FlagRow("n_chunks", "virtual_stages", unit.count, 1, says=ABOVE_ONE, when=lambda w: w.plan.pipeline_parallel > 1),
+    FlagRow("zero_cpu_offload", "_offload_optimizer", unit.flag, False, says=OWN),
+    FlagRow("lora_rank", "_rank", unit.whole, 0),
+    FlagRow("dp_size", "_dp", unit.degree),
+    FlagRow("optim optimizer", "optimizer", unit.word),
+    FlagRow("placement", "_placement", unit.word),
 )
 TITANS_ROWS = (
-    FlagRow("BATCH_SIZE", "_batch", count),
-    FlagRow("SEQ_LEN", "seq_len", count),
-    FlagRow("NUM_MICRO_BATCHES", "_turns", count, 1),
-    FlagRow("gradient_accumulation", "gradient_accumulation", count, 1),
-    FlagRow("parallel.pipeline parallel.pipeline.size", "pipeline_parallel", count, 1),
-    FlagRow("parallel.tensor.size", "tensor_parallel", count, 1),
-    FlagRow("parallel.tensor.mode", "_mode", word),
-    FlagRow("zero.model_config.tensor_placement_policy", "_policy", word, "cuda"),
-    FlagRow("zero.model_config.shard_strategy zero.optimizer_config.initial_scale", "_zero3", present),
-    FlagRow("model.checkpoint", "recompute", yields("full", "none"), False),
-    FlagRow("model.num_chunks", "virtual_stages", count, 1),
-    FlagRow("model.type", "_kind", word),
-    FlagRow("fp16.mode fp16", "_half", present),
-    FlagRow("optimizer.type", "optimizer", word),
+    FlagRow("BATCH_SIZE", "_batch", unit.count),
+    FlagRow("SEQ_LEN", "seq_len", unit.count),
+    FlagRow("NUM_MICRO_BATCHES", "_turns", unit.count, 1),
+    FlagRow("gradient_accumulation", "gradient_accumulation", unit.count, 1),
+    FlagRow("parallel.pipeline parallel.pipeline.size", "pipeline_parallel", unit.count, 1),
+    FlagRow("parallel.tensor.size", "tensor_parallel", unit.count, 1),
+    FlagRow("parallel.tensor.mode", "_mode", unit.word),
+    FlagRow("zero.model_config.tensor_placement_policy", "_policy", unit.word, "cuda"),
+    FlagRow("zero.model_config.shard_strategy zero.optimizer_config.initial_scale", "_zero3", unit.present),
+    FlagRow("model.checkpoint", "recompute", unit.yields("full", "none"), False),
+    FlagRow("model.num_chunks", "virtual_stages", unit.count, 1),
+    FlagRow("model.type", "_kind", unit.word),
+    FlagRow("fp16.mode fp16", "_half", unit.present),
+    FlagRow("optimizer.type", "optimizer", unit.word),
 )
 """Keys of the configurations under examples/language/gpt/titans, of the days when a run was a file."""
 
@@ -189,7 +190,6 @@ COLOSSALAI = Dialect(
     framework="colossalai",
     rows=(*ROWS, *TITANS_ROWS),
     rules=rules,
-    write=said_trainers.colossalai,
     defaults={
         **UNSPLIT,
         "zero_stage": 0,

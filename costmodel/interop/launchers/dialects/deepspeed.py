@@ -2,64 +2,61 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from costmodel.interop.launchers import common
-from costmodel.interop.launchers.dialects import said_trainers
-from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow
-from costmodel.interop.launchers.values import UNSTATED, Expected, anything, count, flag, number, whole, word
-
-if TYPE_CHECKING:
-    from costmodel.interop.launchers.table import LaunchReading
-
+from costmodel.interop.launchers import common, says
+from costmodel.interop.launchers import values as unit
+from costmodel.interop.launchers.table import (
+    ABOVE_ONE,
+    OWN,
+    UNSPLIT,
+    Dialect,
+    FlagRow,
+    LaunchReading,
+    Writing,
+)
 
 
 def device(raw: object) -> object:
     """Whether something is moved: to the CPU or to disk."""
     if raw is None or str(raw).lower() == "none":
-        return False if raw is not None else UNSTATED
+        return False if raw is not None else unit.UNSTATED
     if str(raw).lower() == "auto":
-        return UNSTATED
+        return unit.UNSTATED
     if str(raw).lower() not in ("cpu", "nvme"):
-        raise Expected("cpu, nvme or none")
+        raise unit.Expected("cpu, nvme or none")
     return str(raw).lower()
 
 
-def auto_flag(raw: object) -> object:
-    """True or false, or left to the trainer."""
-    return UNSTATED if isinstance(raw, str) and raw.lower() == "auto" else flag(raw)
+def offloads(w: Writing) -> object:
+    """Whether states that are sharded lie in host memory."""
+    return w.plan.zero_stage and w.plan.optimizer_offload
 
 
 ROWS = (
-    FlagRow("train_batch_size", "global_batch", count, "micro x accumulation x ranks"),
-    FlagRow("train_micro_batch_size_per_gpu", "micro_batch", count),
-    FlagRow("gradient_accumulation_steps", "gradient_accumulation", count, 1),
-    FlagRow("bf16.enabled bfloat16.enabled", "_bf16", auto_flag, False),
-    FlagRow("fp16.enabled", "_fp16", auto_flag, False),
-    FlagRow("zero_optimization.stage", "zero_stage", whole, 0),
-    FlagRow("zero_optimization.offload_optimizer.device", "_device_optimizer", device, "none", "from 0.3.16"),
+    FlagRow("train_batch_size", "global_batch", unit.count, "micro x accumulation x ranks", says=OWN),
+    FlagRow("train_micro_batch_size_per_gpu", "micro_batch", unit.count, says=OWN),
+    FlagRow("gradient_accumulation_steps", "gradient_accumulation", unit.count, 1, says=OWN),
+    FlagRow("bf16.enabled bfloat16.enabled", "_bf16", unit.flag, False, says=OWN),
+    FlagRow("fp16.enabled", "_fp16", unit.flag, False, says=OWN),
+    FlagRow("zero_optimization.stage", "zero_stage", unit.whole, 0, says=OWN),
+    FlagRow("zero_optimization.offload_optimizer.device", "_device_optimizer", device, "none", "from 0.3.16", OWN, offloads),
     FlagRow("zero_optimization.offload_param.device", "_device_parameters", device, "none", "from 0.3.16"),
-    FlagRow("zero_optimization.offload_optimizer.ratio", "_offload_fraction", number, 1.0, "from 0.12"),
-    FlagRow("zero_optimization.cpu_offload", "_offload_optimizer", flag, False, "to 0.3.15"),
-    FlagRow("zero_optimization.cpu_offload_params", "_offload_parameters", flag, False, "to 0.3.15"),
-    FlagRow("zero_optimization.overlap_comm", "_overlap", auto_flag, "true at stage 3"),
-    FlagRow(
-        "zero_optimization.mics_shard_size",
-        "shard_group",
-        lambda raw: UNSTATED if raw == -1 else count(raw),
-        -1,
-    ),
-    FlagRow("zero_optimization.zero_hpz_partition_size", "_hpz", count, 1, "from 0.10"),
-    FlagRow("optimizer.type", "optimizer", word),
-    FlagRow("optimizer", "_optimizer_empty", anything),
-    FlagRow("optimizer.params.torch_adam", "_torch_adam", flag),
-    FlagRow("sequence_parallel_size", "ulysses_parallel", count, 1, "from 0.15"),
-    FlagRow("tensor_parallel.autotp_size", "tensor_parallel", whole, 0, "from 0.16"),
-    FlagRow("pipeline.stages", "_pipeline", anything),
-    FlagRow("data_types.grad_accum_dtype", "_gradient_dtype", word),
-    FlagRow("zero_optimization", "_zero", anything),
-    FlagRow("fp16.fp16", "_odd", anything),
-    FlagRow("zero_force_ds_cpu_optimizer", "_force", flag),
+    FlagRow("zero_optimization.offload_optimizer.ratio", "_offload_fraction", unit.number, 1.0, "from 0.12", OWN, offloads),
+    FlagRow("zero_optimization.cpu_offload", "_offload_optimizer", unit.flag, False, "to 0.3.15"),
+    FlagRow("zero_optimization.cpu_offload_params", "_offload_parameters", unit.flag, False, "to 0.3.15"),
+    FlagRow("zero_optimization.overlap_comm", "_overlap", unit.flag, "true at stage 3", says="overlap_gradients"),
+    FlagRow("zero_optimization.mics_shard_size", "shard_group", unit.count_or_open, -1),
+    FlagRow("zero_optimization.zero_hpz_partition_size", "_hpz", unit.count, 1, "from 0.10"),
+    FlagRow("optimizer.type", "optimizer", unit.word),
+    FlagRow("optimizer", "_optimizer_empty", unit.anything),
+    FlagRow("optimizer.params.torch_adam", "_torch_adam", unit.flag),
+    FlagRow("tensor_parallel.autotp_size", "tensor_parallel", unit.degree, 0, "from 0.16", says=ABOVE_ONE),
+    FlagRow("sequence_parallel_size", "ulysses_parallel", unit.count, 1, "from 0.15", says=ABOVE_ONE),
+    FlagRow("pipeline.stages", "_pipeline", unit.anything),
+    FlagRow("data_types.grad_accum_dtype", "_gradient_dtype", unit.word),
+    FlagRow("zero_optimization", "_zero", unit.anything),
+    FlagRow("fp16.fp16", "_odd", unit.anything),
+    FlagRow("zero_force_ds_cpu_optimizer", "_force", unit.flag),
+    says.alone("gradient_clipping", says.fixed(1.0)),
 )
 
 
@@ -113,14 +110,8 @@ DEEPSPEED = Dialect(
     framework="deepspeed",
     rows=ROWS,
     rules=rules,
-    write=said_trainers.deepspeed,
     defaults={
-        **UNSPLIT,
-        "ulysses_parallel": 1,
-        "zero_stage": 0,
-        "dtype": "fp32",
-        "recompute": "none",
-        "gradient_accumulation": 1,
+        **UNSPLIT, "ulysses_parallel": 1, "zero_stage": 0, "dtype": "fp32", "recompute": "none", "gradient_accumulation": 1,
         "offload": [],
     },
     layout="json",

@@ -2,133 +2,111 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from costmodel.interop.launchers import common, says
+from costmodel.interop.launchers import values as unit
+from costmodel.interop.launchers.dialects.deepspeed import device
+from costmodel.interop.launchers.table import OWN, UNSPLIT, Dialect, FlagRow, LaunchReading, Writing, words
 
-from costmodel.interop.launchers import common
-from costmodel.interop.launchers.dialects import said_trainers
-from costmodel.interop.launchers.dialects.deepspeed import auto_flag, device
-from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow
-from costmodel.interop.launchers.values import (
-    DTYPES,
-    anything,
-    attention,
-    count,
-    degree,
-    flag,
-    listed,
-    one_of,
-    whole,
-    word,
-    yields,
+OPTIM = {"adam": "adamw_torch", "adam-8bit": "adamw_8bit", "muon": "muon", "sgd-momentum": "sgd", "rmsprop": "rmsprop"}
+"""Optimizers of a plan in the Trainer's words."""
+RESHARD = {"true": True, "false": False}
+SAMPLING = {"random": False, "sequential": False, "group_by_length": True}
+
+
+def fsdp_words(w: Writing) -> list[str]:
+    """The Trainer's words for what FSDP shards."""
+    return ["full_shard" if w.plan.zero_stage == 3 else "shard_grad_op", "auto_wrap"]
+
+
+def split(w: Writing) -> bool:
+    """Whether ranks share a layer or a sequence."""
+    return w.plan.tensor_parallel > 1 or w.plan.context_parallel > 1
+
+
+NAME_ROWS = (FlagRow("model_name_or_path model_name", "_name", unit.word, says=OWN),)
+BATCH_ROWS = (
+    FlagRow("per_device_train_batch_size per_gpu_train_batch_size", "micro_batch", unit.count, 8, says=OWN),
+    FlagRow("gradient_accumulation_steps", "gradient_accumulation", unit.count, 1, says=OWN),
+    FlagRow("gradient_checkpointing", "_recompute", unit.yields("full", "none"), False, says="recompute"),
+    FlagRow("bf16", "_bf16", unit.flag, False, says=says.where_one_of("dtype", "bf16", "fp8")),
+    FlagRow("fp16", "_fp16", unit.flag, False, says=says.where_one_of("dtype", "fp16")),
 )
-
-if TYPE_CHECKING:
-    from costmodel.interop.launchers.table import LaunchReading
-
-
-TRAINER_ROWS = (
-    FlagRow("per_device_train_batch_size per_gpu_train_batch_size", "micro_batch", count, 8),
-    FlagRow("gradient_accumulation_steps", "gradient_accumulation", count, 1),
-    FlagRow("gradient_checkpointing", "_recompute", yields("full", "none"), False),
-    FlagRow("activation_offloading", "_offload_activations", flag, False, "TRL"),
-    FlagRow("bf16", "_bf16", flag, False),
-    FlagRow("fp16", "_fp16", flag, False),
-    FlagRow("optim", "optimizer", word, "adamw_torch"),
-    FlagRow("fsdp", "_fsdp", anything),
-    FlagRow("fsdp_config", "_fsdp_config", anything),
-    FlagRow("fsdp_config.fsdp_version fsdp_config.version", "fsdp.version", count, 1),
-    FlagRow(
-        "fsdp_config.offload_params fsdp_config.fsdp_offload_params fsdp_offload_params",
-        "_offload_fsdp",
-        flag,
-        False,
-    ),
-    FlagRow(
-        "fsdp_config.reshard_after_forward fsdp_config.fsdp_reshard_after_forward",
-        "fsdp.reshard_after_forward",
-        one_of({"true": True, "false": False}),
-        True,
-    ),
-    FlagRow("fsdp_config.sharding_strategy fsdp_config.fsdp_sharding_strategy", "fsdp.sharding", word),
-    FlagRow(
-        "fsdp_config.activation_checkpointing fsdp_config.fsdp_activation_checkpointing",
-        "_fsdp_recompute",
-        yields("full", "none"),
-    ),
-    FlagRow("deepspeed", "_deepspeed", anything),
-    FlagRow("deepspeed.zero_optimization.stage", "zero_stage", whole, 0),
-    FlagRow("deepspeed.zero_optimization.offload_optimizer.device", "_device_optimizer", device, "none"),
+SHARD_ROWS = (
+    FlagRow("optim", "optimizer", unit.word, "adamw_torch", says=says.mapped("optimizer", OPTIM)),
+    FlagRow("deepspeed.zero_optimization.stage", "zero_stage", unit.whole, 0, says=OWN, when=says.by_deepspeed),
+    FlagRow("deepspeed.zero_optimization.offload_optimizer.device", "_device_optimizer", device, "none", says=OWN,
+            when=says.by_deepspeed),
     FlagRow("deepspeed.zero_optimization.offload_param.device", "_device_parameters", device, "none"),
-    FlagRow("deepspeed.bf16.enabled", "_bf16", auto_flag, False),
-    FlagRow("deepspeed.fp16.enabled", "_fp16", auto_flag, False),
-    FlagRow("parallelism_config.tp_size", "tensor_parallel", count, 1, "from 4.57"),
-    FlagRow("parallelism_config.cp_size", "context_parallel", count, 1, "from 4.57"),
-    FlagRow("parallelism_config.sp_size", "ulysses_parallel", count, 1, "from 4.57"),
-    FlagRow("parallelism_config.dp_shard_size", "fsdp.shard_degree", degree, None, "from 4.57"),
-    FlagRow("parallelism_config.dp_replicate_size", "fsdp.replicate_degree", degree, None, "from 4.57"),
-    FlagRow("tp_size", "tensor_parallel", degree, 0, "4.50 to 4.56"),
-    FlagRow("group_by_length", "_by_length", flag, False, "to 4.57"),
-    FlagRow(
-        "train_sampling_strategy", "_by_length", one_of({"random": False, "sequential": False, "group_by_length": True}),
-        "random", "from 5.0",
-    ),
-    FlagRow("use_liger_kernel use_liger enable_liger_kernel", "fused_cross_entropy", flag, False),
+    FlagRow("deepspeed.bf16.enabled", "_bf16", unit.flag, False, says=OWN, when=says.by_deepspeed),
+    FlagRow("deepspeed.fp16.enabled", "_fp16", unit.flag, False),
+    FlagRow("fsdp", "_fsdp", unit.anything, says=fsdp_words, when=says.by_fsdp),
+    FlagRow("fsdp_config.offload_params fsdp_config.fsdp_offload_params fsdp_offload_params", "_offload_fsdp", unit.flag, False,
+            says=OWN, when=says.by_fsdp),
+)
+FSDP_ROWS = (
+    FlagRow("fsdp_config.sharding_strategy fsdp_config.fsdp_sharding_strategy", "fsdp.sharding", unit.word),
+    FlagRow("fsdp_config.reshard_after_forward fsdp_config.fsdp_reshard_after_forward", "fsdp.reshard_after_forward",
+            unit.one_of(RESHARD), True),
+    FlagRow("fsdp_config.activation_checkpointing fsdp_config.fsdp_activation_checkpointing", "_fsdp_recompute",
+            unit.yields("full", "none")),
+)
+MESH_ROWS = (
+    FlagRow("parallelism_config.tp_size", "tensor_parallel", unit.count, 1, "from 4.57", OWN, split),
+    FlagRow("parallelism_config.cp_size", "context_parallel", unit.count, 1, "from 4.57", OWN,
+            lambda w: split(w) and w.plan.context_communication != "all-to-all"),
+    FlagRow("parallelism_config.sp_size", "ulysses_parallel", unit.count, 1, "from 4.57", OWN,
+            lambda w: split(w) and w.plan.context_communication == "all-to-all"),
+    FlagRow("parallelism_config.dp_shard_size", "fsdp.shard_degree", unit.degree, None, "from 4.57"),
+    FlagRow("parallelism_config.dp_replicate_size", "fsdp.replicate_degree", unit.degree, None, "from 4.57"),
+    FlagRow("tp_size", "tensor_parallel", unit.degree, 0, "4.50 to 4.56"),
+    FlagRow("fsdp_config", "_fsdp_config", unit.anything),
+    FlagRow("fsdp_config.fsdp_version fsdp_config.version", "fsdp.version", unit.count, 1),
+    FlagRow("deepspeed", "_deepspeed", unit.anything),
+    FlagRow("activation_offloading", "_offload_activations", unit.flag, False, "TRL"),
 )
 MODEL_ROWS = (
-    FlagRow("model_name_or_path model_name", "_name", word),
-    FlagRow("torch_dtype dtype", "_dtype", one_of(DTYPES), "fp32"),
-    FlagRow("attn_implementation", "attention", attention, "sdpa where there is one"),
-    FlagRow("use_flash_attention_2", "attention", yields("flash"), None),
-    FlagRow("load_in_4bit", "_four_bit", flag, False),
-    FlagRow("load_in_8bit", "_eight_bit", flag, False),
-    FlagRow("use_peft", "_peft", flag, False),
-    FlagRow("lora_r lora_rank", "_rank", whole),
-    FlagRow("lora_target_modules", "_targets", listed),
+    FlagRow("torch_dtype dtype", "_dtype", unit.one_of(unit.DTYPES), "fp32",
+            says=says.mapped("dtype", says.LONG_DTYPES, "bfloat16")),
+    FlagRow("attn_implementation", "attention", unit.attention, "sdpa where there is one",
+            says=says.kernel("flash_attention_2", "eager")),
+    FlagRow("use_flash_attention_2", "attention", unit.yields("flash"), None),
+)
+ADAPTER_ROWS = (
+    FlagRow("use_peft", "_peft", unit.flag, False, says=lambda w: w.plan.adapter != "none" or None),
+    FlagRow("lora_r lora_rank", "_rank", unit.whole, says=OWN),
+    FlagRow("lora_target_modules", "_targets", unit.listed, says=OWN),
+    FlagRow("load_in_4bit", "_four_bit", unit.flag, False, says=OWN),
+    FlagRow("load_in_8bit", "_eight_bit", unit.flag, False),
+)
+LENGTH_ROWS = (
+    FlagRow("group_by_length", "_by_length", unit.flag, False, "to 4.57", OWN),
+    FlagRow("train_sampling_strategy", "_by_length", unit.one_of(SAMPLING), "random", "from 5.0"),
+)
+LOSS_ROWS = (
+    FlagRow("use_liger_kernel use_liger enable_liger_kernel", "fused_cross_entropy", unit.flag, False,
+            says=says.where_true("fused_cross_entropy")),
 )
 TRL_ROWS = (
-    FlagRow("packing", "_packing", flag, False),
-    FlagRow("packing_strategy", "_strategy", word, "bfd"),
-    FlagRow("padding_free", "_padding_free", flag, False),
-    FlagRow("max_length max_seq_length max_seq_len block_size model_max_length", "seq_len", count, 1024),
-    FlagRow("max_prompt_length", "_prompt", count),
-    FlagRow("max_completion_length response_length max_new_tokens", "_completion", count),
-    FlagRow("num_generations", "_generations", count),
-    FlagRow("num_processes", "_gpus", count),
+    FlagRow("max_length max_seq_length max_seq_len block_size model_max_length", "seq_len", unit.count, 1024, says=OWN),
+    FlagRow("max_prompt_length", "_prompt", unit.count),
+    FlagRow("max_completion_length response_length max_new_tokens", "_completion", unit.count),
+    FlagRow("num_generations", "_generations", unit.count),
+    FlagRow("num_processes", "_gpus", unit.count),
+)
+PACKING_ROWS = (
+    FlagRow("packing", "_packing", unit.flag, False, says=OWN),
+    FlagRow("packing_strategy", "_strategy", unit.word, "bfd"),
+    FlagRow("padding_free", "_padding_free", unit.flag, False, says=OWN),
 )
 DEFAULTS = {
-    **UNSPLIT,
-    "ulysses_parallel": 1,
-    "zero_stage": 0,
-    "micro_batch": 8,
-    "gradient_accumulation": 1,
-    "dtype": "fp32",
-    "recompute": "none",
-    "optimizer": "adamw_torch",
-    "offload": [],
-    "attention": "fused",
-}
-TRL = frozenset(
-    [
-        "max_prompt_length",
-        "num_generations",
-        "use_peft",
-        "dataset_num_proc",
-        "max_length",
-        "packing",
-        "beta",
-        "lora_r",
-        "reward_funcs",
-        "dataset_config",
-        "dataset_name",
-        "use_vllm",
-        "max_seq_length",
-        "dataset_mixer",
-        "dataset_mixture",
-        "max_completion_length",
-        "attn_implementation",
-        "torch_dtype",
-    ]
+    **UNSPLIT, "ulysses_parallel": 1, "zero_stage": 0, "micro_batch": 8, "gradient_accumulation": 1, "dtype": "fp32",
+    "recompute": "none", "optimizer": "adamw_torch", "offload": [], "attention": "fused",
+}  # fmt: skip
+TRL = words(
+    "max_prompt_length num_generations use_peft dataset_num_proc max_length packing beta lora_r reward_funcs dataset_config "
+    "dataset_name use_vllm max_seq_length dataset_mixer dataset_mixture max_completion_length attn_implementation torch_dtype"
 )
+"""Keys of TRL, which the Trainer alone doesn't have."""
 
 
 def trainer(reading: LaunchReading) -> None:
@@ -153,16 +131,8 @@ def trainer(reading: LaunchReading) -> None:
 def fsdp(reading: LaunchReading) -> None:
     """The Trainer's `fsdp` words and `fsdp_config` table."""
     stated: object = reading.one("_fsdp")
-    listed = (
-        stated.split()
-        if isinstance(stated, str)
-        else stated
-        if isinstance(stated, list)
-        else ["full_shard"]
-        if stated is True
-        else []
-    )
-    chosen = [str(one).lower() for one in listed]
+    named = stated.split() if isinstance(stated, str) else ["full_shard"] if stated is True else stated
+    chosen = [str(one).lower() for one in named] if isinstance(named, list) else []
     table = [name for name in reading.said if name.startswith("fsdp.")] or reading.has("_offload_fsdp")
     if not chosen and not table:
         return
@@ -217,9 +187,11 @@ def rules(reading: LaunchReading) -> None:
 HUGGINGFACE = Dialect(
     name="huggingface",
     framework="trl",
-    rows=(*TRAINER_ROWS, *MODEL_ROWS, *TRL_ROWS),
+    rows=(
+        *NAME_ROWS, *MODEL_ROWS, *BATCH_ROWS, *TRL_ROWS, *SHARD_ROWS, *FSDP_ROWS, *MESH_ROWS, *ADAPTER_ROWS, *LOSS_ROWS,
+        *PACKING_ROWS, *LENGTH_ROWS, says.alone("num_train_epochs", says.fixed(1)),
+    ),
     rules=rules,
-    write=said_trainers.huggingface,
     defaults=DEFAULTS,
     layout="yaml",
     reads=frozenset({"yaml", "json", "args"}),

@@ -2,100 +2,95 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from costmodel.interop.launchers import common
+from costmodel.interop.launchers import common, says
+from costmodel.interop.launchers import values as unit
 from costmodel.interop.launchers.dialects import huggingface as hf
-from costmodel.interop.launchers.dialects import said_trainers
-from costmodel.interop.launchers.table import Dialect, FlagRow
-from costmodel.interop.launchers.values import (
-    anything,
-    attention,
-    count,
-    flag,
-    listed,
-    one_of,
-    rest,
-    word,
-    yields,
+from costmodel.interop.launchers.table import OWN, Dialect, FlagRow, LaunchReading, silent, spellings, without
+
+METHODS = {"full": "full", "lora": "lora", "freeze": "freeze", "oft": "lora"}
+BACKENDS = {"fsdp2": "fsdp2", "fsdpturbo": "fsdp2", "deepspeed": "deepspeed", "ddp": "ddp"}
+BEFORE = (
+    says.alone("stage", says.fixed("pt")),
+    says.alone("do_train", says.fixed(True)),
+    FlagRow("finetuning_type", "_method", unit.one_of(METHODS), "lora", says=says.mapped("adapter", {"none": "full"}, "lora")),
+    FlagRow("quantization_bit", "_bits", unit.count, says=says.mapped("adapter", {"qlora": 4})),
+    FlagRow("lora_rank", "_rank", unit.count, 8, says=OWN),
+    FlagRow("lora_target peft_config.target_modules", "_targets", unit.listed, "all",
+            says=lambda w: ",".join(w.stated("_targets") or ()) or None),  # a text with commas in all of its examples
+    FlagRow("cutoff_len", "seq_len", unit.count, 2048, says=OWN),
+    FlagRow("flash_attn", "attention", unit.attention, "auto", says=says.kernel("fa2", "disabled")),
 )
-
-if TYPE_CHECKING:
-    from costmodel.interop.launchers.table import LaunchReading
-
-OWN = (
-    FlagRow("cutoff_len", "seq_len", count, 2048),
-    FlagRow("flash_attn", "attention", attention, "auto"),
-    FlagRow(
-        "finetuning_type",
-        "_method",
-        one_of({"full": "full", "lora": "lora", "freeze": "freeze", "oft": "lora"}),
-        "lora",
-    ),
-    FlagRow("quantization_bit", "_bits", count),
-    FlagRow("disable_gradient_checkpointing", "_recompute", yields("none", "full"), False),
-    FlagRow("pure_bf16", "_pure", flag, False),
-    FlagRow("fp8", "_narrow", yields("fp8"), False),
-    FlagRow("model", "_name", word, None, "v1"),
-    FlagRow("micro_batch_size", "micro_batch", count, None, "v1 and Megatron"),
-    FlagRow("batch_size global_batch_size", "global_batch", count, None, "v1"),
-    FlagRow("cp_size", "_cp", count, 1, "v1"),
-    FlagRow("cp_mode", "_cp_mode", word, "ulysses", "v1"),
-    FlagRow("dp_size", "_dp", anything, None, "v1"),
-    FlagRow("mp_shard_size", "fsdp.shard_degree", rest, None, "v1"),
-    FlagRow("mp_replicate_size", "fsdp.replicate_degree", count, None, "v1"),
-    FlagRow(
-        "dist_config.name",
+BETWEEN = (
+    FlagRow("disable_gradient_checkpointing", "_recompute", unit.yields("none", "full"), False,
+            says=lambda w: w.plan.recompute != "full"),
+    FlagRow("fp8", "_narrow", unit.yields("fp8"), False, says="dtype"),
+)
+AFTER = (
+    FlagRow("enable_liger_kernel use_liger_kernel use_liger", "fused_cross_entropy", unit.flag, False,
+            says=says.where_true("fused_cross_entropy")),
+    FlagRow("neat_packing", "_packing", unit.flag, False, says=OWN),
+    *hf.LENGTH_ROWS,
+    says.alone("num_train_epochs", says.fixed(1.0)),
+    FlagRow("pure_bf16", "_pure", unit.flag, False),
+    FlagRow("model", "_name", unit.word, None, "v1"),
+    FlagRow("micro_batch_size", "micro_batch", unit.count, None, "v1 and Megatron"),
+    FlagRow("batch_size global_batch_size", "global_batch", unit.count, None, "v1"),
+    FlagRow("cp_size", "_cp", unit.count, 1, "v1"),
+    FlagRow("cp_mode", "_cp_mode", unit.word, "ulysses", "v1"),
+    FlagRow("dp_size", "_dp", unit.anything, None, "v1"),
+    FlagRow("mp_shard_size", "fsdp.shard_degree", unit.rest, None, "v1"),
+    FlagRow("mp_replicate_size", "fsdp.replicate_degree", unit.count, None, "v1"),
+    FlagRow("dist_config.name",
         "_backend",
-        one_of({"fsdp2": "fsdp2", "fsdpturbo": "fsdp2", "deepspeed": "deepspeed", "ddp": "ddp"}),
+        unit.one_of(BACKENDS),
         None,
         "v1",
     ),
-    FlagRow("dist_config.config_file", "_config_file", word, None, "v1"),
-    FlagRow("dist_config.zero_stage", "zero_stage", count, None, "v1"),
-    FlagRow("dist_config.offload_params", "_offload_fsdp", flag, None, "v1"),
-    FlagRow(
-        "dist_config.mixed_precision mixed_precision",
+    FlagRow("dist_config.config_file", "_config_file", unit.word, None, "v1"),
+    FlagRow("dist_config.zero_stage", "zero_stage", unit.count, None, "v1"),
+    FlagRow("dist_config.offload_params", "_offload_fsdp", unit.flag, None, "v1"),
+    FlagRow("dist_config.mixed_precision mixed_precision",
         "_dtype",
-        one_of({"bf16": "bf16", "fp16": "fp16", "fp32": "fp32"}),
+        unit.one_of({"bf16": "bf16", "fp16": "fp16", "fp32": "fp32"}),
         "bf16",
         "v1",
     ),
-    FlagRow("dist_config.reshard_after_forward", "fsdp.reshard_after_forward", flag, None, "v1"),
-    FlagRow("enable_activation_checkpointing", "_recompute", yields("full", "none"), None, "v1"),
-    FlagRow("peft_config.name", "_peft_name", word, None, "v1"),
-    FlagRow("quant_config.name", "_quant", word, None, "v1"),
-    FlagRow("quant_config.quantization_bit", "_bits", count, None, "v1"),
-    FlagRow("peft_config.r", "_rank", count, None, "v1"),
-    FlagRow("lora_rank", "_rank", count, 8),
-    FlagRow("lora_target peft_config.target_modules", "_targets", listed, "all"),
-    FlagRow("optim_config.name", "optimizer", word, None, "v1"),
-    FlagRow("tensor_model_parallel_size", "tensor_parallel", count, 1, "with Megatron"),
-    FlagRow("pipeline_model_parallel_size", "pipeline_parallel", count, 1, "with Megatron"),
-    FlagRow("context_parallel_size", "context_parallel", count, 1, "with Megatron"),
-    FlagRow("expert_model_parallel_size", "expert_parallel", count, 1, "with Megatron"),
-    FlagRow("virtual_pipeline_model_parallel_size", "virtual_stages", count, 1, "with Megatron"),
-    FlagRow("sequence_parallel", "sequence_parallel", flag, False, "with Megatron"),
-    FlagRow("use_distributed_optimizer", "zero_stage", yields(1, 0), False, "with Megatron"),
-    FlagRow(
-        "recompute_granularity",
+    FlagRow("dist_config.reshard_after_forward", "fsdp.reshard_after_forward", unit.flag, None, "v1"),
+    FlagRow("enable_activation_checkpointing", "_recompute", unit.yields("full", "none"), None, "v1"),
+    FlagRow("peft_config.name", "_peft_name", unit.word, None, "v1"),
+    FlagRow("quant_config.name", "_quant", unit.word, None, "v1"),
+    FlagRow("quant_config.quantization_bit", "_bits", unit.count, None, "v1"),
+    FlagRow("peft_config.r", "_rank", unit.count, None, "v1"),
+    FlagRow("optim_config.name", "optimizer", unit.word, None, "v1"),
+    FlagRow("tensor_model_parallel_size", "tensor_parallel", unit.count, 1, "with Megatron"),
+    FlagRow("pipeline_model_parallel_size", "pipeline_parallel", unit.count, 1, "with Megatron"),
+    FlagRow("context_parallel_size", "context_parallel", unit.count, 1, "with Megatron"),
+    FlagRow("expert_model_parallel_size", "expert_parallel", unit.count, 1, "with Megatron"),
+    FlagRow("virtual_pipeline_model_parallel_size", "virtual_stages", unit.count, 1, "with Megatron"),
+    FlagRow("sequence_parallel", "sequence_parallel", unit.flag, False, "with Megatron"),
+    FlagRow("use_distributed_optimizer", "zero_stage", unit.yields(1, 0), False, "with Megatron"),
+    FlagRow("recompute_granularity",
         "_recompute",
-        one_of({"full": "full", "selective": "selective"}),
+        unit.one_of({"full": "full", "selective": "selective"}),
         None,
         "with Megatron",
     ),
-    FlagRow("overlap_grad_reduce", "overlap_gradients", flag),
-    FlagRow("overlap_param_gather", "overlap_parameters", flag),
-    FlagRow("cross_entropy_loss_fusion", "fused_cross_entropy", flag),
-    FlagRow("neat_packing", "_packing", flag, False),
-    FlagRow("packing", "_joined", flag, False),  # full sequences, with attention over all of one
-    FlagRow("use_badam", "_badam", flag, False),
-    FlagRow("use_galore", "_galore", flag, False),
-    FlagRow("use_apollo", "_apollo", flag, False),
-    FlagRow("use_adam_mini", "_mini", flag, False),
-    FlagRow("use_muon", "_muon", flag, False),
+    FlagRow("overlap_grad_reduce", "overlap_gradients", unit.flag),
+    FlagRow("overlap_param_gather", "overlap_parameters", unit.flag),
+    FlagRow("cross_entropy_loss_fusion", "fused_cross_entropy", unit.flag),
+    FlagRow("packing", "_joined", unit.flag, False),  # full sequences, with attention over all of one
+    FlagRow("use_badam", "_badam", unit.flag, False),
+    FlagRow("use_galore", "_galore", unit.flag, False),
+    FlagRow("use_apollo", "_apollo", unit.flag, False),
+    FlagRow("use_adam_mini", "_mini", unit.flag, False),
+    FlagRow("use_muon", "_muon", unit.flag, False),
 )
-TAKEN = {spelling for row in OWN for spelling in row.flags.split()}
+OF_TRAINER = silent((*hf.FSDP_ROWS, *hf.MESH_ROWS, *hf.MODEL_ROWS, *hf.ADAPTER_ROWS, hf.BATCH_ROWS[2]))
+"""Rows of the Trainer that are read, and not written."""
+ROWS = (
+    *hf.NAME_ROWS, *BEFORE, *without(hf.BATCH_ROWS, ["gradient_checkpointing"]), *BETWEEN, *hf.SHARD_ROWS, *AFTER,
+    *without(OF_TRAINER, spellings((*BEFORE, *AFTER))),
+)  # fmt: skip
 
 
 def rules(reading: LaunchReading) -> None:
@@ -136,9 +131,8 @@ def rules(reading: LaunchReading) -> None:
 LLAMA_FACTORY = Dialect(
     name="llama-factory",
     framework="llama-factory",
-    rows=(*OWN, *(row for row in (*hf.TRAINER_ROWS, *hf.MODEL_ROWS) if not TAKEN & set(row.flags.split()))),
+    rows=ROWS,
     rules=rules,
-    write=said_trainers.llama_factory,
     defaults=hf.DEFAULTS | {"recompute": "full", "attention": "auto", "seq_len": 2048},
     layout="yaml",
     reads=frozenset({"yaml", "json", "args"}),

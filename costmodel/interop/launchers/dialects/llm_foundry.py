@@ -2,103 +2,73 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from costmodel.interop.launchers import common
-from costmodel.interop.launchers.dialects import said_trainers
-from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow
-from costmodel.interop.launchers.values import (
-    Expected,
-    attention,
-    count,
-    flag,
-    listed,
-    number,
-    one_of,
-    present,
-    word,
-    yields,
-)
-
-if TYPE_CHECKING:
-    from costmodel.interop.launchers.table import LaunchReading
+from costmodel.interop.launchers import common, says
+from costmodel.interop.launchers import values as unit
+from costmodel.interop.launchers.table import ABOVE_ONE, OWN, UNSPLIT, Dialect, FlagRow, LaunchReading
 
 PRECISIONS = {
-    "amp_bf16": "bf16",
-    "amp_fp16": "fp16",
-    "fp32": "fp32",
-    "amp_fp8": "fp8",
-    "bf16": "bf16",
-    "fp16": "fp16",
-    "amp": "fp16",
-    "amp_bf8": "fp8",
-    "inductor": "bf16",
-}
+    "amp_bf16": "bf16", "amp_fp16": "fp16", "fp32": "fp32", "amp_fp8": "fp8", "bf16": "bf16", "fp16": "fp16", "amp": "fp16",
+    "amp_bf8": "fp8", "inductor": "bf16",
+}  # fmt: skip
+STRATEGIES = {"3": "FULL_SHARD", "2": "SHARD_GRAD_OP", "0": "NO_SHARD", "None": "NO_SHARD"}
+"""Of FSDP, by the stage of ZeRO that it amounts to."""
+OPTIMIZERS = {"adam": "decoupled_adamw", "sgd-momentum": "decoupled_lionw"}
 
 
 def sequences(raw: object) -> object:
     """A batch in sequences; Composer also takes shares of one."""
-    value = number(raw)
+    value = unit.number(raw)
     if isinstance(value, float) and value < 1:
-        raise Expected("a whole number from 1, or auto")
-    return count(raw)
+        raise unit.Expected("a whole number from 1, or auto")
+    return unit.count(raw)
 
 
 ROWS = (
-    FlagRow("train_loader.dataset.packing_ratio", "_packing", present),
-    FlagRow("global_train_batch_size", "global_batch", count),
-    FlagRow("device_train_microbatch_size", "micro_batch", sequences, "auto"),
-    FlagRow("device_train_batch_size", "_device_batch", count),
-    FlagRow("max_seq_len", "seq_len", count),
-    FlagRow("precision", "_wide", one_of(PRECISIONS), "amp_bf16"),
-    FlagRow("optimizer.name", "optimizer", word),
-    FlagRow("fsdp_config.sharding_strategy", "fsdp.sharding", word, "FULL_SHARD"),
-    FlagRow("fsdp_config.mixed_precision", "fsdp.mixed_precision", word, "DEFAULT"),
-    FlagRow("fsdp_config.activation_checkpointing", "recompute", yields("full", "none"), False),
-    FlagRow("fsdp_config.activation_cpu_offload", "_offload_activations", flag, False),
-    FlagRow("fsdp_config.cpu_offload", "_offload_fsdp", flag, False),
-    FlagRow("fsdp_config.data_parallel_shard_degree", "fsdp.shard_degree", count, -1),
-    FlagRow("fsdp_config.data_parallel_replicate_degree", "fsdp.replicate_degree", count, 1),
-    FlagRow("tp_config.tensor_parallel_degree", "tensor_parallel", count, 1, "from 0.11"),
-    FlagRow("model.name", "_kind", word),
-    FlagRow("model.pretrained_model_name_or_path", "_name", word),
-    FlagRow("model.n_layers", "model.num_layers", count),
-    FlagRow("model.d_model", "model.hidden_size", count),
-    FlagRow("model.n_heads", "model.num_heads", count),
-    FlagRow("model.expansion_ratio", "_ratio", number, 4),
-    FlagRow("model.ffn_config.ffn_hidden_size", "model.ffn_hidden_size", count),
-    FlagRow("model.vocab_size", "model.vocab_size", count),
-    FlagRow("model.attn_config.kv_n_heads", "model.num_kv_heads", count),
-    FlagRow("model.tie_word_embeddings", "model.tied_embeddings", flag, True),
-    FlagRow(
-        "model.attn_config.attn_impl model.config_overrides.attn_config.attn_impl",
-        "attention",
-        attention,
-        "flash",
-    ),
-    FlagRow("model.use_flash_attention_2", "attention", yields("flash"), False),
-    FlagRow("model.attn_impl", "attention", attention, None, "to 0.2"),
-    FlagRow("model.no_bias", "model.bias", yields(False, True), False),
-    FlagRow("model.ffn_config.ffn_type", "_ffn", word, "mptmlp"),
-    FlagRow("model.norm_type", "_norm", word, "low_precision_layernorm"),
-    FlagRow("model.ffn_config.moe_num_experts", "model.num_experts", count),
-    FlagRow("model.ffn_config.moe_top_k", "model.top_k", count),
-    FlagRow("model.ffn_config.moe_world_size", "expert_parallel", count, 1),
-    FlagRow("model.attn_config.clip_qkv", "_clip", number),
-    FlagRow("model.attn_config.alibi", "_alibi", flag, False),
-    FlagRow("model.attn_config.rope", "_rope", flag, False),
-    FlagRow("model.learned_pos_emb", "_learned", flag, True),
-    FlagRow("model.max_seq_len", "_positions", count),
-    FlagRow("model.peft_config.peft_type", "_peft", word),
-    FlagRow("model.peft_config.r", "_rank", count),
-    FlagRow("model.peft_config.target_modules", "_targets", listed),
-    FlagRow("model.load_in_4bit", "_four_bit", flag, False),
-    FlagRow(
-        "model.attn_config.sliding_window_size",
-        "_window",
-        lambda raw: number(raw) if str(raw) != "-1" else 0.0,
-        -1,
-    ),
+    FlagRow("max_seq_len", "seq_len", unit.count, says=OWN),
+    FlagRow("model.name", "_kind", unit.word, says=says.fixed("hf_causal_lm")),
+    FlagRow("model.pretrained_model_name_or_path", "_name", unit.word, says=OWN),
+    FlagRow("model.use_flash_attention_2", "attention", unit.yields("flash"), False, says=OWN),
+    FlagRow("global_train_batch_size", "global_batch", unit.count, says=OWN),
+    FlagRow("device_train_microbatch_size", "micro_batch", sequences, "auto", says=OWN),
+    FlagRow("precision", "_wide", unit.one_of(PRECISIONS), "amp_bf16", says="dtype"),
+    FlagRow("optimizer.name", "optimizer", unit.word, says=says.mapped("optimizer", OPTIMIZERS)),
+    FlagRow("fsdp_config.sharding_strategy", "fsdp.sharding", unit.word, "FULL_SHARD",
+            says=says.mapped("zero_stage", STRATEGIES)),
+    FlagRow("fsdp_config.mixed_precision", "fsdp.mixed_precision", unit.word, "DEFAULT", says=says.fixed("PURE")),
+    FlagRow("fsdp_config.activation_checkpointing", "recompute", unit.yields("full", "none"), False, says=OWN),
+    FlagRow("fsdp_config.activation_cpu_offload", "_offload_activations", unit.flag, False, says=OWN),
+    FlagRow("tp_config.tensor_parallel_degree", "tensor_parallel", unit.count, 1, "from 0.11", says=ABOVE_ONE),
+    FlagRow("train_loader.dataset.packing_ratio", "_packing", unit.present),
+    FlagRow("device_train_batch_size", "_device_batch", unit.count),
+    FlagRow("fsdp_config.cpu_offload", "_offload_fsdp", unit.flag, False),
+    FlagRow("fsdp_config.data_parallel_shard_degree", "fsdp.shard_degree", unit.count, -1),
+    FlagRow("fsdp_config.data_parallel_replicate_degree", "fsdp.replicate_degree", unit.count, 1),
+    FlagRow("model.n_layers", "model.num_layers", unit.count),
+    FlagRow("model.d_model", "model.hidden_size", unit.count),
+    FlagRow("model.n_heads", "model.num_heads", unit.count),
+    FlagRow("model.expansion_ratio", "_ratio", unit.number, 4),
+    FlagRow("model.ffn_config.ffn_hidden_size", "model.ffn_hidden_size", unit.count),
+    FlagRow("model.vocab_size", "model.vocab_size", unit.count),
+    FlagRow("model.attn_config.kv_n_heads", "model.num_kv_heads", unit.count),
+    FlagRow("model.tie_word_embeddings", "model.tied_embeddings", unit.flag, True),
+    FlagRow("model.attn_config.attn_impl model.config_overrides.attn_config.attn_impl", "attention", unit.attention, "flash"),
+    FlagRow("model.attn_impl", "attention", unit.attention, None, "to 0.2"),
+    FlagRow("model.no_bias", "model.bias", unit.yields(False, True), False),
+    FlagRow("model.ffn_config.ffn_type", "_ffn", unit.word, "mptmlp"),
+    FlagRow("model.norm_type", "_norm", unit.word, "low_precision_layernorm"),
+    FlagRow("model.ffn_config.moe_num_experts", "model.num_experts", unit.count),
+    FlagRow("model.ffn_config.moe_top_k", "model.top_k", unit.count),
+    FlagRow("model.ffn_config.moe_world_size", "expert_parallel", unit.count, 1),
+    FlagRow("model.attn_config.clip_qkv", "_clip", unit.number),
+    FlagRow("model.attn_config.alibi", "_alibi", unit.flag, False),
+    FlagRow("model.attn_config.rope", "_rope", unit.flag, False),
+    FlagRow("model.learned_pos_emb", "_learned", unit.flag, True),
+    FlagRow("model.max_seq_len", "_positions", unit.count),
+    FlagRow("model.peft_config.peft_type", "_peft", unit.word),
+    FlagRow("model.peft_config.r", "_rank", unit.count),
+    FlagRow("model.peft_config.target_modules", "_targets", unit.listed),
+    FlagRow("model.load_in_4bit", "_four_bit", unit.flag, False),
+    FlagRow("model.attn_config.sliding_window_size", "_window", lambda raw: unit.number(raw) if str(raw) != "-1" else 0.0, -1),
 )
 
 
@@ -143,7 +113,6 @@ LLM_FOUNDRY = Dialect(
     framework="llm-foundry",
     rows=ROWS,
     rules=rules,
-    write=said_trainers.llm_foundry,
     defaults={
         **UNSPLIT,
         "zero_stage": 3,

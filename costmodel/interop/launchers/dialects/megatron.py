@@ -9,29 +9,17 @@ from costmodel.description.graphs import OF_MEGATRON, WHOLE, of_scopes
 from costmodel.description.mixtures import expert_layout
 from costmodel.description.recomputation import recomputation
 from costmodel.interop.launchers import common
+from costmodel.interop.launchers import values as unit
 from costmodel.interop.launchers.dialects import said_megatron
 from costmodel.interop.launchers.settle import schedule_of
 from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow, words
-from costmodel.interop.launchers.values import (
-    UNSTATED,
-    Expected,
-    anything,
-    count,
-    flag,
-    listed,
-    number,
-    one_of,
-    whole,
-    word,
-    yields,
-)
 
 if TYPE_CHECKING:
     from costmodel.interop.launchers.table import LaunchReading
 
 SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 RECIPES = {"mxfp8": "mxfp8", "delayed": "fp8", "tensorwise": "fp8", "blockwise": "fp8", "custom": "fp8"}
-FORMATS = {"e4m3": "fp8", "hybrid": "fp8", "none": UNSTATED, "true": "fp8", "false": UNSTATED}
+FORMATS = {"e4m3": "fp8", "hybrid": "fp8", "none": unit.UNSTATED, "true": "fp8", "false": unit.UNSTATED}
 SWIFT = words(
     "split_dataset_ratio load_from_cache_file save_safetensors dataset_num_proc tuner_type train_type num_train_epochs"
 )
@@ -53,7 +41,7 @@ def pattern(raw: object) -> object:
     for term in text.split("+"):
         match = re.fullmatch(r"\[([01](?:,[01])*)\](?:\*(\d{1,4}))?", term)
         if match is None:
-            raise Expected("a whole number, or a list such as [0]*3+[1]*58")
+            raise unit.Expected("a whole number, or a list such as [0]*3+[1]*58")
         layers += [int(one) for one in match[1].split(",")] * int(match[2] or 1)
     return layers
 
@@ -61,7 +49,7 @@ def pattern(raw: object) -> object:
 def stages(raw: object) -> object:
     """Chunks of all pipeline ranks together, of ``--pipeline-model-parallel-layout``."""
     if raw is None:
-        return UNSTATED
+        return unit.UNSTATED
     if isinstance(raw, list):
         return len(raw)
     text = str(raw).replace(",", "")
@@ -78,211 +66,158 @@ def stages(raw: object) -> object:
 def window(raw: object) -> object:
     """Tokens that a windowed layer looks back."""
     if raw is None:
-        return UNSTATED
+        return unit.UNSTATED
     match = re.match(r"\(?\s*(-?\d{1,9})", str(raw[0] if isinstance(raw, list) else raw))
     if match is None:
-        raise Expected("two whole numbers, such as 127,0")
-    return int(match[1]) if int(match[1]) > 0 else UNSTATED
+        raise unit.Expected("two whole numbers, such as 127,0")
+    return int(match[1]) if int(match[1]) > 0 else unit.UNSTATED
 
 
 PLAN_ROWS = (
-    FlagRow(
-        "tensor_model_parallel_size model_parallel_size intra_layer_model_parallel_size",
-        "tensor_parallel",
-        count,
-        1,
-    ),
-    FlagRow("pipeline_model_parallel_size", "pipeline_parallel", count, 1, "from 2.0"),
-    FlagRow("context_parallel_size", "context_parallel", count, 1, "from core 0.5"),
-    FlagRow("cp_comm_type", "_cp_comm", anything, None, "from core 0.11"),
-    FlagRow("expert_model_parallel_size", "expert_parallel", count, 1, "from core 0.4"),
-    FlagRow("expert_tensor_parallel_size", "expert_tensor_parallel", count, "tensor_parallel", "from core 0.9"),
+    FlagRow("tensor_model_parallel_size model_parallel_size intra_layer_model_parallel_size", "tensor_parallel", unit.count, 1),
+    FlagRow("pipeline_model_parallel_size", "pipeline_parallel", unit.count, 1, "from 2.0"),
+    FlagRow("context_parallel_size", "context_parallel", unit.count, 1, "from core 0.5"),
+    FlagRow("cp_comm_type", "_cp_comm", unit.anything, None, "from core 0.11"),
+    FlagRow("expert_model_parallel_size", "expert_parallel", unit.count, 1, "from core 0.4"),
+    FlagRow("expert_tensor_parallel_size", "expert_tensor_parallel", unit.count, "tensor_parallel", "from core 0.9"),
     FlagRow(
         "num_virtual_stages_per_pipeline_rank virtual_pipeline_model_parallel_size",
         "virtual_stages",
-        count,
+        unit.count,
         1,
         "from core 0.12",
     ),
-    FlagRow("num_layers_per_virtual_pipeline_stage", "_chunk_layers", count, None, "from 2.6"),
+    FlagRow("num_layers_per_virtual_pipeline_stage", "_chunk_layers", unit.count, None, "from 2.6"),
     FlagRow("pipeline_model_parallel_layout", "_layout", stages, None, "from core 0.13"),
-    FlagRow("use_distributed_optimizer", "_distributed", yields(1, 0), 0, "from 3.0"),
-    FlagRow("use_megatron_fsdp use_custom_fsdp", "_fsdp", flag, False, "from core 0.10"),
-    FlagRow(
-        "data_parallel_sharding_strategy",
-        "_sharding",
-        one_of({k: k for k in SHARDING}),
-        "no_shard",
-        "from core 0.10",
-    ),
-    FlagRow("use_torch_fsdp2", "_fsdp2", flag, False, "from core 0.10"),
-    FlagRow("num_distributed_optimizer_instances", "_instances", count, 1, "from core 0.10"),
-    FlagRow("sequence_parallel", "sequence_parallel", flag, False, "from 3.0"),
-    FlagRow("micro_batch_size batch_size", "micro_batch", count),
-    FlagRow("global_batch_size", "global_batch", count),
-    FlagRow("seq_length encoder_seq_length", "seq_len", count),
-    FlagRow("max_length", "seq_len", count, None, "ms-swift"),
-    FlagRow("bf16", "_wide", yields("bf16")),
-    FlagRow("fp16", "_wide", yields("fp16")),
-    FlagRow(
-        "torch_dtype",
-        "_wide",
-        one_of({"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}),
-        None,
-        "ms-swift",
-    ),
-    FlagRow("fp8_format fp8", "_fp8", one_of(FORMATS), None, "from core 0.3"),
-    FlagRow("fp8_e4m3 fp8_hybrid", "_fp8", yields("fp8"), None, "3.0 to core 0.2"),
-    FlagRow("fp8_recipe", "_fp8_recipe", one_of(RECIPES), "delayed", "from core 0.11"),
-    FlagRow(
-        "fp4_format fp4",
-        "_fp4",
-        one_of({"e2m1": "nvfp4", "none": UNSTATED}),
-        None,
-        "from core 0.14",
-    ),
+    FlagRow("use_distributed_optimizer", "_distributed", unit.yields(1, 0), 0, "from 3.0"),
+    FlagRow("use_megatron_fsdp use_custom_fsdp", "_fsdp", unit.flag, False, "from core 0.10"),
+    FlagRow("data_parallel_sharding_strategy", "_sharding", unit.one_of({k: k for k in SHARDING}), "no_shard", "from core 0.10"),
+    FlagRow("use_torch_fsdp2", "_fsdp2", unit.flag, False, "from core 0.10"),
+    FlagRow("num_distributed_optimizer_instances", "_instances", unit.count, 1, "from core 0.10"),
+    FlagRow("sequence_parallel", "sequence_parallel", unit.flag, False, "from 3.0"),
+    FlagRow("micro_batch_size batch_size", "micro_batch", unit.count),
+    FlagRow("global_batch_size", "global_batch", unit.count),
+    FlagRow("seq_length encoder_seq_length", "seq_len", unit.count),
+    FlagRow("max_length", "seq_len", unit.count, None, "ms-swift"),
+    FlagRow("bf16", "_wide", unit.yields("bf16")),
+    FlagRow("fp16", "_wide", unit.yields("fp16")),
+    FlagRow("torch_dtype", "_wide", unit.one_of({"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}), None, "ms-swift"),
+    FlagRow("fp8_format fp8", "_fp8", unit.one_of(FORMATS), None, "from core 0.3"),
+    FlagRow("fp8_e4m3 fp8_hybrid", "_fp8", unit.yields("fp8"), None, "3.0 to core 0.2"),
+    FlagRow("fp8_recipe", "_fp8_recipe", unit.one_of(RECIPES), "delayed", "from core 0.11"),
+    FlagRow("fp4_format fp4", "_fp4", unit.one_of({"e2m1": "nvfp4", "none": unit.UNSTATED}), None, "from core 0.14"),
     FlagRow(
         "recompute_granularity",
         "_recompute",
-        one_of({"full": "full", "selective": "selective", "none": "none"}),
+        unit.one_of({"full": "full", "selective": "selective", "none": "none"}),
         None,
         "from 3.0",
     ),
-    FlagRow("recompute_activations", "_recompute", yields("selective"), None, "from 3.0"),
-    FlagRow("checkpoint_activations", "_recompute", yields("full"), None, "to 2.6"),
-    FlagRow(
-        "activations_checkpoint_method",
-        "_recompute",
-        one_of({"uniform": "full", "block": "full"}),
-        None,
-        "2.5 to 2.7",
-    ),
-    FlagRow("recompute_modules", "_recompute_modules", anything, None, "from core 0.12"),
-    FlagRow("recompute_method", "_recompute_method", word, None, "from 3.0"),
-    FlagRow(
-        "recompute_num_layers checkpoint_num_layers activations_checkpoint_num_layers",
-        "_recompute_layers",
-        whole,
-    ),
-    FlagRow("optimizer", "optimizer", word, "adam", "from 1.0"),
-    FlagRow("use_precision_aware_optimizer", "_precise", flag, False, "from core 0.10"),
-    FlagRow("exp_avg_dtype", "_moment", word, "fp32", "from core 0.10"),
-    FlagRow("optimizer_cpu_offload cpu_optimizer", "_offload_optimizer", flag, False, "from core 0.11"),
-    FlagRow("optimizer_offload_fraction", "_offload_fraction", number, 1.0, "from core 0.11"),
-    FlagRow(
-        "cpu_offloading fine_grained_activation_offloading",
-        "_offload_activations",
-        flag,
-        False,
-        "from core 0.9",
-    ),
-    FlagRow("cpu_offloading_num_layers", "_offload_layers", whole, 0, "from core 0.9"),
-    FlagRow("attention_backend", "_attention", one_of(KERNELS), "auto", "from core 0.9"),
-    FlagRow(
-        "use_flash_attn use_flash_attn_v1 use_flash_attn_v2", "_attention", yields("flash"), None, "from 3.0"
-    ),
-    FlagRow("export_force_local_attention", "_attention", yields("unfused")),
-    FlagRow("attn_impl", "_attention_word", word, None, "ms-swift"),
-    FlagRow("grad_reduce_in_bf16", "gradient_bytes", yields(2), None, "from core 0.12"),
-    FlagRow("accumulate_allreduce_grads_in_fp32", "gradient_bytes", yields(4), None, "from 2.2"),
+    FlagRow("recompute_activations", "_recompute", unit.yields("selective"), None, "from 3.0"),
+    FlagRow("checkpoint_activations", "_recompute", unit.yields("full"), None, "to 2.6"),
+    FlagRow("activations_checkpoint_method", "_recompute", unit.one_of({"uniform": "full", "block": "full"}), None, "2.5 to 2.7"),
+    FlagRow("recompute_modules", "_recompute_modules", unit.anything, None, "from core 0.12"),
+    FlagRow("recompute_method", "_recompute_method", unit.word, None, "from 3.0"),
+    FlagRow("recompute_num_layers checkpoint_num_layers activations_checkpoint_num_layers", "_recompute_layers", unit.whole),
+    FlagRow("optimizer", "optimizer", unit.word, "adam", "from 1.0"),
+    FlagRow("use_precision_aware_optimizer", "_precise", unit.flag, False, "from core 0.10"),
+    FlagRow("exp_avg_dtype", "_moment", unit.word, "fp32", "from core 0.10"),
+    FlagRow("optimizer_cpu_offload cpu_optimizer", "_offload_optimizer", unit.flag, False, "from core 0.11"),
+    FlagRow("optimizer_offload_fraction", "_offload_fraction", unit.number, 1.0, "from core 0.11"),
+    FlagRow("cpu_offloading fine_grained_activation_offloading", "_offload_activations", unit.flag, False, "from core 0.9"),
+    FlagRow("cpu_offloading_num_layers", "_offload_layers", unit.whole, 0, "from core 0.9"),
+    FlagRow("attention_backend", "_attention", unit.one_of(KERNELS), "auto", "from core 0.9"),
+    FlagRow("use_flash_attn use_flash_attn_v1 use_flash_attn_v2", "_attention", unit.yields("flash"), None, "from 3.0"),
+    FlagRow("export_force_local_attention", "_attention", unit.yields("unfused")),
+    FlagRow("attn_impl", "_attention_word", unit.word, None, "ms-swift"),
+    FlagRow("grad_reduce_in_bf16", "gradient_bytes", unit.yields(2), None, "from core 0.12"),
+    FlagRow("accumulate_allreduce_grads_in_fp32", "gradient_bytes", unit.yields(4), None, "from 2.2"),
     FlagRow(
         "main_grads_dtype megatron_fsdp_main_grads_dtype",
         "gradient_bytes",
-        one_of({"fp32": 4, "bf16": 2, "auto": UNSTATED}),
+        unit.one_of({"fp32": 4, "bf16": 2, "auto": unit.UNSTATED}),
         4,
     ),
-    FlagRow("overlap_grad_reduce", "overlap_gradients", flag, False, "from core 0.4"),
-    FlagRow("overlap_param_gather", "overlap_parameters", flag, False, "from core 0.4"),
-    FlagRow("tp_comm_overlap", "overlap_tensor", flag, False, "from core 0.5"),
-    FlagRow("overlap_moe_expert_parallel_comm", "overlap_experts", flag, None, "from core 0.14"),
+    FlagRow("overlap_grad_reduce", "overlap_gradients", unit.flag, False, "from core 0.4"),
+    FlagRow("overlap_param_gather", "overlap_parameters", unit.flag, False, "from core 0.4"),
+    FlagRow("tp_comm_overlap", "overlap_tensor", unit.flag, False, "from core 0.5"),
+    FlagRow("overlap_moe_expert_parallel_comm", "overlap_experts", unit.flag, None, "from core 0.14"),
     FlagRow(
         "moe_token_dispatcher_type", "dispatcher",
-        one_of({"alltoall": "all-to-all", "flex": "deduplicated", "allgather": UNSTATED}), None, "from core 0.5",
+        unit.one_of({"alltoall": "all-to-all", "flex": "deduplicated", "allgather": unit.UNSTATED}), None, "from core 0.5",
     ),
-    FlagRow("no_overlap_p2p_communication", "overlap_pipeline", yields(False), None, "from 3.0"),
-    FlagRow("overlap_p2p_communication", "overlap_pipeline", flag, True, "from 3.0"),
-    FlagRow("cross_entropy_loss_fusion", "fused_cross_entropy", flag, False, "from core 0.9"),
-    FlagRow("enable_cuda_graph external_cuda_graph", "cuda_graphs", yields(True), False, "from core 0.7"),
+    FlagRow("no_overlap_p2p_communication", "overlap_pipeline", unit.yields(False), None, "from 3.0"),
+    FlagRow("overlap_p2p_communication", "overlap_pipeline", unit.flag, True, "from 3.0"),
+    FlagRow("cross_entropy_loss_fusion", "fused_cross_entropy", unit.flag, False, "from core 0.9"),
+    FlagRow("enable_cuda_graph external_cuda_graph", "cuda_graphs", unit.yields(True), False, "from core 0.7"),
     FlagRow(
         "cuda_graph_impl",
         "cuda_graphs",
-        one_of({"none": False, "local": True, "transformer_engine": True, "full_iteration": True}),
+        unit.one_of({"none": False, "local": True, "transformer_engine": True, "full_iteration": True}),
         "none",
         "from core 0.15",
     ),
-    FlagRow("cuda_graph_scope cuda_graph_modules", "_graph_scopes", anything, None, "from core 0.14"),
-    FlagRow("use_transformer_engine_op_fuser", "_op_fuser", flag, False, "from core 0.18"),
-    FlagRow("use_tp_pp_dp_mapping", "_tp_pp_dp", flag, False, "from core 0.9"),
-    FlagRow("tuner_type train_type", "_tuner", one_of({"full": "none", "lora": "lora"}), "full", "ms-swift"),
-    FlagRow("packing", "_packing", flag, False, "ms-swift"),
-    FlagRow("padding_free", "_padding_free", flag, False, "ms-swift"),
-    FlagRow("lora_rank", "_rank", count, 8, "ms-swift"),
-    FlagRow("target_modules", "_targets", listed, "all-linear", "ms-swift"),
+    FlagRow("cuda_graph_scope cuda_graph_modules", "_graph_scopes", unit.anything, None, "from core 0.14"),
+    FlagRow("use_transformer_engine_op_fuser", "_op_fuser", unit.flag, False, "from core 0.18"),
+    FlagRow("use_tp_pp_dp_mapping", "_tp_pp_dp", unit.flag, False, "from core 0.9"),
+    FlagRow("tuner_type train_type", "_tuner", unit.one_of({"full": "none", "lora": "lora"}), "full", "ms-swift"),
+    FlagRow("packing", "_packing", unit.flag, False, "ms-swift"),
+    FlagRow("padding_free", "_padding_free", unit.flag, False, "ms-swift"),
+    FlagRow("lora_rank", "_rank", unit.count, 8, "ms-swift"),
+    FlagRow("target_modules", "_targets", unit.listed, "all-linear", "ms-swift"),
 )
 MODEL_ROWS = (
-    FlagRow("num_layers encoder_num_layers decoder_num_layers", "model.num_layers", count),
-    FlagRow("hidden_size", "model.hidden_size", count),
-    FlagRow("ffn_hidden_size", "model.ffn_hidden_size", count, "4 x hidden_size, 8/3 with --swiglu"),
-    FlagRow("num_attention_heads", "model.num_heads", count),
-    FlagRow("num_query_groups num_key_value_heads", "_groups", count, 1),
-    FlagRow("group_query_attention", "_grouped", flag, False, "from core 0.3"),
-    FlagRow("kv_channels", "model.head_dim", count, "hidden_size / num_attention_heads"),
-    FlagRow("vocab_size padded_vocab_size", "model.vocab_size", count),
-    FlagRow("make_vocab_size_divisible_by", "_padding", count, 128),
-    FlagRow("num_experts num_moe_experts", "_experts", anything),
-    FlagRow("moe_router_topk", "_topk", count, 2, "from core 0.5"),
-    FlagRow("moe_ffn_hidden_size", "model.moe_ffn_hidden_size", count, "ffn_hidden_size", "from core 0.9"),
-    FlagRow("moe_shared_expert_intermediate_size", "model.shared_expert_ffn", count, None, "from core 0.9"),
+    FlagRow("num_layers encoder_num_layers decoder_num_layers", "model.num_layers", unit.count),
+    FlagRow("hidden_size", "model.hidden_size", unit.count),
+    FlagRow("ffn_hidden_size", "model.ffn_hidden_size", unit.count, "4 x hidden_size, 8/3 with --swiglu"),
+    FlagRow("num_attention_heads", "model.num_heads", unit.count),
+    FlagRow("num_query_groups num_key_value_heads", "_groups", unit.count, 1),
+    FlagRow("group_query_attention", "_grouped", unit.flag, False, "from core 0.3"),
+    FlagRow("kv_channels", "model.head_dim", unit.count, "hidden_size / num_attention_heads"),
+    FlagRow("vocab_size padded_vocab_size", "model.vocab_size", unit.count),
+    FlagRow("make_vocab_size_divisible_by", "_padding", unit.count, 128),
+    FlagRow("num_experts num_moe_experts", "_experts", unit.anything),
+    FlagRow("moe_router_topk", "_topk", unit.count, 2, "from core 0.5"),
+    FlagRow("moe_ffn_hidden_size", "model.moe_ffn_hidden_size", unit.count, "ffn_hidden_size", "from core 0.9"),
+    FlagRow("moe_shared_expert_intermediate_size", "model.shared_expert_ffn", unit.count, None, "from core 0.9"),
     FlagRow("moe_layer_freq", "_pattern", pattern, 1, "from core 0.9"),
-    FlagRow(
-        "moe_expert_capacity_factor moe_train_capacity_factor",
-        "model.expert_capacity",
-        number,
-        None,
-        "from core 0.7",
-    ),
-    FlagRow("multi_latent_attention", "model.latent", flag, False, "from core 0.10"),
-    FlagRow("q_lora_rank", "model.q_lora_rank", count),
-    FlagRow("kv_lora_rank", "model.kv_lora_rank", count),
-    FlagRow("qk_head_dim qk_nope_head_dim", "model.qk_head_dim", count),
-    FlagRow("qk_pos_emb_head_dim qk_rope_head_dim", "model.qk_rope_head_dim", count),
-    FlagRow("v_head_dim", "model.v_head_dim", count),
-    FlagRow("mtp_num_layers", "model.mtp_layers", count),
-    FlagRow("untie_embeddings_and_output_weights", "model.tied_embeddings", yields(False, True), True),
-    FlagRow("swiglu", "_activation", yields("swiglu")),
-    FlagRow("quick_geglu", "_activation", yields("quick_geglu")),
-    FlagRow("activation_func_clamp_value", "_clamp", number),
-    FlagRow("squared_relu", "_activation", yields("squared_relu (not gated)")),
-    FlagRow("xielu", "_activation", yields("xielu (not gated)"), None, "swiss-ai fork"),
-    FlagRow("openai_gelu", "_activation", yields("gelu (not gated)")),
-    FlagRow("no_bias_swiglu_fusion", "_unfused_swiglu", flag),
+    FlagRow("moe_expert_capacity_factor moe_train_capacity_factor", "model.expert_capacity", unit.number, None, "from core 0.7"),
+    FlagRow("multi_latent_attention", "model.latent", unit.flag, False, "from core 0.10"),
+    FlagRow("q_lora_rank", "model.q_lora_rank", unit.count),
+    FlagRow("kv_lora_rank", "model.kv_lora_rank", unit.count),
+    FlagRow("qk_head_dim qk_nope_head_dim", "model.qk_head_dim", unit.count),
+    FlagRow("qk_pos_emb_head_dim qk_rope_head_dim", "model.qk_rope_head_dim", unit.count),
+    FlagRow("v_head_dim", "model.v_head_dim", unit.count),
+    FlagRow("mtp_num_layers", "model.mtp_layers", unit.count),
+    FlagRow("untie_embeddings_and_output_weights", "model.tied_embeddings", unit.yields(False, True), True),
+    FlagRow("swiglu", "_activation", unit.yields("swiglu")),
+    FlagRow("quick_geglu", "_activation", unit.yields("quick_geglu")),
+    FlagRow("activation_func_clamp_value", "_clamp", unit.number),
+    FlagRow("squared_relu", "_activation", unit.yields("squared_relu (not gated)")),
+    FlagRow("xielu", "_activation", unit.yields("xielu (not gated)"), None, "swiss-ai fork"),
+    FlagRow("openai_gelu", "_activation", unit.yields("gelu (not gated)")),
+    FlagRow("no_bias_swiglu_fusion", "_unfused_swiglu", unit.flag),
     FlagRow(
         "normalization",
         "model.norm",
-        one_of({"rmsnorm": "rmsnorm", "layernorm": "layernorm", "layernorm1p": "layernorm"}),
+        unit.one_of({"rmsnorm": "rmsnorm", "layernorm": "layernorm", "layernorm1p": "layernorm"}),
         "LayerNorm",
     ),
-    FlagRow("qk_layernorm", "model.qk_norm", flag, False),
-    FlagRow("embed_layernorm", "model.embedding_norm", flag, False),
-    FlagRow("disable_bias_linear", "model.bias", yields(False, True), True),
-    FlagRow("add_qkv_bias", "model.qkv_bias", flag, False),
-    FlagRow("position_embedding_type", "_positions", word, "learned_absolute"),
-    FlagRow("use_rotary_position_embeddings", "_positions", yields("rope"), None, "to core 0.8"),
-    FlagRow("max_position_embeddings", "_max_positions", count),
+    FlagRow("qk_layernorm", "model.qk_norm", unit.flag, False),
+    FlagRow("embed_layernorm", "model.embedding_norm", unit.flag, False),
+    FlagRow("disable_bias_linear", "model.bias", unit.yields(False, True), True),
+    FlagRow("add_qkv_bias", "model.qkv_bias", unit.flag, False),
+    FlagRow("position_embedding_type", "_positions", unit.word, "learned_absolute"),
+    FlagRow("use_rotary_position_embeddings", "_positions", unit.yields("rope"), None, "to core 0.8"),
+    FlagRow("max_position_embeddings", "_max_positions", unit.count),
     FlagRow("window_size", "model.window", window),
     FlagRow("window_attn_skip_freq", "_window_freq", pattern),
-    FlagRow("softmax_type", "_softmax", word, "vanilla"),
-    FlagRow("attention_dropout hidden_dropout", "_dropout", number, 0.1),
-    FlagRow("model", "_name", word, None, "ms-swift"),
+    FlagRow("softmax_type", "_softmax", unit.word, "vanilla"),
+    FlagRow("attention_dropout hidden_dropout", "_dropout", unit.number, 0.1),
+    FlagRow("model", "_name", unit.word, None, "ms-swift"),
 )
 SPEC_ROWS = (
-    FlagRow(
-        "hybrid_layer_pattern hybrid_override_pattern is_hybrid_model",
-        "_hybrid",
-        anything,
-        None,
-        "from core 0.9",
-    ),
+    FlagRow("hybrid_layer_pattern hybrid_override_pattern is_hybrid_model", "_hybrid", unit.anything, None, "from core 0.9"),
 )
 
 

@@ -7,35 +7,29 @@ from typing import TYPE_CHECKING
 
 from costmodel.description.mixtures import expert_layout
 from costmodel.interop.launchers import common
+from costmodel.interop.launchers import values as unit
 from costmodel.interop.launchers.dialects import megatron, said_megatron
 from costmodel.interop.launchers.settle import schedule_of
 from costmodel.interop.launchers.table import FlagRow
-from costmodel.interop.launchers.values import anything, count, degree, flag, number, whole, word, yields
 
 if TYPE_CHECKING:
     from costmodel.interop.launchers.table import LaunchReading
 
 OWN = (
-    FlagRow("zero_stage", "zero_stage", whole, 0),
-    FlagRow("ds_sequence_parallel_size", "ulysses_parallel", count, 1),
-    FlagRow("moe_expert_parallel_size", "expert_parallel", degree, 1),
-    FlagRow("topk", "_topk", count, 1),
-    FlagRow("expert_interval", "_interval", count, 2),
-    FlagRow("deepspeed", "_deepspeed", anything),
-    FlagRow("deepspeed_config", "_config_file", word),
-    FlagRow("deepspeed_activation_checkpointing", "_deepspeed_recompute", flag),
-    FlagRow("no_pipeline_parallel", "_no_pipeline", flag, False),
-    FlagRow("checkpoint_in_cpu", "_offload_activations", flag, False),
-    FlagRow("cpu_optimizer", "_offload_optimizer", flag, False),
-    FlagRow(
-        "enable_zbh1_pipeline enable_zbh1_exact_semantics",
-        "schedule",
-        yields("zero-bubble"),
-        None,
-        "from 2024",
-    ),
-    FlagRow("disable_moe_token_dropping", "_dropless", flag, False),
-    FlagRow("moe_train_capacity_factor", "_capacity", number, 1.0),
+    FlagRow("zero_stage", "zero_stage", unit.whole, 0),
+    FlagRow("ds_sequence_parallel_size", "ulysses_parallel", unit.count, 1),
+    FlagRow("moe_expert_parallel_size", "expert_parallel", unit.degree, 1),
+    FlagRow("topk", "_topk", unit.count, 1),
+    FlagRow("expert_interval", "_interval", unit.count, 2),
+    FlagRow("deepspeed", "_deepspeed", unit.anything),
+    FlagRow("deepspeed_config", "_config_file", unit.word),
+    FlagRow("deepspeed_activation_checkpointing", "_deepspeed_recompute", unit.flag),
+    FlagRow("no_pipeline_parallel", "_no_pipeline", unit.flag, False),
+    FlagRow("checkpoint_in_cpu", "_offload_activations", unit.flag, False),
+    FlagRow("cpu_optimizer", "_offload_optimizer", unit.flag, False),
+    FlagRow("enable_zbh1_pipeline enable_zbh1_exact_semantics", "schedule", unit.yields("zero-bubble"), None, "from 2024"),
+    FlagRow("disable_moe_token_dropping", "_dropless", unit.flag, False),
+    FlagRow("moe_train_capacity_factor", "_capacity", unit.number, 1.0),
 )
 
 
@@ -67,9 +61,9 @@ def _interval(reading: LaunchReading) -> None:
 
 def _configuration(reading: LaunchReading) -> None:
     """DeepSpeed's JSON, which a script often writes itself: its name is a variable then."""
-    flag = next((shown for shown in reading.unresolved if shown.lstrip("-").replace("-", "_") == "deepspeed_config"), None)
-    if flag is not None:
-        reading.say("_config_file", reading.unresolved.pop(flag), flag)
+    shown = next((one for one in reading.unresolved if one.lstrip("-").replace("-", "_") == "deepspeed_config"), None)
+    if shown is not None:
+        reading.say("_config_file", reading.unresolved.pop(shown), shown)
     if not reading.has("zero_stage"):
         common.beside(reading, "_config_file", "deepspeed")
 

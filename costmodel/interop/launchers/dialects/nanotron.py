@@ -2,75 +2,55 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from costmodel.interop.launchers.dialects import said_trainers
-from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow
-from costmodel.interop.launchers.values import (
-    DTYPES,
-    attention,
-    count,
-    flag,
-    one_of,
-    present,
-    whole,
-    word,
-    yields,
-)
-
-if TYPE_CHECKING:
-    from costmodel.interop.launchers.table import LaunchReading
+from costmodel.interop.launchers import says
+from costmodel.interop.launchers import values as unit
+from costmodel.interop.launchers.table import OWN, UNSPLIT, Dialect, FlagRow, LaunchReading
 
 SHAPE = "model.model_config."
 ROWS = (
-    FlagRow("parallelism.tp", "tensor_parallel", count),
-    FlagRow("parallelism.pp", "pipeline_parallel", count),
-    FlagRow("parallelism.dp", "data_parallel", count),
-    FlagRow("parallelism.context_parallel_size", "context_parallel", count, 1, "from 2025"),
-    FlagRow("parallelism.expert_parallel_size", "expert_parallel", count, 1),
-    FlagRow("parallelism.pp_engine", "_engine", one_of({"1f1b": "1f1b", "afab": "gpipe"}), "afab"),
-    FlagRow(
-        "parallelism.tp_mode",
-        "sequence_parallel",
-        one_of({"reduce_scatter": True, "all_reduce": False}),
-        "ALL_REDUCE",
-    ),
-    FlagRow("parallelism.tp_linear_async_communication", "overlap_tensor", flag, False),
-    FlagRow("parallelism.recompute_layer", "recompute", yields("full", "none"), False, "from 2024"),
-    FlagRow(
-        "parallelism.recompute_granularity",
-        "recompute",
-        one_of({"full": "full", "selective": "selective"}),
-        None,
-        "to 2023",
-    ),
-    FlagRow("optimizer.zero_stage", "zero_stage", whole),
-    FlagRow("optimizer.accumulate_grad_in_fp32", "gradient_bytes", yields(4, 2)),
-    FlagRow("optimizer.optimizer_factory.name", "optimizer", word, "adamW"),
-    FlagRow("tokens.micro_batch_size", "micro_batch", count),
-    FlagRow("tokens.sequence_length", "seq_len", count),
-    FlagRow("tokens.batch_accumulation_per_replica", "gradient_accumulation", count),
-    FlagRow("model.dtype", "_wide", one_of(DTYPES)),
-    FlagRow(SHAPE + "_attn_implementation", "attention", attention, "flash_attention_2"),
-    FlagRow(SHAPE + "num_hidden_layers", "model.num_layers", count),
-    FlagRow(SHAPE + "hidden_size", "model.hidden_size", count),
-    FlagRow(SHAPE + "intermediate_size", "model.ffn_hidden_size", count),
-    FlagRow(SHAPE + "num_attention_heads", "model.num_heads", count),
-    FlagRow(SHAPE + "num_key_value_heads " + SHAPE + "num_kv_heads", "model.num_kv_heads", count),
-    FlagRow(SHAPE + "head_dim", "model.head_dim", count),
-    FlagRow(SHAPE + "vocab_size", "model.vocab_size", count),
-    FlagRow(SHAPE + "tie_word_embeddings", "model.tied_embeddings", flag, False),
-    FlagRow(SHAPE + "attention_bias", "model.qkv_bias", flag, False),
-    FlagRow(SHAPE + "sliding_window_size", "model.window", count),
-    FlagRow(SHAPE + "moe_config.num_experts " + SHAPE + "moe_num_experts", "model.num_experts", count),
-    FlagRow(SHAPE + "moe_config.top_k " + SHAPE + "num_experts_per_tok", "model.top_k", count),
-    FlagRow(SHAPE + "moe_config.moe_intermediate_size", "model.moe_ffn_hidden_size", count),
-    FlagRow(SHAPE + "moe_config.shared_expert_intermediate_size", "_shared", count),
-    FlagRow(SHAPE + "moe_config.enable_shared_expert", "_has_shared", flag, False),
-    FlagRow(SHAPE + "is_mamba_config", "_mamba", present),
-    FlagRow(SHAPE + "d_model", "model.hidden_size", count),
-    FlagRow(SHAPE + "is_starcoder2_config", "_starcoder", flag),
-    FlagRow(SHAPE + "moe_capacity_factor", "_capacity", word),
+    FlagRow("parallelism.dp", "data_parallel", unit.count, says=OWN),
+    FlagRow("parallelism.tp", "tensor_parallel", unit.count, says=OWN),
+    FlagRow("parallelism.pp", "pipeline_parallel", unit.count, says=OWN),
+    FlagRow("parallelism.context_parallel_size", "context_parallel", unit.count, 1, "from 2025", says=OWN),
+    FlagRow("parallelism.expert_parallel_size", "expert_parallel", unit.count, 1, says=OWN),
+    FlagRow("parallelism.pp_engine", "_engine", unit.one_of({"1f1b": "1f1b", "afab": "gpipe"}), "afab",
+            says=says.mapped("schedule", {"gpipe": "afab"}, "1f1b")),
+    FlagRow("parallelism.tp_mode", "sequence_parallel", unit.one_of({"REDUCE_SCATTER": True, "ALL_REDUCE": False}), "ALL_REDUCE",
+            says=lambda w: "REDUCE_SCATTER" if w.plan.sequence_parallel or w.plan.tensor_parallel == 1 else "ALL_REDUCE"),
+    FlagRow("parallelism.tp_linear_async_communication", "overlap_tensor", unit.flag, False,
+            says=lambda w: bool(w.plan.overlap_tensor)),
+    FlagRow("parallelism.recompute_layer", "recompute", unit.yields("full", "none"), False, "from 2024", says=OWN),
+    FlagRow("parallelism.recompute_granularity", "recompute", unit.one_of({"full": "full", "selective": "selective"}), None,
+            "to 2023"),
+    FlagRow("tokens.micro_batch_size", "micro_batch", unit.count, says=OWN),
+    FlagRow("tokens.batch_accumulation_per_replica", "gradient_accumulation", unit.count, says=OWN),
+    FlagRow("tokens.sequence_length", "seq_len", unit.count, says=OWN),
+    FlagRow("optimizer.zero_stage", "zero_stage", unit.whole, says=OWN),
+    FlagRow("optimizer.accumulate_grad_in_fp32", "gradient_bytes", unit.yields(4, 2), says=OWN),
+    FlagRow("optimizer.optimizer_factory.name", "optimizer", unit.word, "adamW",
+            says=lambda w: "adamW" if w.plan.optimizer in (None, "adam") else w.plan.optimizer),
+    FlagRow("model.dtype", "_wide", unit.one_of(unit.DTYPES), says=says.mapped("dtype", says.LONG_DTYPES)),
+    FlagRow(SHAPE + "num_hidden_layers", "model.num_layers", unit.count, says=OWN),
+    FlagRow(SHAPE + "hidden_size", "model.hidden_size", unit.count, says=OWN),
+    FlagRow(SHAPE + "intermediate_size", "model.ffn_hidden_size", unit.count, says=OWN),
+    FlagRow(SHAPE + "num_attention_heads", "model.num_heads", unit.count, says=OWN),
+    FlagRow(SHAPE + "num_key_value_heads " + SHAPE + "num_kv_heads", "model.num_kv_heads", unit.count, says=OWN),
+    FlagRow(SHAPE + "vocab_size", "model.vocab_size", unit.count, says=OWN),
+    FlagRow(SHAPE + "tie_word_embeddings", "model.tied_embeddings", unit.flag, False, says=OWN),
+    FlagRow(SHAPE + "_attn_implementation", "attention", unit.attention, "flash_attention_2",
+            says=says.kernel("flash_attention_2", "sdpa")),
+    FlagRow(SHAPE + "head_dim", "model.head_dim", unit.count),
+    FlagRow(SHAPE + "attention_bias", "model.qkv_bias", unit.flag, False),
+    FlagRow(SHAPE + "sliding_window_size", "model.window", unit.count),
+    FlagRow(SHAPE + "moe_config.num_experts " + SHAPE + "moe_num_experts", "model.num_experts", unit.count, says=OWN),
+    FlagRow(SHAPE + "moe_config.top_k " + SHAPE + "num_experts_per_tok", "model.top_k", unit.count, says=OWN),
+    FlagRow(SHAPE + "moe_config.moe_intermediate_size", "model.moe_ffn_hidden_size", unit.count, says=OWN),
+    FlagRow(SHAPE + "moe_config.shared_expert_intermediate_size", "_shared", unit.count),
+    FlagRow(SHAPE + "moe_config.enable_shared_expert", "_has_shared", unit.flag, False),
+    FlagRow(SHAPE + "is_mamba_config", "_mamba", unit.present),
+    FlagRow(SHAPE + "d_model", "model.hidden_size", unit.count),
+    FlagRow(SHAPE + "is_starcoder2_config", "_starcoder", unit.flag),
+    FlagRow(SHAPE + "moe_capacity_factor", "_capacity", unit.word),
 )
 
 
@@ -96,7 +76,6 @@ NANOTRON = Dialect(
     framework="nanotron",
     rows=ROWS,
     rules=rules,
-    write=said_trainers.nanotron,
     defaults={
         **UNSPLIT,
         "recompute": "none",

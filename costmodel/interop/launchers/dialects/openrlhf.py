@@ -2,62 +2,44 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from costmodel.interop.launchers import common
-from costmodel.interop.launchers.dialects import said_trainers
-from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow
-from costmodel.interop.launchers.values import (
-    DTYPES,
-    attention,
-    count,
-    flag,
-    listed,
-    number,
-    one_of,
-    whole,
-    word,
-    yields,
-)
-
-if TYPE_CHECKING:
-    from costmodel.interop.launchers.table import LaunchReading
+from costmodel.interop.launchers import common, says
+from costmodel.interop.launchers import values as unit
+from costmodel.interop.launchers.table import ABOVE_ONE, OWN, UNSPLIT, Dialect, FlagRow, LaunchReading
 
 ROWS = (
-    FlagRow("packing_samples ds.packing_samples", "_padding_free", flag, False),
-    FlagRow("train_batch_size train.batch_size", "global_batch", count, 128),
-    FlagRow("micro_train_batch_size train.micro_batch_size", "micro_batch", count, "8; 1 of a reward model and under PPO"),
-    FlagRow("max_len data.max_len", "seq_len", count, "2048; 512 of pairs"),
-    FlagRow("prompt_max_len", "_prompt", count, 1024),
-    FlagRow("generate_max_len rollout.max_new_tokens", "_completion", count, 1024),
-    FlagRow(
-        "gradient_checkpointing model.gradient_checkpointing_enable actor.gradient_checkpointing_enable",
-        "recompute",
-        yields("full", "none"),
-        False,
-    ),
-    FlagRow("zero_stage ds.zero_stage", "zero_stage", whole, 2),
-    FlagRow("param_dtype ds.param_dtype", "_wide", one_of(DTYPES), "bf16"),
-    FlagRow("bf16", "_wide", yields("bf16"), False, "to 0.8"),
-    FlagRow("adam_offload ds.adam_offload", "_offload_optimizer", flag, False),
-    FlagRow("attn_implementation ds.attn_implementation", "attention", attention, "flash_attention_2"),
-    FlagRow("flash_attn", "attention", yields("flash"), False, "to 0.8"),
-    FlagRow("use_liger_kernel ds.use_liger_kernel", "fused_cross_entropy", flag, False),
-    FlagRow("overlap_comm ds.overlap_comm", "overlap_gradients", flag, False),
-    FlagRow("ring_attn_size ds.ring_attn_size", "context_parallel", count, 1),
-    FlagRow("ds_tensor_parallel_size ds.tensor_parallel_size", "tensor_parallel", count, 1),
-    FlagRow("load_in_4bit ds.load_in_4bit", "_four_bit", flag, False),
-    FlagRow("lora_rank ds.lora.rank", "_rank", whole, 0),
-    FlagRow("target_modules ds.lora.target_modules", "_targets", listed, "all-linear"),
-    FlagRow("optim actor.optim", "optimizer", word, "adam"),
-    FlagRow("optimizer", "optimizer", word, None, "forks"),
-    FlagRow("grad_accum_dtype ds.grad_accum_dtype", "gradient_bytes", one_of({"fp32": 4, "bf16": 2, "fp16": 2})),
-    FlagRow("zpg ds.zpg", "_zpg", number, 1),
-    FlagRow("pretrain model.model_name_or_path actor.model_name_or_path", "_name", word),
-    FlagRow("actor_num_nodes actor.num_nodes", "_actor_nodes", count, 1),
-    FlagRow("actor_num_gpus_per_node actor.num_gpus_per_node", "_actor_gpus", count, 8),
-    FlagRow("chosen_key data.chosen_key", "_chosen", word),
-    FlagRow("beta model.beta", "_beta", number),
+    FlagRow("model.model_name_or_path pretrain actor.model_name_or_path", "_name", unit.word, says=OWN),
+    FlagRow("train.batch_size train_batch_size", "global_batch", unit.count, 128, says=OWN),
+    FlagRow("train.micro_batch_size micro_train_batch_size", "micro_batch", unit.count, "8; 1 of a reward model and under PPO",
+            says=OWN),
+    FlagRow("data.max_len max_len", "seq_len", unit.count, "2048; 512 of pairs", says=OWN),
+    FlagRow("prompt_max_len", "_prompt", unit.count, 1024),
+    FlagRow("generate_max_len rollout.max_new_tokens", "_completion", unit.count, 1024),
+    FlagRow("ds.packing_samples packing_samples", "_padding_free", unit.flag, False, says=OWN),
+    FlagRow("ds.zero_stage zero_stage", "zero_stage", unit.whole, 2, says=OWN),
+    FlagRow("ds.param_dtype param_dtype", "_wide", unit.one_of(unit.DTYPES), "bf16",
+            says=says.mapped("dtype", {"bf16": "bf16", "fp16": "fp16"})),
+    FlagRow("bf16", "_wide", unit.yields("bf16"), False, "to 0.8"),
+    FlagRow("ds.attn_implementation attn_implementation", "attention", unit.attention, "flash_attention_2",
+            says=says.kernel("flash_attention_2", "eager")),
+    FlagRow("flash_attn", "attention", unit.yields("flash"), False, "to 0.8"),
+    FlagRow("ds.ring_attn_size ring_attn_size", "context_parallel", unit.count, 1, says=ABOVE_ONE),
+    FlagRow("ds.tensor_parallel_size ds_tensor_parallel_size", "tensor_parallel", unit.count, 1, says=ABOVE_ONE),
+    FlagRow("ds.adam_offload adam_offload", "_offload_optimizer", unit.flag, False, says=OWN),
+    FlagRow("ds.overlap_comm overlap_comm", "overlap_gradients", unit.flag, False, says=OWN),
+    FlagRow("ds.use_liger_kernel use_liger_kernel", "fused_cross_entropy", unit.flag, False, says=OWN),
+    FlagRow("model.gradient_checkpointing_enable gradient_checkpointing actor.gradient_checkpointing_enable", "recompute",
+            unit.yields("full", "none"), False, says=OWN),
+    FlagRow("optim actor.optim", "optimizer", unit.word, "adam", says=OWN, when=lambda w: w.plan.optimizer != "adam"),
+    FlagRow("ds.lora.rank lora_rank", "_rank", unit.whole, 0, says=OWN),
+    FlagRow("ds.lora.target_modules target_modules", "_targets", unit.listed, "all-linear", says=OWN),
+    FlagRow("ds.load_in_4bit load_in_4bit", "_four_bit", unit.flag, False, says=OWN),
+    FlagRow("optimizer", "optimizer", unit.word, None, "forks"),
+    FlagRow("grad_accum_dtype ds.grad_accum_dtype", "gradient_bytes", unit.one_of({"fp32": 4, "bf16": 2, "fp16": 2})),
+    FlagRow("zpg ds.zpg", "_zpg", unit.number, 1),
+    FlagRow("actor_num_nodes actor.num_nodes", "_actor_nodes", unit.count, 1),
+    FlagRow("actor_num_gpus_per_node actor.num_gpus_per_node", "_actor_gpus", unit.count, 8),
+    FlagRow("chosen_key data.chosen_key", "_chosen", unit.word),
+    FlagRow("beta model.beta", "_beta", unit.number),
 )
 DEFAULTS = {
     **UNSPLIT, "ulysses_parallel": 1, "zero_stage": 2, "dtype": "bf16", "recompute": "none", "offload": [],
@@ -96,7 +78,6 @@ OPENRLHF = Dialect(
     framework="openrlhf",
     rows=ROWS,
     rules=rules,
-    write=said_trainers.openrlhf,
     defaults=DEFAULTS,
     layout="args",
     reads=frozenset({"args"}),

@@ -319,39 +319,3 @@ def bridge(w: Writing) -> None:
         w.put("ddp.grad_reduce_in_fp32", plan.gradient_bytes == 4)
     w.put("model.cross_entropy_loss_fusion", plan.fused_cross_entropy)
     w.put("model.attention_backend", "flash" if plan.attention == "flash" else "unfused")
-
-
-def gpt_neox(w: Writing) -> None:
-    """GPT-NeoX's YAML."""
-    plan, model = w.plan, w.model
-    w.put("pipe_parallel_size", plan.pipeline_parallel)
-    w.put("model_parallel_size", plan.tensor_parallel)
-    w.put("context_parallel_size", plan.context_parallel if plan.context_parallel > 1 else None)
-    w.put("sequence_parallel", plan.sequence_parallel or None)
-    w.put("num_layers", model.layers)
-    w.put("hidden_size", model.hidden)
-    w.put("num_attention_heads", model.heads)
-    w.put("num_kv_heads", model.kv_heads if model.kv_heads != model.heads else None)
-    w.put("intermediate_size", (model.feed_forward or model.expert_feed_forward) * (3 if model.gated else 1))
-    w.put("activation", "swiglu" if model.gated else "gelu")
-    w.put("norm", model.norm)
-    w.put("no_weight_tying", not model.tied_embeddings)
-    w.put("use_bias_in_attn_linear", model.attention_bias)
-    w.put("pos_emb", "learned" if model.learned_positions else "rotary")
-    w.put("seq_length", plan.seq_len)
-    w.put("max_position_embeddings", model.learned_positions or plan.seq_len)
-    w.put("attention_config", [[["flash" if plan.attention == "flash" else "global"], model.layers]])
-    if model.experts:
-        w.put("moe_num_experts", model.experts)
-        w.put("moe_top_k", model.experts_per_token)
-        w.put("moe_expert_parallel_size", plan.expert_parallel)
-    w.put("train_batch_size", plan.global_batch)
-    w.put("train_micro_batch_size_per_gpu", plan.micro_batch)
-    w.put("gradient_accumulation_steps", w.accumulation)
-    w.put("zero_optimization.stage", plan.zero_stage)
-    w.put("zero_optimization.overlap_comm", plan.overlap_gradients)
-    if plan.optimizer_offload == 1.0:
-        w.put("zero_optimization.cpu_offload", True)
-    w.put("optimizer.type", "Adam" if plan.optimizer in (None, "adam") else str(plan.optimizer))
-    w.put("precision", {"bf16": "bfloat16", "fp16": "fp16", "fp32": "fp32"}.get(str(plan.dtype)))
-    w.put("checkpoint_activations", plan.recompute == "full")

@@ -3,47 +3,27 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-from costmodel.interop.launchers import common
-from costmodel.interop.launchers.dialects import said_trainers
-from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow
-from costmodel.interop.launchers.values import (
-    DTYPES,
-    UNSTATED,
-    Foreign,
-    anything,
-    count,
-    flag,
-    one_of,
-    rest,
-    word,
-    yields,
-)
-
-if TYPE_CHECKING:
-    from costmodel.interop.launchers.table import LaunchReading
+from costmodel.interop.launchers import common, says
+from costmodel.interop.launchers import values as unit
+from costmodel.interop.launchers.table import OWN, UNSPLIT, Dialect, FlagRow, LaunchReading, Writing
 
 SCHEDULES = {
-    "1f1b": "1f1b",
-    "gpipe": "gpipe",
-    "interleaved1f1b": "interleaved",
-    "interleaved_1f1b": "interleaved",
-    "loopedbfs": "breadth-first",
-    "interleavedzerobubble": "zero-bubble",
-    "zbvzerobubble": "zero-bubble",
-    "zb1p": "zero-bubble",
-    "flexibleinterleaved1f1b": "interleaved",
-    "dualpipev": "dualpipe",
-    "pipelineschedulesingle": UNSTATED,
-    "pipelineschedulemulti": UNSTATED,
-}
+    "1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": "interleaved", "interleaved_1f1b": "interleaved",
+    "loopedbfs": "breadth-first", "interleavedzerobubble": "zero-bubble", "zbvzerobubble": "zero-bubble", "zb1p": "zero-bubble",
+    "flexibleinterleaved1f1b": "interleaved", "dualpipev": "dualpipe", "pipelineschedulesingle": unit.UNSTATED,
+    "pipelineschedulemulti": unit.UNSTATED,
+}  # fmt: skip
+WRITTEN = {
+    "1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "Interleaved1F1B", "zb-h1": "ZB1P", "breadth-first": "LoopedBFS",
+}  # fmt: skip
+"""Schedules of a plan in torchtitan's words."""
 
 
 def converters(raw: object) -> object:
     """What the model's linear layers are converted to."""
     if raw is None:
-        return UNSTATED
+        return unit.UNSTATED
     text = " ".join(map(str, raw)) if isinstance(raw, list) else str(raw)
     for pattern, meaning in (
         ("nvfp4", "nvfp4"),
@@ -53,8 +33,8 @@ def converters(raw: object) -> object:
         if re.search(pattern, text.lower()):
             return meaning
     if text.strip("[]'\" ") == "":
-        return UNSTATED
-    raise Foreign("float8, mx")
+        return unit.UNSTATED
+    raise unit.Foreign("float8, mx")
 
 
 def checkpointing(raw: object) -> object:
@@ -68,7 +48,7 @@ def checkpointing(raw: object) -> object:
     ):
         if key in name:
             return meaning
-    raise Foreign("none, selective, full")
+    raise unit.Foreign("none, selective, full")
 
 
 def spelled(name: str) -> str:
@@ -76,71 +56,57 @@ def spelled(name: str) -> str:
     return f"parallelism.{name} training.{name} experimental.{name}"
 
 
+def pipelined(w: Writing) -> bool:
+    """Whether there is a pipeline."""
+    return w.plan.pipeline_parallel > 1
+
+
+CONVERTERS = {"fp8": ["quantize.linear.float8"], "mxfp8": ["quantize.linear.mx"]}
+RESHARD = {"default": unit.UNSTATED, "always": True, "never": False}
 ROWS = (
-    FlagRow(spelled("tensor_parallel_degree"), "tensor_parallel", count, 1),
-    FlagRow(spelled("pipeline_parallel_degree"), "pipeline_parallel", count, 1),
-    FlagRow(spelled("context_parallel_degree"), "context_parallel", count, 1, "from 2024-10"),
-    FlagRow(spelled("expert_parallel_degree"), "expert_parallel", count, 1, "from 2025-07"),
-    FlagRow(spelled("expert_tensor_parallel_degree"), "expert_tensor_parallel", count, 1, "2025-09 to 2025-12"),
-    FlagRow(
-        spelled("data_parallel_shard_degree") + " training.data_parallel_degree",
-        "fsdp.shard_degree",
-        rest,
-        -1,
-    ),
-    FlagRow(spelled("data_parallel_replicate_degree"), "fsdp.replicate_degree", rest, 1, "from 2024-10"),
-    FlagRow(
-        spelled("fsdp_reshard_after_forward"),
-        "fsdp.reshard_after_forward",
-        one_of({"default": UNSTATED, "always": True, "never": False}),
-        "default",
-        "from 2025-02",
-    ),
-    FlagRow(spelled("pipeline_parallel_schedule"), "_schedule", one_of(SCHEDULES), "1F1B"),
-    FlagRow(spelled("pipeline_parallel_microbatch_size"), "_pipeline_micro_batch", count, 1, "from 2025-04"),
-    FlagRow(
-        spelled("pipeline_parallel_microbatches") + " parallelism.num_pp_microbatches",
-        "_pipeline_micro_batches",
-        count,
-    ),
-    FlagRow(spelled("pipeline_parallel_layers_per_stage"), "_stage_layers", count),
-    FlagRow(
-        spelled("enable_async_tensor_parallel") + " compile.enable_async_tensor_parallel",
-        "overlap_tensor",
-        flag,
-        False,
-    ),
-    FlagRow("parallelism.enable_sequence_parallel", "sequence_parallel", flag, True, "from 2026"),
-    FlagRow("training.batch_size training.local_batch_size", "_local_batch", count, 8),
-    FlagRow(
-        "training.global_batch_size",
-        "global_batch",
-        lambda raw: UNSTATED if raw in (-1, "-1") else count(raw),
-        -1,
-        "from 2025-05",
-    ),
-    FlagRow("training.num_tokens_per_microbatch_per_dp_rank", "_tokens", count, 16384, "from 2026"),
-    FlagRow(
-        "training.num_tokens_per_train_step",
-        "_step_tokens",
-        lambda raw: UNSTATED if raw in (-1, "-1") else count(raw),
-        -1,
-        "from 2026",
-    ),
-    FlagRow("training.seq_len training.max_context_length", "seq_len", count, 2048),
-    FlagRow("training.mixed_precision_param", "_wide", one_of(DTYPES), "bfloat16"),
-    FlagRow("model.converters model_spec.converters", "_narrow", converters),
-    FlagRow("float8.enable_float8_linear", "_narrow", yields("fp8"), False),
-    FlagRow("training.enable_fp8_linear training.fp8_linear", "_narrow", yields("fp8"), False, "to 2024-07"),
-    FlagRow("activation_checkpoint.mode activation_checkpoint", "recompute", checkpointing, "selective"),
-    FlagRow("training.enable_cpu_offload experimental.enable_cpu_offload", "_offload_fsdp", flag, False),
-    FlagRow("optimizer.name optimizer", "optimizer", word, "AdamW"),
-    FlagRow("model.name", "_family", word),
-    FlagRow("model.flavor", "_flavor", word),
-    FlagRow("model_spec", "_spec", word),
-    FlagRow("compile.enable training.compile", "_compile", flag, False),
-    FlagRow("model_spec.attn_backend model.attn_backend", "_attention", word),
-    FlagRow("comm", "_comm", anything),
+    FlagRow("model.name", "_family", unit.word, says=lambda w: w.model.name.rpartition("-")[0] or w.model.name),
+    FlagRow("model.flavor", "_flavor", unit.word, says=lambda w: w.model.name.rpartition("-")[2].upper()),
+    FlagRow("training.local_batch_size training.batch_size", "_local_batch", unit.count, 8,
+            says=lambda w: w.plan.micro_batch * (w.accumulation if pipelined(w) else 1)),
+    FlagRow("training.global_batch_size", "global_batch", unit.count_or_open, -1, "from 2025-05", says=OWN),
+    FlagRow("training.num_tokens_per_microbatch_per_dp_rank", "_tokens", unit.count, 16384, "from 2026"),
+    FlagRow("training.num_tokens_per_train_step", "_step_tokens", unit.count_or_open, -1, "from 2026"),
+    FlagRow("training.seq_len training.max_context_length", "seq_len", unit.count, 2048, says=OWN),
+    FlagRow("training.mixed_precision_param", "_wide", unit.one_of(unit.DTYPES), "bfloat16",
+            says=says.mapped("dtype", {"fp32": "float32"})),
+    FlagRow("model.converters model_spec.converters", "_narrow", converters, says=says.mapped("dtype", CONVERTERS)),
+    FlagRow("float8.enable_float8_linear", "_narrow", unit.yields("fp8"), False),
+    FlagRow("training.enable_fp8_linear training.fp8_linear", "_narrow", unit.yields("fp8"), False, "to 2024-07"),
+    FlagRow(spelled("data_parallel_replicate_degree"), "fsdp.replicate_degree", unit.rest, 1, "from 2024-10", says=OWN),
+    FlagRow(spelled("data_parallel_shard_degree") + " training.data_parallel_degree", "fsdp.shard_degree", unit.rest, -1,
+            says=OWN),
+    FlagRow(spelled("fsdp_reshard_after_forward"), "fsdp.reshard_after_forward", unit.one_of(RESHARD), "default", "from 2025-02",
+            says=says.mapped("zero_stage", {"2": "never"}, "always"),
+            when=lambda w: w.plan.zero_stage == 2 or (w.plan.zero_stage and not pipelined(w))),
+    FlagRow(spelled("tensor_parallel_degree"), "tensor_parallel", unit.count, 1, says=OWN),
+    FlagRow(spelled("context_parallel_degree"), "context_parallel", unit.count, 1, "from 2024-10", says=OWN),
+    FlagRow(spelled("pipeline_parallel_degree"), "pipeline_parallel", unit.count, 1, says=OWN),
+    FlagRow(spelled("expert_parallel_degree"), "expert_parallel", unit.count, 1, "from 2025-07", OWN, says.has_experts),
+    FlagRow(spelled("expert_tensor_parallel_degree"), "expert_tensor_parallel", unit.count, 1, "2025-09 to 2025-12", OWN,
+            says.has_experts),
+    FlagRow(spelled("pipeline_parallel_schedule"), "_schedule", unit.one_of(SCHEDULES), "1F1B",
+            says=says.mapped("schedule", WRITTEN), when=pipelined),
+    FlagRow(spelled("pipeline_parallel_microbatch_size"), "_pipeline_micro_batch", unit.count, 1, "from 2025-04",
+            says="micro_batch", when=pipelined),
+    FlagRow(spelled("pipeline_parallel_microbatches") + " parallelism.num_pp_microbatches", "_pipeline_micro_batches",
+            unit.count),
+    FlagRow(spelled("pipeline_parallel_layers_per_stage"), "_stage_layers", unit.count),
+    FlagRow(spelled("enable_async_tensor_parallel") + " compile.enable_async_tensor_parallel", "overlap_tensor", unit.flag, False,
+            says=OWN),
+    FlagRow("parallelism.enable_sequence_parallel", "sequence_parallel", unit.flag, True, "from 2026"),
+    FlagRow("activation_checkpoint.mode activation_checkpoint", "recompute", checkpointing, "selective",
+            says=says.mapped("recompute", {"none": "none", "full": "full"}, "selective")),
+    FlagRow("optimizer.name optimizer", "optimizer", unit.word, "AdamW", says=says.fixed("AdamW")),
+    FlagRow("training.enable_cpu_offload experimental.enable_cpu_offload", "_offload_fsdp", unit.flag, False),
+    FlagRow("model_spec", "_spec", unit.word),
+    FlagRow("compile.enable training.compile", "_compile", unit.flag, False),
+    FlagRow("model_spec.attn_backend model.attn_backend", "_attention", unit.word),
+    FlagRow("comm", "_comm", unit.anything),
 )
 
 
@@ -226,7 +192,6 @@ TORCHTITAN = Dialect(
     framework="torchtitan",
     rows=ROWS,
     rules=rules,
-    write=said_trainers.torchtitan,
     defaults={
         **UNSPLIT,
         "zero_stage": 3,

@@ -2,57 +2,51 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from costmodel.interop.launchers import common
-from costmodel.interop.launchers.dialects import said_trainers
-from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow
-from costmodel.interop.launchers.values import DTYPES, Expected, count, flag, listed, one_of, rest, yields
-
-if TYPE_CHECKING:
-    from costmodel.interop.launchers.table import LaunchReading
-
+from costmodel.interop.launchers import common, says
+from costmodel.interop.launchers import values as unit
+from costmodel.interop.launchers.table import OWN, UNSPLIT, Dialect, FlagRow, LaunchReading
 
 
 def last(raw: object) -> object:
     """The name at the end of a component's path."""
     if not isinstance(raw, str):
-        raise Expected("the path of a component")
+        raise unit.Expected("the path of a component")
     return raw.rpartition(".")[2]
 
 
+OPTIMIZERS = {"adam-8bit": "bitsandbytes.optim.PagedAdamW8bit", "sgd-momentum": "torch.optim.SGD"}
 ROWS = (
-    FlagRow("dataset.packed dataloader.packed", "_packing", flag, False),
-    FlagRow("model._component_ policy_model._component_", "_builder", last),
-    FlagRow("batch_size", "micro_batch", count),
-    FlagRow("gradient_accumulation_steps", "gradient_accumulation", count, 1),
-    FlagRow("dtype", "_wide", one_of(DTYPES), "bf16"),
-    FlagRow("tokenizer.max_seq_len", "seq_len", count),
-    FlagRow("optimizer._component_", "optimizer", last),
-    FlagRow("enable_activation_checkpointing", "_recompute", yields("full", "none"), False),
-    FlagRow("ac_mode", "_mode", one_of({"full": "full", "selective": "selective"}), None, "from 0.2"),
-    FlagRow("enable_activation_offloading", "_offload_activations", flag, False, "from 0.4"),
-    FlagRow("fsdp_cpu_offload fsdp.cpu_offload", "_offload_fsdp", flag, False),
-    FlagRow("tensor_parallel_dim", "tensor_parallel", count, 1, "from 0.6"),
-    FlagRow("context_parallel_dim", "context_parallel", count, 1, "from 0.7"),
-    FlagRow("data_parallel_shard_dim", "fsdp.shard_degree", rest, -1, "from 0.6"),
-    FlagRow("data_parallel_replicate_dim", "fsdp.replicate_degree", count, 1, "from 0.6"),
-    FlagRow("fsdp_reshard_after_forward", "fsdp.reshard_after_forward", flag, True),
-    FlagRow("model.lora_rank", "_rank", count),
-    FlagRow("model.lora_attn_modules", "_targets", listed),
-    FlagRow("model.apply_lora_to_mlp", "_mlp", flag, False),
-    FlagRow("optimizer_in_bwd", "_in_backward", flag, False),
-    FlagRow("enable_fp8_training", "_narrow", yields("fp8"), False, "from 0.7"),
-    FlagRow("model.num_layers", "model.num_layers", count),
-    FlagRow("model.embed_dim", "model.hidden_size", count),
-    FlagRow("model.num_heads", "model.num_heads", count),
-    FlagRow("model.num_kv_heads", "model.num_kv_heads", count),
-    FlagRow("model.intermediate_dim", "model.ffn_hidden_size", count),
-    FlagRow("model.vocab_size", "model.vocab_size", count),
-    FlagRow("expert_parallel_dim", "expert_parallel", count, 1),
-    FlagRow("model.quantize_base", "_quantised", flag, False),
-    FlagRow("world_size", "_gpus", count),
-    FlagRow("num_processes", "_gpus", count),
+    FlagRow("model._component_ policy_model._component_", "_builder", last, says=lambda w: "torchtune.models." + w.identifier),
+    FlagRow("tokenizer.max_seq_len", "seq_len", unit.count, says=OWN),
+    FlagRow("batch_size", "micro_batch", unit.count, says=OWN),
+    FlagRow("gradient_accumulation_steps", "gradient_accumulation", unit.count, 1, says=OWN),
+    FlagRow("dtype", "_wide", unit.one_of(unit.DTYPES), "bf16", says=OWN),
+    FlagRow("enable_fp8_training", "_narrow", unit.yields("fp8"), False, "from 0.7", says="dtype"),
+    FlagRow("enable_activation_checkpointing", "_recompute", unit.yields("full", "none"), False, says="recompute"),
+    FlagRow("ac_mode", "_mode", unit.one_of({"full": "full", "selective": "selective"}), None, "from 0.2"),
+    FlagRow("dataset.packed dataloader.packed", "_packing", unit.flag, False, says=OWN),
+    FlagRow("enable_activation_offloading", "_offload_activations", unit.flag, False, "from 0.4", says=OWN),
+    FlagRow("fsdp_cpu_offload fsdp.cpu_offload", "_offload_fsdp", unit.flag, False),
+    FlagRow("tensor_parallel_dim", "tensor_parallel", unit.count, 1, "from 0.6", says=OWN),
+    FlagRow("context_parallel_dim", "context_parallel", unit.count, 1, "from 0.7", says=OWN),
+    FlagRow("data_parallel_shard_dim", "fsdp.shard_degree", unit.rest, -1, "from 0.6", says=OWN),
+    FlagRow("data_parallel_replicate_dim", "fsdp.replicate_degree", unit.count, 1, "from 0.6", says=OWN),
+    FlagRow("fsdp_reshard_after_forward", "fsdp.reshard_after_forward", unit.flag, True, says=OWN,
+            when=lambda w: w.plan.zero_stage == 2),
+    FlagRow("optimizer._component_", "optimizer", last, says=says.mapped("optimizer", OPTIMIZERS, "torch.optim.AdamW")),
+    FlagRow("model.lora_rank", "_rank", unit.count),
+    FlagRow("model.lora_attn_modules", "_targets", unit.listed),
+    FlagRow("model.apply_lora_to_mlp", "_mlp", unit.flag, False),
+    FlagRow("optimizer_in_bwd", "_in_backward", unit.flag, False),
+    FlagRow("model.num_layers", "model.num_layers", unit.count),
+    FlagRow("model.embed_dim", "model.hidden_size", unit.count),
+    FlagRow("model.num_heads", "model.num_heads", unit.count),
+    FlagRow("model.num_kv_heads", "model.num_kv_heads", unit.count),
+    FlagRow("model.intermediate_dim", "model.ffn_hidden_size", unit.count),
+    FlagRow("model.vocab_size", "model.vocab_size", unit.count),
+    FlagRow("expert_parallel_dim", "expert_parallel", unit.count, 1),
+    FlagRow("model.quantize_base", "_quantised", unit.flag, False),
+    FlagRow("world_size num_processes", "_gpus", unit.count),
 )
 
 
@@ -94,7 +88,6 @@ TORCHTUNE = Dialect(
     framework="torchtune",
     rows=ROWS,
     rules=rules,
-    write=said_trainers.torchtune,
     defaults={
         **UNSPLIT,
         "zero_stage": 3,

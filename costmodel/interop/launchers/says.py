@@ -1,0 +1,61 @@
+"""What a flag says of a plan, where that is more than its own field."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from costmodel.interop.launchers.table import FlagRow, Says, Writing
+from costmodel.interop.launchers.values import anything
+
+LONG_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+"""Dtypes as PyTorch calls them."""
+
+
+def fixed(value: object) -> Says:
+    """The same in every file."""
+    return lambda w: value
+
+
+def where_true(field: str) -> Says:
+    """True where it is, else nothing."""
+    return lambda w: w.stated(field) or None
+
+
+def where_one_of(field: str, *values: object) -> Says:
+    """True where a field has one of some values, else nothing."""
+    return lambda w: w.stated(field) in values or None
+
+
+def mapped(field: str, words: Mapping[str, object], otherwise: object = None) -> Says:
+    """A field in the framework's words."""
+    return lambda w: words.get(str(w.stated(field)), otherwise)
+
+
+def kernel(flash: str, other: str) -> Says:
+    """The word for a flash kernel of attention, or that for any other."""
+    return mapped("attention", {"flash": flash}, other)
+
+
+def by_deepspeed(w: Writing) -> bool:
+    """Whether DeepSpeed shards states, in a dialect that could also say FSDP."""
+    return w.by_deepspeed
+
+
+def by_fsdp(w: Writing) -> bool:
+    """Whether FSDP shards states, in a dialect that could also say DeepSpeed."""
+    return w.by_fsdp
+
+
+def has_experts(w: Writing) -> object:
+    """Whether the model has experts."""
+    return w.model.experts
+
+
+def alone(flag: str, says: Says, when: Callable[[Writing], object] | None = None) -> FlagRow:
+    """A flag that states no field: it is written, and as it is read it stands among the dialect's idle words."""
+    return FlagRow(flag, "", anything, says=says, when=when)
+
+
+def groups_queries(w: Writing) -> bool:
+    """Whether several heads share keys and values."""
+    return w.model.kv_heads != w.model.heads
