@@ -161,6 +161,7 @@ class Framework:
     host_update_rate : most at which its optimizer passes its state through the memory of a node's processors; what that memory
         reaches, by the generation of the host, if more: Grace's LPDDR5X, or two processors of eight DDR5 channels [bytes/s]
     update_bytes : held per updated parameter while the optimizer runs [bytes]
+    own_inputs : each product that a tensor group splits keeps a copy of its input, also where others read the same
     keep_gathered : under sequence parallelism the gathered inputs of products are kept for the backward pass
     balanced_stages : layers are dealt to pipeline stages by cost, the vocabulary projection counted in
     listed_chunks : with several chunks a rank their layers can be listed, so that the first and the last hold any number
@@ -217,6 +218,7 @@ class Framework:
     expandable_segments: bool = False
     scatter_boundary: bool = False
     gather_logits: bool = False
+    own_inputs: bool = False
     keep_gathered: bool = False
     wide_residual: bool = False
     wide_adapters: bool = False

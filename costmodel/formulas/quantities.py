@@ -343,6 +343,7 @@ class FrameworkHabits(NamedTuple):
     gather_logits: Number  # 1: the loss sees the whole vocabulary on every tensor rank
     balanced_stages: Number  # 1: layers are dealt to stages by cost, the vocabulary projection counted in
     listed_chunks: Number  # 1: of several chunks a rank the first and the last may hold any number of layers
+    own_inputs: Number  # 1: each product that a tensor group splits keeps a copy of its input
     keep_gathered: Number  # 1: under sequence parallelism the gathered inputs of products are kept, not gathered again
     separate_rotation: Number  # 1: several kernels rotate queries and keys
     keep_rotated: Number  # 1: queries and keys are kept before and after

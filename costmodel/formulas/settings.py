@@ -353,7 +353,8 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
         widths=of, kernels=kernel_choices(choices, defaults),
         framework=FrameworkHabits(
             gather_logits=habits.gather_logits, balanced_stages=habits.balanced_stages, listed_chunks=habits.listed_chunks,
-            keep_gathered=habits.keep_gathered, separate_rotation=habits.separate_rotation, keep_rotated=habits.keep_rotated,
+            own_inputs=habits.own_inputs, keep_gathered=habits.keep_gathered, separate_rotation=habits.separate_rotation,
+            keep_rotated=habits.keep_rotated,
             repeat_keys=habits.repeat_keys, keep_expert_outputs=habits.keep_expert_outputs,
             keep_activated=habits.keep_activated, compiled=habits.compiled,
             separate_projections=habits.separate_projections,

@@ -73,6 +73,19 @@ def test_the_loss_of_a_hugging_face_model_is_as_wide_as_its_code_of_the_time_had
     assert held[1] - held[0] == 128 * 1000 * bytes_
 
 
+@pytest.mark.parametrize(("tensor", "gated", "copies"), [(1, True, 0), (2, True, 3), (2, False, 2)])
+def test_each_split_projection_may_keep_its_own_copy_of_its_input(tensor, gated, copies):
+    """Queries, keys and values, gate and up, two bytes a channel each (PaddlePaddle/Paddle, ``c_identity_eager``)."""
+    model = dataclasses.replace(load_model("llama2-7b"), gated=gated, published_parameters=None)
+    plan = Plan(global_batch=1, seq_len=128, tensor_parallel=tensor)
+    kept = []
+    for own in (False, True):
+        framework = dataclasses.replace(load_framework("paddlenlp"), own_inputs=own)
+        numbers = model.numbers(), plan.settings(framework), plan.numbers(framework, 32)
+        kept.append(activations.layer_activations(*numbers))
+    assert kept[1] - kept[0] == pytest.approx(128 * 4096 * 2 * copies)
+
+
 def test_keys_that_are_repeated_are_kept_for_every_query():
     model, plan = load_model("llama3-8b"), Plan(global_batch=1, seq_len=1024)
     kept = {}

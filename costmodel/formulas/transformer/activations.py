@@ -223,7 +223,9 @@ def layer_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     gathered = ops.where(settings.framework.keep_gathered > 0.0, tokens, split)
     outer = model.hidden * split * (model.norms * norm_input_bytes(model, settings) + 2.0 * model.dropout)
     projections, _, first, _ = adapters.input_bytes(settings)
-    outer = outer + model.hidden * gathered * model.norms * 0.5 * (projections + first)
+    apart = settings.framework.own_inputs * ops.where(plan.tensor > 1.0, settings.framework.separate_projections, 0.0)
+    read = (1.0 + 2.0 * apart) * projections + (1.0 + apart * model.mlp.gated) * first
+    outer = outer + model.hidden * gathered * model.norms * 0.5 * read
     outer = outer + tokens * adapters.operand_bytes(settings) * adapters.inner_channels(model, settings.adapter)
     inner = tokens / plan.tensor * (attention_activations(model, settings, plan) + mlp_activations(model, settings, plan))
     return outer + inner
