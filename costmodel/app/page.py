@@ -88,7 +88,7 @@ def template() -> str:
 <body class="unanswered"><a class="unseen skip" href="#answer">to the answer</a><div class="page">{_form()}
 <main class="side" id="answer">{{%app_entry%}}
 <section class="strip" aria-label="what if">{sliders}</section></main></div>
-<footer>{{%config%}}{{%scripts%}}{{%renderer%}}</footer></body></html>"""
+<script src="/formulas.js" defer></script><footer>{{%config%}}{{%scripts%}}{{%renderer%}}</footer></body></html>"""
 
 
 __all__ = ["template"]

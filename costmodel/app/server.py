@@ -17,12 +17,14 @@ from werkzeug import serving
 from costmodel.app import view
 from costmodel.app.answer import CALIBRATIONS, Answer, answered, command, difference
 from costmodel.app.charts import Charts, charts
+from costmodel.app.live import live, on_show, shared
 from costmodel.app.page import template
 from costmodel.app.state import read_state, write_fields
 from costmodel.catalogue.calibrations import device_of_calibration
 from costmodel.description.transformer import Transformer
 from costmodel.evaluation.engine import compile_beside
 from costmodel.interop.launchers import formats, suffix, write_launch
+from costmodel.page.data import embedded
 from costmodel.text.checks import choice, mapping, positive_int, text
 from costmodel.text.errors import CostModelError, InvalidValue, UnreadableFile
 
@@ -58,14 +60,16 @@ def make_app(hosts: Sequence[str] = LOOPBACK) -> Dash:
         meta_tags=[{"name": "viewport", "content": "width=device-width, initial-scale=1"}],
     )  # fmt: skip
     app.layout = _layout()
-    app.callback(
+    app.callback(Output("answer", "data"), Input("query", "data"), prevent_initial_call=True)(answer_to)
+    app.clientside_callback(
+        "function(answer) { return window.costmodel.answered(answer); }",
         Output("said", "children"), Output("table", "children"), Output("tabs", "children"), Output("chart", "figure"),
         Output("heading", "children"), Output("chart-beside", "figure"), Output("heading-beside", "children"),
         Output("pane-beside", "style"), Output("diff", "children"), Output("strip", "data"), Output("wrong", "children"),
         Output("panel", "style"),
-        Input("query", "data"),
+        Input("answer", "data"),
         prevent_initial_call=True,
-    )(show)  # fmt: skip
+    )  # fmt: skip
     app.callback(Output("opened", "data"), Input("upload", "data"), prevent_initial_call=True)(opened)
     app.callback(
         Output("download", "data"), Output("wrong", "children", allow_duplicate=True), Input("export", "data"),
@@ -80,11 +84,29 @@ def make_app(hosts: Sequence[str] = LOOPBACK) -> Dash:
         prevent_initial_call=True,
     )  # fmt: skip
     _guard(app, tuple(host.lower() for host in hosts))
+    _followed(app)
     return app
 
 
+def _followed(app: Dash) -> None:
+    """What browsers follow sliders with: the formulas, once, and the numbers of each question."""
+
+    def formulas() -> Response:
+        return Response(shared(), mimetype="text/javascript")
+
+    def numbers() -> Response:
+        try:
+            state = read_state(request.query_string.decode("utf-8", "replace"))
+            return Response(embedded(live(state.question)), mimetype="application/json")
+        except CostModelError as refused:
+            abort(400, str(refused))
+
+    app.server.add_url_rule("/formulas.js", "formulas", formulas)
+    app.server.add_url_rule("/numbers.json", "numbers", numbers)
+
+
 def _layout() -> object:
-    stores = [dcc.Store(id=name) for name in ("query", "strip", "upload", "opened", "export", "drawn", "taken")]
+    stores = [dcc.Store(id=name) for name in ("query", "answer", "strip", "upload", "opened", "export", "drawn", "taken")]
     acts = [("compare", "Compare"), ("csv", "CSV"), ("html", "Report"), ("link", "Copy link")]
     buttons: list[object] = [html.Button(text, type="button", **{"data-do": name}) for name, text in acts]
     options = [html.Option("Launch file", value=""), *(html.Option(name, value=name) for name in formats())]
@@ -107,6 +129,16 @@ def _layout() -> object:
     ])  # fmt: skip
 
 
+def answer_to(query: str) -> dict[str, object]:
+    """What `show` gives, for the page's own script to put where it belongs, unless the sliders were moved on by then.
+
+    Parameters
+    ----------
+    query : of the link
+    """
+    return {"query": query, "parts": [None if part is no_update else part for part in show(query)]}
+
+
 def show(query: str) -> tuple[object, ...]:
     """What the page of a link shows; of a link that can't be answered, why.
 
@@ -126,7 +158,8 @@ def show(query: str) -> tuple[object, ...]:
     return (
         view.said(answer), view.table(answer), view.tabs(answer.state), figures[0] if figures else empty,
         _named(drawn, 0), figures[1] if second else no_update, _named(drawn, 1),  # what is hidden is not drawn anew
-        {} if second else {"display": "none"}, view.changed(answer), {**view.strip(answer), "other": view.other(answer)}, "",
+        {} if second else {"display": "none"}, view.changed(answer),
+        {**view.strip(answer), "other": view.other(answer), **on_show(answer)}, "",
         {} if figures else {"display": "none"},
     )  # fmt: skip
 

@@ -252,20 +252,24 @@ def strip(answer: Answer) -> dict[str, dict[str, object]]:
     shown: dict[str, dict[str, object]] = {name: {"shown": False, "label": "", "text": ""} for name in SLIDERS}
     for name, level in levels:
         now = level.bandwidth / level.oversubscription * given.get(name, 1.0) / GB
-        shown[name] = {"shown": True, "label": f"{level.name} bandwidth", "text": f"{now:,.3g} GB/s"}
+        shown[name] = {"shown": True, "label": f"{level.name} bandwidth", "text": f"{now:,.3g} GB/s",
+                       "base": level.bandwidth / level.oversubscription / GB, "unit": "GB/s"}  # fmt: skip
     if any(level.latency for level in cluster.levels):
         shown["latency"] = {"shown": True, "label": "network latency", "text": _times(given.get("latency", 1.0))}
     memory = float(cluster.device.usable_memory or cluster.device.memory) * given.get("memory", 1.0) / GiB
-    shown["memory"] = {"shown": True, "label": "GPU memory", "text": f"{memory:,.3g} GiB"}
+    shown["memory"] = {"shown": True, "label": "GPU memory", "text": f"{memory:,.3g} GiB", "unit": "GiB",
+                       "base": float(cluster.device.usable_memory or cluster.device.memory) / GiB}  # fmt: skip
     limits = ends(model, cluster)
     factor = min(given.get("efficiency", 1.0), limits["efficiency"][1])
     share = 100.0 * factor * reached(cluster)
     of = PEAK if factor == limits["efficiency"][1] else f"{share:.0f} % of peak"
-    shown["efficiency"] = {"shown": True, "label": "efficiency", "text": f"{_times(factor)}, {of}"}
+    shown["efficiency"] = {"shown": True, "label": "efficiency", "text": f"{_times(factor)}, {of}", "base": reached(cluster),
+                           "top": PEAK if limits["efficiency"][1] < LARGEST_FACTOR else ""}  # fmt: skip
     if model.experts and model.expert_capacity is None:
         load = max(1.0, model.expert_imbalance * given.get("imbalance", 1.0))
         even = ", even" if load == 1.0 else ""
-        shown["imbalance"] = {"shown": True, "label": "token imbalance", "text": f"{load:.2f}{even}"}
+        shown["imbalance"] = {"shown": True, "label": "token imbalance", "text": f"{load:.2f}{even}",
+                              "base": model.expert_imbalance}  # fmt: skip
     for name in SLIDERS:
         least, most = limits.get(name, (1.0 / LARGEST_FACTOR, LARGEST_FACTOR))
         shown[name] |= {"least": math.log2(least), "most": math.log2(most)}

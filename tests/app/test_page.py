@@ -1,7 +1,7 @@
 """The page in a browser: everything that a visitor does, by mouse and by keys, without an error in the console.
 
 Slow, and only where Chromium (or Chrome) with its driver is: ``pytest -m slow tests/app/test_page.py``. The time from a
-slider's release to redrawn charts is printed by ``pytest -m slow -n 0 -s tests/app/test_page.py -k redraws_soon``.
+slider's move to what it changes on the screen is printed by ``pytest -m slow -n 0 -s tests/app/test_page.py -k redraws_soon``.
 """
 
 import importlib.util
@@ -24,8 +24,12 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
+from costmodel import estimate
+from costmodel.app.answer import answered, described, factors_of
 from costmodel.app.server import make_app
-from costmodel.app.state import TABS
+from costmodel.app.state import SLIDERS, TABS, read_state
+from costmodel.description.labels import label
+from costmodel.evaluation.factors import scaled
 
 BROWSER = os.environ.get("BROWSER_PATH") or next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -90,6 +94,11 @@ class Page:
         """Wait until the page has been drawn so often."""
         WebDriverWait(self.browser, 60).until(lambda driver: self.draws >= count and not self.asking)
         return self
+
+    def followed(self):
+        """Wait until sliders are followed in the browser."""
+        there = "return window.costmodelLive.ready && Boolean(document.querySelector('#chart .js-plotly-plot .main-svg'))"
+        WebDriverWait(self.browser, 60).until(lambda driver: driver.execute_script(there))
 
     @property
     def draws(self):
@@ -365,20 +374,86 @@ def test_nothing_overlaps_or_is_cut(page, width, tab):
             assert apart, (one, other)
 
 
-def test_a_slider_redraws_soon_after_its_release(page, capsys):
+MOVES = """const slider = document.querySelector(`#x-${given[0]}`), span = slider.max - slider.min, took = [];
+    for (let place = 0; place < 10; place++) {
+        const before = window.costmodel.followed.length;
+        slider.value = Number(slider.min) + span * (0.15 + 0.07 * place);
+        slider.dispatchEvent(new Event('input', {bubbles: true}));
+        while (window.costmodel.followed.length === before) await new Promise(done => setTimeout(done, 2));
+        took.push(window.costmodel.followed.at(-1));
+    }
+    slider.dispatchEvent(new Event('change', {bubbles: true}));
+    return took"""
+
+
+def test_a_slider_redraws_soon_after_it_is_moved(page, capsys):
+    text = "const given = [...arguments], done = given.pop(); (async () => { " + MOVES + " })().then(done)"
     for tab in TABS:
         page.open(f"tab={tab}")
-        WebDriverWait(page.browser, 20).until(lambda _: page.find("#chart .js-plotly-plot .trace"))  # as a visitor waits
-        time.sleep(0.5)
-        took = []
-        for place, value in enumerate((-1.0, 0.5, -2.0, 0.2)):
-            page.browser.execute_script("window.costmodel.plotted.length = 0")
-            page.does(lambda value=value: page.browser.execute_script(
-                "const slider = document.querySelector('#x-inner'); slider.value = arguments[0];"
-                "slider.dispatchEvent(new Event('input', {bubbles: true}))", value))  # fmt: skip
-            WebDriverWait(page.browser, 20).until(lambda driver: driver.execute_script("return window.costmodel.plotted.length"))
-            if place:  # the first of a question searches other numbers of GPUs, too
-                took.append(page.browser.execute_script("return window.costmodel.plotted.at(-1)"))
-        with capsys.disabled():
-            middle, longest = statistics.median(took), max(took)
-            print(f"\n{tab}: from a slider's release to redrawn charts: median {middle:.0f} ms, longest {longest:.0f} ms", end="")
+        page.followed()
+        page.browser.execute_script("document.querySelector('#x-price').closest('details').open = true")
+        for name in (*SLIDERS, "price") if tab == "time" else ("inner", "memory"):
+            if not page.find(f"#x-{name}").size["width"]:  # a slider of what the question lacks, or of a part that is folded
+                continue
+            took = []
+            page.does(lambda name=name, took=took: took.extend(page.browser.execute_async_script(text, name)))
+            with capsys.disabled():
+                middle, longest = statistics.median(took), max(took)
+                late = page.browser.execute_script("return window.costmodel.took.at(-1)")
+                print(f"\n{tab}, {name}: followed in {middle:.0f} ms (most {longest:.0f}), searched in {late:.0f} ms", end="")
+
+
+FOLLOWED = {
+    "dense": ("model=llama3-8b&gpus=16&batch=64", {"inner": 0.5, "middle": 2.0, "latency": 4.0, "memory": 1.5}),
+    "experts": ("model=mixtral-8x7b&gpus=16&batch=64", {"inner": 0.25, "efficiency": 0.5, "imbalance": 1.7}),
+    "adapter": ("model=llama3-8b&device=rtx-4090&gpus=8&batch=64&seq=2048&adapter=lora", {"memory": 0.8, "inner": 3.0}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_what_follows_a_slider_in_the_browser_is_what_the_library_says(page, name):
+    query, factors = FOLLOWED[name]
+    page.open(query)
+    page.followed()
+    rows = page.browser.execute_script("return window.costmodelLive.priced(arguments[0])", factors)
+    state = read_state(query + "".join(f"&x.{slider}={factor}" for slider, factor in factors.items()))
+    answer = answered(read_state(query))
+    model, cluster = scaled(*described(state), factors_of(state, *described(state)))
+    for row, one in zip(rows, answer.found.ranked, strict=False):
+        asked = estimate(model, cluster, one.plan, one.framework, fit_probability=one.required_probability)
+        assert row["step_time_s"] == pytest.approx(asked.step_time, rel=1e-9)
+        assert row["peak_memory_bytes"] == pytest.approx(float(asked.memory.total), rel=1e-9)
+        assert row["limit"] == pytest.approx(asked.memory_limit, rel=1e-9)
+        assert row["before"]["step_time_s"] == pytest.approx(one.step_time, rel=1e-9) and row["name"] == label(one.plan)
+        assert row["parts"] == pytest.approx(asked.times, rel=1e-9, abs=1e-12 * asked.step_time)
+
+
+def test_a_slider_is_followed_before_the_server_has_answered_and_its_answer_stands_then(page):
+    page.open(SMALL)
+    page.followed()
+    before = {part: page.text(part) for part in ("h1 b", "#table", "#diff")}
+    drawn = "const drawn = document.querySelector('#chart .js-plotly-plot').data.filter(one => one.name === 'forward')[0].x[0];"
+    forward = page.browser.execute_script(f"{drawn} return drawn")
+    there = page.browser.execute_script(
+        f"""const slider = document.querySelector('#x-efficiency'); slider.value = -1;
+        slider.dispatchEvent(new Event('input', {{bubbles: true}})); {drawn}
+        return {{head: document.querySelector('h1 b').textContent, diff: document.querySelector('#diff').textContent, drawn,
+            output: document.querySelector('[data-slider=efficiency] output').textContent}}"""
+    )  # of the same task: no answer of the server can have come
+    assert there["head"] != before["h1 b"] and there["drawn"] > 1.5 * forward
+    assert there["output"].startswith("0.5\N{MULTIPLICATION SIGN}") and "efficiency 0.5" in there["diff"]
+    WebDriverWait(page.browser, 20).until(lambda _: page.text("#diff").startswith("Half the efficiency"))
+    page.does(lambda: page.find("[data-slider=efficiency] .reset").click())
+    WebDriverWait(page.browser, 20).until(lambda _: not page.text("#diff"))
+    assert {part: page.text(part) for part in before} == before
+
+
+def test_a_slider_moved_and_moved_back_before_it_rests_leaves_the_answer_as_it_was(page):
+    page.open(SMALL)
+    page.followed()
+    before = page.text("#said"), page.text("#table")
+    page.browser.execute_script(
+        """const slider = document.querySelector('#x-efficiency');
+        for (const value of [-1, 0]) { slider.value = value; slider.dispatchEvent(new Event('input', {bubbles: true})); }"""
+    )
+    assert (page.text("#said"), page.text("#table")) == before and not page.text("#diff")

@@ -2,25 +2,67 @@
 (function () {
   "use strict";
   const state = new URLSearchParams(location.search);
+  const live = window.costmodelLive;
   let busy = false, waiting = false, sent = 0, asked = null, other = -1;
   const find = (selector, within) => (within || document).querySelector(selector);
   const all = (selector, within) => Array.from((within || document).querySelectorAll(selector));
 
   function push() {
     if (busy) { waiting = true; return; }
-    busy = true;
-    sent = performance.now();
     const query = state.toString();
+    if (query === push.last) { live.restore(); return; } // moved and moved back
+    busy = true;
+    push.last = query;
+    sent = performance.now();
     history.replaceState(null, "", query ? "?" + query : location.pathname);
     window.dash_clientside.set_props("query", { data: query });
     document.body.classList.add("asking");
+    clearTimeout(rest.timer);
     clearTimeout(push.rescue);
     push.rescue = setTimeout(done, 20000);
   }
 
+  // An answer goes where it belongs, unless the sliders were moved on by then; `null` parts stay as they are.
+  const PARTS = 12, STRIP = 9, FIGURES = [3, 5];
+  function answered(answer) {
+    const keep = window.dash_clientside.no_update;
+    if (!answer || answer.query !== state.toString()) { waiting = true; done(); return Array(PARTS).fill(keep); }
+    const strip = answer.parts[STRIP];
+    if (strip && !strip.error) {
+      live.restore();
+      live.answered({ ...strip, figures: FIGURES.map((place) => answer.parts[place]) });
+      if (strip.question !== null) live.learn(strip.question);
+    }
+    return answer.parts.map((part) => part === null ? keep : part);
+  }
+
+  // What a moved slider changes is shown at once; the server is asked when it rests.
+  const REST = 150;
+  let about = null;
+  function factors() {
+    const found = {};
+    for (const [name, value] of state) if (name.startsWith("x.")) {
+      const { least, most } = about[name.slice(2)] || {};
+      found[name.slice(2)] = Math.min(Math.max(Number(value), 2 ** least), 2 ** most);
+    }
+    return found;
+  }
+  function follow(slider) {
+    const since = performance.now(), moved = factors(), name = slider.dataset.slider, one = about[name];
+    find("output", slider).textContent = live.sliderText(name, one, name === "price" ? Number(state.get("price")) : moved[name] ?? 1);
+    const words = Object.keys(moved).filter((each) => about[each].shown).map((each) => `${about[each].label} ${live.sliderText(each, about[each], moved[each])}`).join(", ");
+    const followed = live.follow(moved, words, Number(state.get("price")));
+    document.body.classList.toggle("followed", followed);
+    if (followed) requestAnimationFrame(() => setTimeout(() => window.costmodel.followed.push(performance.now() - since), 0));
+  }
+  function rest(soon) {
+    clearTimeout(rest.timer);
+    rest.timer = setTimeout(push, soon ? 0 : REST);
+  }
+
   function done() {
     clearTimeout(push.rescue);
-    document.body.classList.remove("asking");
+    document.body.classList.remove("asking", "followed");
     busy = false;
     if (waiting) { waiting = false; push(); }
   }
@@ -78,6 +120,7 @@
       if (!element.value.trim()) element.value = element.dataset.default;
     }
   });
+  document.addEventListener("change", (event) => { if (event.target.closest("[data-slider]")) rest(true); });
   document.addEventListener("submit", (event) => event.preventDefault());
   document.addEventListener("input", (event) => {
     const slider = event.target.closest("[data-slider]");
@@ -86,8 +129,10 @@
   function slide(slider, value) {
     const name = slider.dataset.slider;
     find(".reset", slider).hidden = value === 0;
-    if (name === "price") set([["price", value ? String(value) : ""]]);
-    else set([["x." + name, value ? Math.pow(2, value).toPrecision(6) : ""]]);
+    const [key, text] = name === "price" ? ["price", value ? String(value) : ""] : ["x." + name, value ? Math.pow(2, value).toPrecision(6) : ""];
+    if (text) state.set(key, text); else state.delete(key);
+    if (about) follow(slider);
+    rest();
   }
 
   document.addEventListener("click", (event) => {
@@ -184,10 +229,12 @@
   window.costmodel = {
     took: [], // milliseconds from asking to the answer
     plotted: [], // the same to the redrawn chart
+    followed: [], // milliseconds from a slider's move to what it changes on the screen
+    answered,
     shown(strip) {
       const compare = find("[data-do=compare]"), comparing = state.has("beside") || state.has("against");
       compare.setAttribute("aria-pressed", String(comparing));
-      if (strip && !strip.error) { document.body.classList.remove("unanswered"); other = strip.other; }
+      if (strip && !strip.error) { document.body.classList.remove("unanswered"); other = strip.other; about = strip; }
       compare.disabled = other < 0 && !comparing;
       document.body.classList.toggle("stale", Boolean(strip && strip.error)); // what is below answers an earlier question
       find("#answer").setAttribute("aria-disabled", String(Boolean(strip && strip.error)));

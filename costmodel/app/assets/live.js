@@ -1,0 +1,167 @@
+// What follows a slider at once: the plans on show, by the library's formulas as JavaScript, until the server has searched anew.
+(function () {
+  "use strict";
+  const find = (selector, within) => (within || document).querySelector(selector);
+  const all = (selector, within) => Array.from((within || document).querySelectorAll(selector));
+  let asked = null, given = null, before = null, now = null; // the question, its numbers, its model before and under sliders
+  let shown = null; // the last answer: its plans, its figures, what is looked at
+
+  // What is written over the server's answer is taken back before the next: the nodes are React's.
+  const written = new Map();
+  function put(node, key, value) {
+    if (!node) return;
+    let kept = written.get(node);
+    if (!kept) written.set(node, kept = {});
+    if (!(key in kept)) kept[key] = key === "style" ? node.style.backgroundImage : key in node ? node[key] : node.getAttribute(key);
+    assign(node, key, value);
+  }
+  function assign(node, key, value) {
+    if (key === "style") node.style.backgroundImage = value;
+    else if (key in node) node[key] = value;
+    else node.setAttribute(key, value);
+  }
+  function restore() {
+    for (const [node, kept] of written) for (const [key, value] of Object.entries(kept)) assign(node, key, value);
+    written.clear();
+  }
+  const write = (node, text) => put(node, "nodeValue", text);
+  const textOf = (node) => node && Array.from(node.childNodes).find((one) => one.nodeType === Node.TEXT_NODE);
+
+  // the numbers of a question
+  function learn(question) {
+    if (question === asked) return;
+    asked = question;
+    given = null;
+    fetch(`/numbers.json?${question}`).then((got) => got.ok ? got.json() : null).then((numbers) => {
+      if (question !== asked || !numbers || !numbers.tables) return;
+      given = numbers;
+      const { modelOf } = window.costmodelPage;
+      before = modelOf(structuredClone(given.tables));
+      now = given.tables;
+      given.plain = new Map();
+      for (const places of Object.values(given.follow)) for (const place of places) given.plain.set(place.join(" "), read(now, place));
+    });
+  }
+  const read = (tables, place) => place.reduce((part, name) => part[name], tables);
+  function scaledModel(factors) {
+    for (const [name, places] of Object.entries(given.follow)) for (const place of places) {
+      const last = place.length - 1;
+      read(now, place.slice(0, last))[place[last]] = given.plain.get(place.join(" ")) * (factors[name] ?? 1);
+    }
+    return window.costmodelPage.modelOf(now);
+  }
+  // The plans on show under the sliders' factors, each beside what it was without; null where they can't be followed.
+  function priced(factors) {
+    if (!given || !shown || !window.costmodelPage) return null;
+    const model = scaledModel(factors), limit = given.margin * model.asked["device.memory"];
+    const found = shown.plans.map(({ plan }) => model.evaluate(plan));
+    if (found.some((one) => one.error)) return null;
+    return shown.plans.map(({ plan, error }, place) => ({
+      ...found[place], error, limit, name: window.costmodelPage.planLabel({ ...model.asked, ...plan }), before: before.evaluate(plan),
+    }));
+  }
+
+  // words
+  const { round, max, log2 } = Math;
+  const percent = (share) => `${share < 0 ? "−" : "+"}${Math.abs(100 * share).toFixed(1)} %`;
+  const three = (value) => { const [head, tail] = Number(value.toPrecision(3)).toString().split("."); return Number(head).toLocaleString("en") + (tail ? `.${tail}` : ""); };
+  const times = (factor) => `${Number(factor.toPrecision(2))}×`;
+  function sliderText(name, about, factor) {
+    if (name === "price") return factor ? factor.toFixed(2) : "not asked";
+    if (name === "latency") return times(factor);
+    if (name === "efficiency") return `${times(factor)}, ${factor >= 2 ** about.most - 1e-9 ? about.top : `${round(100 * factor * about.base)} % of peak`}`;
+    if (name === "imbalance") { const load = max(1, about.base * factor); return `${load.toFixed(2)}${load === 1 ? ", even" : ""}`; }
+    return `${three(about.base * factor)} ${about.unit}`;
+  }
+
+  function follow(factors, moved, price) {
+    const rows = priced(factors);
+    if (!rows || !find("#said h1 b")) return false;
+    const chosen = rows[Math.min(shown.row, shown.ranked - 1)];
+    if (!chosen) return false;
+    say(rows, chosen, moved, price);
+    table(rows);
+    draw(rows, chosen);
+    return true;
+  }
+  function say(rows, one, moved, price) {
+    const { between, gib, wholePercent, seconds } = window.costmodelPage, head = find("#said h1");
+    const low = Math.exp(given.shift - one.error), high = Math.exp(given.shift + one.error);
+    write(textOf(find("b", head)), between(one.step_time_s));
+    write(textOf(head), ` a step with ${one.name}: ${wholePercent(given.utilisation * one.model_flop / one.step_time_s)} % MFU, ${gib(one.peak_memory_bytes)} of ${gib(one.limit)} GiB`);
+    put(head, "className", one.peak_memory_bytes <= one.limit ? "" : "bad");
+    const sure = textOf(find("#said p"));
+    if (sure) write(sure, `${between(one.step_time_s * low, one.step_time_s * high)} with ${sure.nodeValue.split(" with ").slice(1).join(" with ")}`);
+    const paid = find("#said p .evidence")?.nextSibling, billions = given.tokens / 1e9;
+    if (paid && price) write(paid, ` ${(price * given.gpus * one.step_time_s / 3600 / billions).toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 })} per billion tokens`);
+    const beside = rows[shown.beside], line = textOf(find("#said .beside"));
+    if (beside && line) write(line, `Beside it ${beside.name}: ${seconds(beside.step_time_s)} a step, ${percent(beside.step_time_s / one.step_time_s - 1)}.`);
+    const diff = find("#diff"), then = one.before.step_time_s;
+    if (!moved) { if (diff.firstChild) write(diff.firstChild, ""); return; }
+    const words = `${moved}: ${one.name} takes ${seconds(one.step_time_s)}` + (Math.abs(one.step_time_s / then - 1) < 5e-4 ? " as before" : ` instead of ${seconds(then)} (${percent(one.step_time_s / then - 1)})`);
+    if (diff.firstChild) write(diff.firstChild, words); else put(diff, "textContent", words);
+  }
+  function table(rows) {
+    const { view, figures, title } = window.costmodelPage, places = all("#table tbody tr").map((row) => Number(row.cells[0].textContent));
+    const longest = max(...rows.map((one) => one.step_time_s)), fullest = max(...rows.map((one) => one.limit), ...rows.slice(shown.ranked).map((one) => one.peak_memory_bytes));
+    all("#table tbody tr").forEach((row, at) => {
+      const one = rows[places[at] ? places[at] - 1 : shown.ranked], cells = row.cells;
+      if (!one || cells.length < 8) return;
+      bar(cells[2].firstElementChild, view.time, (part) => one.parts[part], longest, (value) => `${figures(value, 3)} s`);
+      write(textOf(cells[3]), figures(one.step_time_s, 4));
+      write(textOf(cells[4]), round(given.tokens / one.step_time_s / given.gpus).toLocaleString("en"));
+      bar(cells[5].firstElementChild, view.memory, (part) => one.memory_parts[part], fullest, (value) => `${figures(value / 2 ** 30, 3)} GiB`, one.limit);
+      write(textOf(cells[6]), (one.peak_memory_bytes / 2 ** 30).toFixed(1));
+      put(row, "className", one.peak_memory_bytes > one.limit ? `${row.className.replace(/ ?off/, "")} off`.trim() : row.className.replace(/ ?off/, ""));
+    });
+    function bar(box, looks, of, whole, words, limit) {
+      const stops = [], said = [];
+      let end = 0;
+      for (const [part, [colour]] of Object.entries(looks)) {
+        const value = of(part), begin = end;
+        if (!(value > 0)) continue;
+        end += 100 * value / whole;
+        stops.push(`${colour === "#000000" ? "var(--ink)" : colour} ${begin.toFixed(2)}% ${end.toFixed(2)}%`);
+        said.push(`${title(part)} ${words(value)}`);
+      }
+      const layers = [`linear-gradient(to right, ${stops.join(", ")}, transparent ${end.toFixed(2)}%)`], at = `${(100 * Math.min((limit ?? 0) / whole, 1)).toFixed(2)}%`;
+      if (limit) {
+        layers.unshift(`linear-gradient(to right, transparent calc(${at} - 2px), var(--ink) calc(${at} - 2px) ${at}, transparent ${at})`);
+        said.push(`judged to fit up to ${words(limit)}`);
+      }
+      put(box, "style", layers.join(", "));
+      put(box, "title", said.join(", "));
+      put(box, "aria-label", said.join(", "));
+    }
+  }
+
+  // the charts: those that the page has as the same specification are filled anew
+  const named = (rows) => rows.map((one, place) => ({ ...one, name: rows.filter(({ name }) => name === one.name).length > 1 ? `${place + 1}: ${one.name}` : one.name }));
+  function draw(rows, chosen) {
+    if (shown.tab !== "time" || shown.against) return;
+    const { view, filled, breakdown, fall } = window.costmodelPage, looks = { ...view, titles: given.titles, shift: given.shift };
+    const other = rows[shown.beside], ranked = rows.slice(0, shown.ranked);
+    const side = named(other && other !== chosen ? [chosen, other] : [chosen, ...ranked.filter((one) => one !== chosen)].slice(0, shown.side));
+    const ghosts = other && other !== chosen ? side.map((one) => ({ ...one, before: null })) : side;
+    redraw("#chart", shown.figures[0], filled(view.charts.time, breakdown(ghosts, looks)));
+    if (shown.figures[1]) redraw("#chart-beside", shown.figures[1], filled(view.charts.difference, fall(...side, looks)));
+  }
+  function redraw(place, figure, made) {
+    const graph = find(`${place} .js-plotly-plot`);
+    if (!graph || !figure || !window.Plotly) return;
+    const layout = structuredClone(figure.layout);
+    for (const axis of ["xaxis", "yaxis"]) for (const name of ["range", "tickvals", "ticktext"]) if (made.layout[axis][name]) layout[axis][name] = made.layout[axis][name];
+    if (made.layout.xaxis.title) layout.xaxis.title.text = made.layout.xaxis.title.text;
+    const heading = find(`${place.replace("chart", "heading")} h2`);
+    if (heading && place !== "#chart") write(textOf(heading), made.layout.title.text.replaceAll("<br>", " "));
+    window.Plotly.react(graph, made.data, layout, { displaylogo: false, displayModeBar: false, responsive: true });
+  }
+
+  window.costmodelLive = {
+    learn, restore, follow, priced, sliderText,
+    /** Whether the numbers of the question are there. */
+    get ready() { return Boolean(given && window.costmodelPage); },
+    /** Remember what an answer shows. */
+    answered(answer) { shown = answer; },
+  };
+})();

@@ -1,0 +1,144 @@
+"""What follows a slider at once: the plans on show, priced in the browser by the formulas of the page that needs no server."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+from costmodel.app.answer import Answer, searched
+from costmodel.app.charts import SIDE
+from costmodel.app.state import SLIDERS, State
+from costmodel.arithmetic.named_tuples import Row
+from costmodel.description.cluster import Cluster
+from costmodel.description.plan import FOLLOWING, Plan
+from costmodel.description.transformer import Transformer
+from costmodel.evaluation.estimation import Estimate
+from costmodel.evaluation.factors import IMBALANCE, quantities, scaled
+from costmodel.evaluation.plan_search import SearchResult
+from costmodel.page.data import embedded, maker, static, tables
+from costmodel.page.onefile import looks
+from costmodel.page.question import Asked, unasked
+from costmodel.plots.embedded import breakdown_title
+
+TWICE = 2.0
+"""A factor by which quantities are tried, to see what of a page's tables follows them."""
+
+Path = tuple[str | int, ...]
+"""Of a number in nested tables."""
+
+
+@functools.cache
+def shared() -> str:
+    """JavaScript that is the same for all questions: the formulas and the charts of the page."""
+    names = "view, filled, breakdown, fall, planLabel, seconds, between, figures, gib, wholePercent, title, secondsUnit"
+    return (
+        f"window.costmodelPage = (() => {{\n\"use strict\";\nconst view = {embedded(looks())};\n{static('charts.js')}\n"
+        f"const modelOf = {maker()};\nreturn {{modelOf, {names}}};\n}})();\n"
+    )
+
+
+def first_of(found: SearchResult) -> Estimate | None:
+    """The plan that a question's tables are made for: its best, or the one that comes nearest.
+
+    Parameters
+    ----------
+    found : the search
+    """
+    return found.best if found.ranked else found.closest_miss
+
+
+def _asked(found: SearchResult, first: Estimate) -> Asked:
+    return Asked(found.model, found.cluster, found.framework, first.plan.on(found.cluster), (*unasked(), FOLLOWING))
+
+
+def live(question: State) -> Row:
+    """What a browser follows the sliders of a question with; empty where no plan is legal.
+
+    Parameters
+    ----------
+    question : `State.question` of a state
+
+    Returns
+    -------
+    dict
+        the tables of the page, and for each slider the places of the numbers in them that it multiplies
+    """
+    found = searched(question)
+    first = first_of(found)
+    if first is None:
+        return {}
+    model, cluster = found.model, found.cluster
+    asked = _asked(found, first)
+
+    def told(factors: dict[str, float]) -> Row:
+        model, cluster = scaled(asked.model, asked.cluster, factors)
+        return tables(asked._replace(model=model, cluster=cluster), plans=[one.plan for one in found.ranked])
+
+    plain = told({})
+    return {
+        "tables": plain,
+        "follow": {
+            slider: [place for name in moved for place in _places(plain, told({name: _tried(name)}))]
+            for slider, moved in _moved(model, cluster).items()
+        },
+        "titles": {"time": breakdown_title(model.name, cluster)}, "shift": first.time_error.shift, "tokens": first.plan.tokens,
+        "margin": first.spread.margin(first.required_probability), "gpus": cluster.gpus,
+        "utilisation": first.mfu * first.step_time / first.step.model_flop,
+    }  # fmt: skip
+
+
+def _tried(quantity: str) -> float:
+    """A factor that a quantity can have: no efficiency above the peak, no load below the mean."""
+    return TWICE if quantity == IMBALANCE else 1.0 / TWICE
+
+
+def _moved(model: Transformer, cluster: Cluster) -> dict[str, list[str]]:
+    """Quantities that each slider multiplies."""
+    known = quantities(model, cluster)
+    levels = [level.name for level in cluster.levels]
+    own = {"memory": ["device.memory"], "efficiency": ["device.efficiency"], "imbalance": [IMBALANCE],
+           "latency": [f"{name}.latency" for name in levels]}  # fmt: skip
+    own |= {slider: [f"{name}.bandwidth"] for slider, name in zip(SLIDERS, levels, strict=False)}
+    return {slider: [name for name in names if name in known] for slider, names in own.items()}
+
+
+def _places(one: object, other: object, path: Path = ()) -> Iterator[Path]:
+    """Where numbers of nested tables differ."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for name in one:
+            yield from _places(one[name], other[name], (*path, name))
+    elif isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        for place, (part, changed) in enumerate(zip(one, other, strict=True)):
+            yield from _places(part, changed, (*path, place))
+    elif one != other:
+        yield path
+
+
+def on_show(answer: Answer) -> Row:
+    """What a browser needs to know of an answer to follow sliders from it: its plans, where they differ from the tables' own.
+
+    Parameters
+    ----------
+    answer : to a state
+    """
+    first = first_of(answer.before)
+    if first is None:
+        return {"plans": [], "question": None}
+    asked = _asked(answer.before, first).fields()
+    shown = [*answer.found.ranked, *([answer.found.closest_miss] if answer.found.closest_miss else [])]
+    state = answer.state
+    return {
+        "plans": [{"plan": _different(one.plan, asked), "error": one.time_error.half} for one in shown],
+        "ranked": len(answer.found), "row": state.row, "beside": state.beside, "tab": state.tab, "against": state.against,
+        "side": SIDE, "question": state.question.query(),
+    }  # fmt: skip
+
+
+def _different(plan: Plan, asked: Row) -> Row:
+    """Fields of a plan that are not as they were asked, as JSON holds them."""
+    found = {name: getattr(plan, name) for name in Plan.__dataclass_fields__}
+    found["dtype"] = found["dtype"] or asked["dtype"]
+    return {name: value for name, value in found.items() if value != asked[name]}
+
+
+__all__ = ["first_of", "live", "on_show", "shared"]
