@@ -76,7 +76,7 @@ HOW_MUCH = {
     "a network below nothing": ([*CARD, "--gpus", "8", "--nodes", "2", "--network=-1GB/s"], "network='-1GB/s'"),
     "an endless network": ([*CARD, "--gpus", "8", "--nodes", "2", "--network", "1e999GB/s"], "network="),
     "a batch of nothing": (["estimate", MODEL, *ON, "--global-batch", "0", "--seq-len", "4096"], "global_batch=0"),
-    "a batch in thousands": (["estimate", MODEL, *ON, "--global-batch", "1k", "--seq-len", "4096"], "'1k' is not a whole number"),
+    "a batch in dozens": (["estimate", MODEL, *ON, "--global-batch", "1dz", "--seq-len", "4096"], "'1dz' is not a whole number"),
     "a length of nothing": (["estimate", MODEL, *ON, "--global-batch", "64", "--seq-len", "0"], "seq_len=0"),
     "a degree of nothing": ([*ASKED, "--tensor-parallel", "0"], "tensor_parallel=0"),
     "a degree that doesn't divide the heads": ([*ASKED, "--tensor-parallel", "3"], "3"),

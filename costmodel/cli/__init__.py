@@ -17,9 +17,10 @@ from typing import NoReturn
 
 from costmodel.cli import codes, layout
 from costmodel.cli.advice import as_options
-from costmodel.cli.arguments import Misused, Parser
+from costmodel.cli.arguments import NO_HARDWARE, Misused, Parser
 from costmodel.cli.calibrated import OPTION, not_applicable
 from costmodel.cli.guesses import guessed
+from costmodel.cli.openings import opened
 from costmodel.text import progress
 from costmodel.text.errors import CostModelError, Interrupted
 from costmodel.text.suggestions import MEANT, did_you_mean
@@ -53,8 +54,8 @@ FAMILIES = {
     "completing": ("completion",),
 }
 """Modules that add commands, in the order of the help, and the commands of each: the one that is asked for alone is loaded."""
-TAKEN = ("plan", "best", "cost", "price", "time", "predict", "throughput", "speed", "vram", "mem", "fits", "what-if", "versus")
-"""Words of `MEANT` that people type for a command and that mean no other."""
+HELD, WHERE = "memory", {"--device", "--cluster", "--help", "-h", "--help-all"}
+"""The command that is about a model even where nothing says on what, and the options that say it."""
 LONGEST_MESSAGE = 1000
 INTERRUPTED = "costmodel: interrupted"
 
@@ -88,27 +89,41 @@ def _families(asked: str | None) -> list[str]:
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    typed, notes = argv, []
+    typed, commands_known = argv, [*itertools.chain(*FAMILIES.values())]
     if argv and argv[0] == "help":
         argv = [*argv[1:2], "--help"]
-    elif argv and argv[0] in TAKEN:
-        meant = MEANT["command"][argv[0]]
-        notes, argv = [f"{argv[0]}: taken as {meant}"], [meant, *argv[1:]]
+    argv, notes = opened(argv, commands_known)
     asked = argv[0] if argv else None
-    if asked is not None and asked and not asked.startswith("-") and not any(asked in names for names in FAMILIES.values()):
-        raise Misused(f"unknown command {asked[:80]!r}{did_you_mean('command', asked, itertools.chain(*FAMILIES.values()))} "
+    if asked is not None and asked and not asked.startswith("-") and asked not in commands_known:
+        raise Misused(f"unknown command {asked[:80]!r}{did_you_mean('command', asked, commands_known)} "
                       "(`costmodel --help` lists the commands)")  # fmt: skip
     parser = build_parser(_families(asked))
     commands = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     if asked in commands.choices:
-        argv, taken = guessed(commands.choices[asked], argv)
-        notes = [*notes, *taken]
+        meant, taken = guessed(commands.choices[asked], argv)
+        if asked == HELD and not WHERE & {word.partition("=")[0] for word in meant}:
+            return _on_every_card(argv, typed, notes)
+        argv, notes = meant, [*notes, *taken]
         _refuse_unknown(commands.choices[asked], argv)
     arguments, unknown = parser.parse_known_args(argv)
     if unknown:
         raise Misused(f"unknown argument {unknown[0][:80]!r}{_meant(commands.choices[arguments.command], argv, unknown[0])}")
     arguments.command_line = shlex.join(["costmodel", *typed])
     arguments.notes = [*notes, *getattr(arguments, "notes", ())]
+    return arguments
+
+
+def _on_every_card(argv: Sequence[str], typed: Sequence[str], notes: list[str]) -> argparse.Namespace:
+    """What a model's training needs where no hardware is said: the table of cards that hold it; refused where that can't tell."""
+    parser = build_parser(["choosing"])
+    commands = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    meant, taken = guessed(commands.choices["cards"], ["cards", *argv[1:]])
+    known = commands.choices["cards"]._option_string_actions
+    if any(word.startswith("--") and word.partition("=")[0] not in known for word in meant):
+        raise Misused(f"{NO_HARDWARE} (such as --device h100 --gpus 8)")
+    arguments = parser.parse_args(meant)
+    arguments.command_line = shlex.join(["costmodel", *typed])
+    arguments.notes = [*notes, *taken, "no hardware is said: every card"]
     return arguments
 
 
@@ -131,6 +146,8 @@ def _meant(reading: Parser, argv: Sequence[str], argument: str) -> str:
         return f" (the model stands by itself: costmodel {argv[0]} MODEL ...)"
     if option in ("--size", "--bytes") and "size" in {action.dest for action in reading._actions}:
         return f" (the size stands by itself: costmodel {argv[0]} all-reduce 1GB ...)"
+    if MEANT["option"].get(option, option) == "--gradient-accumulation":
+        return "; did you mean --global-batch?"
     known = next((one for given, one in reading.variants.items() if given in argv), reading)._option_string_actions
     offered = [name for name in known if name not in ("-h", "--help", "--help-all")]
     hint = did_you_mean("option", option, offered) if option.startswith("-") else ""

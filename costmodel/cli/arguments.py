@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.cli import layout
 from costmodel.text.errors import CostModelError, InvalidValue
+from costmodel.text.units import thousands
 
 if TYPE_CHECKING:
     from costmodel.description.cluster import Cluster
@@ -202,7 +203,9 @@ def add_output(parser: argparse.ArgumentParser, plain: str = "tables") -> argpar
 
 
 def whole(text: str) -> int:
-    """A whole number."""
+    """A whole number, or such as ``16k``, which counts by 1,024 as clusters and batches do."""
+    if (many := thousands(text)) is not None:
+        return many
     try:
         return int(text)
     except ValueError:

@@ -25,8 +25,7 @@ LEADING = {"collective": 2, "write": 2}
 MANY_MODELS = ("sweep", "read", "explain", "calibrate", "trace", "new", "show", "formula", "models", "devices", "clusters")
 """Commands whose words are left as they are: names of files, several models, or no hardware."""
 NO_WORDS = (
-    "--days", "--gradient-accumulation-steps", "--gradient-accumulation", "--grad-accum", "--accumulate-grad-batches",
-    "--num-microbatches", "--memory", "--vram",
+    "--days", "--memory", "--vram",
 )  # fmt: skip
 """Words of `MEANT` that mean nearly the same as what they stand for, but not quite: they are offered, never taken."""
 VALUES = ("framework", "adapter", "dtype", "optimizer", "recompute", "attention", "schedule", "find")

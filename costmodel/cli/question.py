@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -73,6 +74,9 @@ def add_question(
     parser.set_defaults(work_assumed=fixed and assumed)
     model.add_argument(*spelled("global_batch"), type=whole, required=needed, metavar="N", help="sequences per step")
     model.add_argument("--seq-len", type=length, required=needed, metavar="N", help="tokens of a sequence")
+    if fixed and assumed and not several:
+        model.add_argument("--gradient-accumulation", type=whole, metavar="N",
+                           help="micro-batches of each replica in a step, in place of --global-batch")  # fmt: skip
     add_hardware(parser)
     plan = plan_group(parser, several)
     software = parser.add_argument_group("framework")
@@ -294,10 +298,23 @@ def read_asked_model(arguments: argparse.Namespace) -> Transformer:
     return _changed(arguments, arguments.model, model, _changes(arguments, None)["model"])
 
 
+def _accumulated(arguments: argparse.Namespace) -> int:
+    """Sequences of a step that accumulates so many micro-batches on every replica."""
+    if arguments.global_batch is not None:
+        raise Misused("--global-batch and --gradient-accumulation both say the sequences of a step: give one of them")
+    if arguments.gradient_accumulation < 1:
+        raise Misused(f"--gradient-accumulation {arguments.gradient_accumulation}: expected at least 1")
+    degrees = (getattr(arguments, name, None) or 1 for name in ("tensor_parallel", "context_parallel", "pipeline_parallel"))
+    replicas = arguments.data_parallel or max(1, world(arguments) // math.prod(degrees))
+    return int(arguments.gradient_accumulation) * int(arguments.micro_batch or 1) * int(replicas)
+
+
 def _take_work(arguments: argparse.Namespace, model: Transformer) -> None:
     """Take a usual batch, which splits over all GPUs, and a usual length where they aren't said; a note says so."""
     from costmodel.cli import defaults
 
+    if getattr(arguments, "gradient_accumulation", None) is not None:
+        arguments.global_batch = _accumulated(arguments)
     any_share = arguments.global_batch is not None or is_joined(arguments)  # groups of unlike GPUs share it unevenly
     gpus = 1 if any_share else world(arguments)
     batch, length = defaults.BATCH, defaults.LENGTH

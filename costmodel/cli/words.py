@@ -28,7 +28,7 @@ VALUED = (
     "--seq-len", "--gpus", "--nodes", "--device", "--micro-batch", "--global-batch", "--tensor-parallel", "--pipeline-parallel",
     "--context-parallel", "--expert-parallel", "--data-parallel", "--virtual-stages", "--zero-stage", "--framework", "--network",
     "--tokens-per-second", "--step-time", "--log", "--days", "--adapter", "--cluster", "--dtype", "--optimizer", "--recompute",
-    "--price", "--find", "--mfu", "--tokens", "--sequence-parallel",
+    "--price", "--find", "--mfu", "--tokens", "--sequence-parallel", "--gradient-accumulation",
 )  # fmt: skip
 """Options whose other spellings (`MEANT`) take the same value."""
 BEHIND = {

@@ -209,6 +209,22 @@ def counted(count: float, thing: str, things: str = "") -> str:
     return f"{count:,} {thing if count == 1 else things or thing + 's'}"
 
 
+def thousands(text: str) -> int | None:
+    """A whole number of thousands, which count by 1,024 as batches, lengths and clusters do; None of any other text.
+
+    Parameters
+    ----------
+    text : such as ``16k``
+
+    Examples
+    --------
+    >>> thousands("16k"), thousands("1 K"), thousands("16")
+    (16384, 1024, None)
+    """
+    match = re.fullmatch(r"([0-9]{1,6}) ?[kK]i?", text.strip())
+    return None if match is None else 1024 * int(match[1])
+
+
 def between(low: float, high: float | None = None) -> str:
     """A time or the range between two, with three figures.
 

@@ -215,7 +215,7 @@ def test_two_plans_and_two_clusters_stand_side_by_side(page, width):
 
 
 WRONG = {
-    "gpus": ("sixty", "64.5", "0", "-8", "1e9", "9" * 30), "batch": ("1k", "0"), "seq": ("8k", "99999999"),
+    "gpus": ("sixty", "64.5", "0", "-8", "1e9", "9" * 30), "batch": ("1q", "0"), "seq": ("8q", "99999999"),
     "tp": ("two", "3,x", "0", "1;2"), "pp": ("-1", "1.5"), "zero": ("9", "two"), "recompute": ("some",), "mb": ("0",),
 }  # fmt: skip
 

@@ -1,0 +1,120 @@
+"""How people begin: by a word that is no command's name, by a question in words, or by the model itself."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from costmodel.text.suggestions import MEANT
+
+TAKEN = (
+    "plan", "best", "fastest", "cost", "price", "time", "predict", "throughput", "speed", "tokens-per-second", "vram", "mem",
+    "fits", "oom", "what-if", "versus", "mfu", "days", "hours", "which", "which-gpu", "card", "gpu", "finetune", "fine-tune",
+    "specs", "params", "parameters", "nodes", "clusters-for", "how-many-gpus",
+)  # fmt: skip
+"""Words of `MEANT` that people type for a command and that mean no other."""
+ADAPTED = ("lora", "qlora")
+"""Words that open a question about cards, and are an answer's adapter too."""
+MOST = ("longest", "largest", "biggest", "max", "maximum")
+"""Words that open a question about a capacity."""
+ASKING = ("how", "can", "does", "will", "would", "do", "which", "what", "is")
+"""Words that open a question as it is spoken."""
+ABOUT = (
+    (("gpus", "nodes", "cards"), "gpus"), (("memory", "vram", "fit", "fits", "oom"), "memory"),
+    (("long", "cost", "expensive", "days", "hours", "price"), "train"), (("fast", "throughput", "mfu"), "estimate"),
+    (("plan", "parallelism", "split"), "search"), (("gpu", "card", "device", "hardware"), "cards"),
+    (("train", "finetune", "fine-tune", "run"), "memory"),
+)  # fmt: skip
+"""What a spoken question is about, by the first of these words that stands in it."""
+FILLING = (
+    *ASKING, "i", "it", "to", "train", "finetune", "fine-tune", "run", "take", "takes", "need", "needs", "needed", "we", "you",
+    "be", "much", "many", "long", "fast", "fit", "fits", "plan", "best", "fastest", "cheapest", "are", "should", "required",
+    "use", "enough", "cost", "expensive", "vram", "oom",
+)  # fmt: skip
+"""Words of a spoken question that name nothing."""
+LEADING = ("for", "of", "on", "a", "the", "my", "memory", "gpu", "gpus", "card", "cards", "node", "nodes", "device", "hardware",
+           "days", "hours", "price", "throughput", "parallelism", "split")  # fmt: skip
+"""What such a question is about, in front of the model."""
+
+
+class Opened(NamedTuple):
+    """A command line that begins with a command.
+
+    Parameters
+    ----------
+    argv : its words
+    notes : what was taken for what
+    """
+
+    argv: list[str]
+    notes: list[str]
+
+
+def opened(argv: Sequence[str], commands: Collection[str]) -> Opened:
+    """A command line, its first words as the command that they mean where they can mean one alone.
+
+    Parameters
+    ----------
+    argv : as it was typed
+    commands : that there are
+
+    Examples
+    --------
+    >>> opened(["vram", "llama3-8b", "h100"], ["memory"]).argv
+    ['memory', 'llama3-8b', 'h100']
+    >>> opened("how long to train llama3-8b on 64 h100 1T tokens".split(), ["train"]).argv
+    ['train', 'llama3-8b', 'on', '64', 'h100', '1T', 'tokens']
+    """
+    first, rest = (argv[0].lower() if argv else ""), list(argv[1:])
+    if not first or first in commands or first.startswith("-"):
+        return Opened(list(argv), [])
+    command = _meant(first, argv)
+    if command is None:
+        return Opened(list(argv), [])
+    if first in ADAPTED or first in MOST:
+        rest = list(argv)
+    elif first in ("max-batch", "batch-size"):
+        rest = [*rest, "batch"]
+    elif first in ASKING or first in ("best", "fastest", "cheapest"):
+        rest = _without(FILLING, rest)
+        while rest and rest[0].lower() in LEADING:
+            del rest[0]
+    elif command == "search" and first not in TAKEN:
+        rest = list(argv)
+    note = f"{argv[0][:80]}: taken as {command}" if rest != list(argv) or first in ADAPTED else f"taken as {command}"
+    return Opened([command, *rest], [note + ("; money needs --price, such as --price h100=2.5" if first == "cheapest" else "")])
+
+
+def _meant(first: str, argv: Sequence[str]) -> str | None:
+    """The command that the first word means; None where it can't be told."""
+    words = [word.lower() for word in argv]
+    if first == "cheapest":
+        return "gpus" if {"days", "--days", "weeks", "months"} & set(words) else "cards"
+    if first == "which" and not {"plan", "parallelism"} & set(words):
+        return "cards"
+    if first in ASKING:
+        return next((command for asked, command in ABOUT if set(asked) & set(words)), None)
+    if first in ADAPTED:
+        return "cards"
+    if first in MOST or first in ("max-batch", "batch-size"):
+        return "capacity"
+    if first in TAKEN:
+        return MEANT["command"][first]
+    return "search" if _is_model(words) else None
+
+
+def _is_model(words: Sequence[str]) -> bool:
+    """Whether the first words name a model."""
+    from costmodel.catalogue import loader
+
+    names = ("-".join(words[:count]) for count in range(1, 4))
+    return any(name in loader.names("model") or loader.alias("model", name) is not None for name in names)
+
+
+def _without(words: Collection[str], typed: Sequence[str]) -> list[str]:
+    """What was typed, up to the first option without some words."""
+    end = next((place for place, word in enumerate(typed) if word.startswith("-")), len(typed))
+    return [word for place, word in enumerate(typed) if place >= end or word.lower() not in words]
+
+
+__all__ = ["Opened", "opened"]
