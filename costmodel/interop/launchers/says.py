@@ -59,3 +59,13 @@ def alone(flag: str, says: Says, when: Callable[[Writing], object] | None = None
 def groups_queries(w: Writing) -> bool:
     """Whether several heads share keys and values."""
     return w.model.kv_heads != w.model.heads
+
+
+def has_both_layers(w: Writing) -> bool:
+    """Whether some layers have experts and others have none."""
+    return bool(w.model.experts and w.model.dense_layers)
+
+
+def clamps(w: Writing) -> bool:
+    """Whether an activation's inputs have limits."""
+    return w.model.clamped_activation

@@ -41,9 +41,16 @@ ABOVE_ONE = "its own field, above 1"
 """As `OWN`, of a degree that is written where it is above 1."""
 
 
-def silent(rows: Iterable[FlagRow]) -> tuple[FlagRow, ...]:
-    """Rows that are read and not written."""
-    return tuple(row._replace(says=None) for row in rows)
+def silent(rows: Iterable[FlagRow], flags: Iterable[str] | None = None) -> tuple[FlagRow, ...]:
+    """Rows that are read and not written: all, or those with one of some flags, among the others."""
+    named = None if flags is None else set(flags)
+    return tuple(row._replace(says=None) if named is None or named & set(row.flags.split()) else row for row in rows)
+
+
+def pick(rows: Iterable[FlagRow], flags: Iterable[str]) -> tuple[FlagRow, ...]:
+    """Rows by their first spelling, in an order."""
+    found = {row.flags.split()[0]: row for row in rows}
+    return tuple(found[flag] for flag in flags)
 
 
 def without(rows: Iterable[FlagRow], flags: Iterable[str]) -> tuple[FlagRow, ...]:
@@ -107,7 +114,6 @@ class Dialect:
     rows : flags that state a field
     rules : what follows from several flags
     defaults : fields of a plan that the framework fills where the file is silent
-    write : says a plan in this dialect beside its rows
     layout : in which it is written: ``"args"``, ``"yaml"``, ``"json"`` or ``"toml"``
     reads : layouts that it can be read from
     part : whether its files complete another's
@@ -122,7 +128,6 @@ class Dialect:
     rows: tuple[FlagRow, ...]
     rules: Callable[[LaunchReading], None]
     defaults: Mapping[str, object]
-    write: Callable[[Writing], None] | None = None
     layout: str
     reads: frozenset[str] = frozenset({"yaml", "json", "toml"})
     part: bool = False
@@ -139,7 +144,7 @@ class Dialect:
     @property
     def written(self) -> bool:
         """Whether plans are written in it."""
-        return self.write is not None or any(row.says for row in self.rows)
+        return any(row.says is not None for row in self.rows)
 
     @property
     def source(self) -> str:
@@ -286,7 +291,9 @@ BATCHINGS = {"_packing": "packed", "_padding_free": "padding-free", "_padded_who
 SHAPE = {
     "num_layers": "layers", "hidden_size": "hidden", "num_heads": "heads", "num_kv_heads": "kv_heads", "vocab_size": "vocabulary",
     "num_experts": "experts", "top_k": "experts_per_token", "moe_ffn_hidden_size": "expert_feed_forward",
-    "shared_expert_ffn": "shared_expert_feed_forward", "mtp_layers": "prediction_layers",
+    "shared_expert_ffn": "shared_expert_feed_forward", "mtp_layers": "prediction_layers", "head_dim": "value_head_dim",
+    "q_lora_rank": "query_latent", "kv_lora_rank": "kv_latent", "v_head_dim": "value_head_dim",
+    "qk_rope_head_dim": "rope_head_dim",
 }  # fmt: skip
 """Fields of a launch's shape and those of a `costmodel.Transformer` that are the same number."""
 OF_EXPERTS = ("model.num_experts", "model.top_k", "model.moe_ffn_hidden_size", "model.shared_expert_ffn")
@@ -299,7 +306,6 @@ class Writing:
     def __init__(self, dialect: Dialect, plan: Plan, model: Transformer, software: str):
         self.dialect, self.plan, self.model, self.software = dialect, plan, model, software
         self.values: dict[str, object] = {}
-        self._first = {row.field: row.flags.split()[0] for row in reversed(dialect.rows)}
 
     def fill(self) -> None:
         """Write the plan by the dialect's rows."""
@@ -315,8 +321,6 @@ class Writing:
                 if row.says == ABOVE_ONE and value == 1:
                     continue
             self.put(row.flags.split()[0], value)
-        if self.dialect.write is not None:
-            self.dialect.write(self)
 
     def stated(self, field: str) -> Any:
         """What the plan and the model come to in a field of a launch."""
@@ -326,7 +330,8 @@ class Writing:
             return None
         if field.startswith("model."):
             name = field.removeprefix("model.")
-            return getattr(self.model, SHAPE.get(name, name)) or None
+            value = getattr(self.model, SHAPE.get(name, name))
+            return value if isinstance(value, bool) else value or None
         return getattr(self.plan, field)
 
     @property
@@ -363,17 +368,6 @@ class Writing:
             return
         self.values[flag] = value
 
-    def say(self, *fields: str) -> None:
-        """Write fields of the plan by the flags that the dialect's table gives them."""
-        for field in fields:
-            self.put(self._first[field], getattr(self.plan, field))
-
-    def shape(self, **fields: object) -> None:
-        """Write fields of the model's shape by the flags that the table gives them; None is left out."""
-        for field, value in fields.items():
-            if value is not None:
-                self.put(self._first[f"model.{field}"], value)
-
 
 def _batched(kind: str) -> Callable[[Writing], object]:
     return lambda w: w.plan.batching == kind or None
@@ -388,8 +382,8 @@ DERIVED: dict[str, Callable[[Writing], object]] = {
     "fsdp.replicate_degree": lambda w: w.replicas,
     "fsdp.reshard_after_forward": lambda w: w.plan.zero_stage == 3,
     "model.ffn_hidden_size": lambda w: w.model.feed_forward or w.model.expert_feed_forward,
-    "model.tied_embeddings": lambda w: w.model.tied_embeddings,
     "_wide": lambda w: w.plan.dtype if w.plan.dtype in ("bf16", "fp16", "fp32") else "bf16",
+    "_dropout": lambda w: 0.1 if w.model.dropout else 0.0,
     "_gpus": lambda w: w.plan.gpus,
     "_name": lambda w: w.model.name,
     "_bf16": lambda w: w.plan.dtype == "bf16",

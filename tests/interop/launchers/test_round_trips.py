@@ -174,6 +174,12 @@ def test_a_group_of_shards_that_is_wider_than_all_ranks_is_written_as_one(name):
     assert "shard_group" in unsayable(name, plan, load_model("llama3-8b"))
 
 
+def test_megatron_is_told_of_what_is_computed_again_and_of_nothing_that_it_has_no_name_for():
+    plan = Plan(global_batch=64, seq_len=4096, data_parallel=8, recompute="operators")
+    assert "recompute" in unsayable("megatron", plan, load_model("llama3-8b"))
+    assert "recompute" not in unsayable("megatron", dataclasses.replace(plan, recompute="mlp+norms"), load_model("llama3-8b"))
+
+
 def test_a_dialect_that_lacks_a_degree_refuses_it_by_name():
     plan = Plan(global_batch=64, seq_len=4096, pipeline_parallel=2, data_parallel=4)
     with pytest.raises(NotModelled, match="can't say pipeline_parallel=2"):

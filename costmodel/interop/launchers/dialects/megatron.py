@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from typing import TYPE_CHECKING
 
 from costmodel.description.graphs import OF_MEGATRON, WHOLE, of_scopes
 from costmodel.description.mixtures import expert_layout
-from costmodel.description.recomputation import recomputation
-from costmodel.interop.launchers import common
+from costmodel.description.recomputation import modules_of, recomputation
+from costmodel.description.transformer import Transformer
+from costmodel.interop.launchers import common, says
 from costmodel.interop.launchers import values as unit
-from costmodel.interop.launchers.dialects import said_megatron
 from costmodel.interop.launchers.settle import schedule_of
-from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow, words
-
-if TYPE_CHECKING:
-    from costmodel.interop.launchers.table import LaunchReading
+from costmodel.interop.launchers.table import (
+    ABOVE_ONE,
+    OWN,
+    UNSPLIT,
+    Dialect,
+    FlagRow,
+    LaunchReading,
+    Writing,
+    words,
+)
 
 SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 RECIPES = {"mxfp8": "mxfp8", "delayed": "fp8", "tensorwise": "fp8", "blockwise": "fp8", "custom": "fp8"}
@@ -25,6 +31,24 @@ SWIFT = words(
 )
 """Flags that ms-swift alone has."""
 KERNELS = {"flash": "flash", "fused": "fused", "unfused": "unfused", "local": "unfused", "auto": "auto"}
+MODULES = {
+    "core_attn": "attention-core", "layernorm": "norms", "mla_up_proj": "latent-projections", "mlp": "mlp", "moe": "experts",
+    "shared_experts": "shared-experts", "moe_act": "expert-activation",
+}  # fmt: skip
+"""What a plan calls the modules of ``--recompute-modules``."""
+COMMUNICATIONS = {"p2p": "ring", "all_gather": "all-gather", "a2a": "all-to-all"}
+"""What a plan calls what context ranks exchange, by ``--cp-comm-type``."""
+WIDE = {"bf16": "bf16", "fp16": "fp16", "fp8": "bf16", "mxfp8": "bf16", "nvfp4": "bf16"}
+"""Dtype of weights beside that of products."""
+LONG = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+DEGREES_OF_RECOMPUTE = {"full": "full", "selective": "selective", "none": "none"}
+METHODS = {"uniform": "full", "block": "full"}
+GRAPHS = {"none": False, "local": True, "transformer_engine": True, "full_iteration": True}
+DISPATCHERS = {"alltoall": "all-to-all", "flex": "deduplicated", "allgather": unit.UNSTATED}
+"""Ways of tokens to experts; Megatron's own default gathers all tokens on every rank."""
+NORMS = {"RMSNorm": "rmsnorm", "LayerNorm": "layernorm", "LayerNorm1p": "layernorm"}
+ORDER = ("tensor", "context", "pipeline", "data")
+"""Of ranks, with ``--use-tp-pp-dp-mapping``."""
 
 
 def pattern(raw: object) -> object:
@@ -73,152 +97,220 @@ def window(raw: object) -> object:
     return int(match[1]) if int(match[1]) > 0 else unit.UNSTATED
 
 
+# What is written of a plan
+
+
+def cp_comm(w: Writing) -> str | None:
+    """What context ranks exchange, if it isn't Megatron's default."""
+    words = {ours: theirs for theirs, ours in COMMUNICATIONS.items()}
+    ring = w.plan.context_parallel == 1 or w.plan.context_communication == "ring"
+    return None if ring else words[str(w.plan.context_communication)]
+
+
+def granularity(w: Writing) -> str | None:
+    """Whether everything is computed again, or some modules, or nothing."""
+    if w.plan.recompute == "none":
+        return None
+    return "selective" if modules_of(w.plan.recompute) else "full"
+
+
+def named_modules(w: Writing) -> list[str] | None:
+    """The modules that are computed again, where they aren't Megatron's own choice."""
+    if w.plan.recompute == "selective":
+        return None
+    named = {ours: theirs for theirs, ours in MODULES.items()}
+    return [named[module] for module in modules_of(w.plan.recompute) if module in named] or None
+
+
+def method(w: Writing) -> str | None:
+    """Of each stage all layers, or a block of them."""
+    return {"full": "uniform"}.get(str(w.plan.recompute), "block") if granularity(w) == "full" else None
+
+
+def recomputed_layers(w: Writing) -> int | None:
+    """Layers of each stage that are computed again."""
+    if granularity(w) != "full":
+        return None
+    stage = -(-w.model.layers // (w.plan.pipeline_parallel * w.plan.virtual_stages))
+    return 1 if w.plan.recompute == "full" else max(1, stage // int(w.plan.recompute))
+
+
+def graph_kind(w: Writing) -> str | None:
+    """Whose CUDA graphs hold a step."""
+    if w.plan.graph_modules:
+        return "transformer_engine"
+    return ("full_iteration" if w.plan.fused_experts else "local") if w.plan.cuda_graphs else None
+
+
+def graph_scopes(w: Writing) -> list[str] | None:
+    """The modules that CUDA graphs hold, where not all are."""
+    held = (w.plan.graph_modules or "").split("+")
+    return [scope for scope, module in OF_MEGATRON.items() if module in held] or None
+
+
+def layer_pattern(model: Transformer) -> str:
+    """Which layers have experts, in the words of ``--moe-layer-freq``: a list in which runs of equal entries are products.
+
+    Examples
+    --------
+    >>> from costmodel import load_model
+    >>> layer_pattern(load_model("deepseek-v3")), layer_pattern(load_model("llama4-maverick"))
+    ('[0]*3+[1]*58', '[0,1]*24')
+    """
+    has = [int(model.has_experts(layer)) for layer in range(model.layers)]
+    step = model.expert_layer_step
+    if step > 1 and has == has[:step] * (model.layers // step):
+        return f"{has[:step]}*{model.layers // step}".replace(" ", "")
+    return "+".join(f"[{entry}]*{len(list(run))}" for entry, run in itertools.groupby(has))
+
+
+def latent(w: Writing) -> bool:
+    """Whether attention is of latents."""
+    return w.model.latent
+
+
+def sharded(w: Writing) -> bool:
+    """Whether more than the optimizer's states are shared out."""
+    return (w.plan.zero_stage or 0) > 1
+
+
+MODEL_ROWS = (
+    FlagRow("num_layers encoder_num_layers decoder_num_layers", "model.num_layers", unit.count, says=OWN),
+    FlagRow("hidden_size", "model.hidden_size", unit.count, says=OWN),
+    FlagRow("num_attention_heads", "model.num_heads", unit.count, says=OWN),
+    FlagRow("kv_channels", "model.head_dim", unit.count, "hidden_size / num_attention_heads", says=OWN),
+    FlagRow("vocab_size padded_vocab_size", "model.vocab_size", unit.count, says=OWN),
+    FlagRow("ffn_hidden_size", "model.ffn_hidden_size", unit.count, "4 x hidden_size, 8/3 with --swiglu", says=OWN),
+    FlagRow("group_query_attention", "_grouped", unit.flag, False, "from core 0.3", says.groups_queries),
+    FlagRow("num_query_groups num_key_value_heads", "_groups", unit.count, 1, says="model.num_kv_heads",
+            when=says.groups_queries),
+    FlagRow("position_embedding_type", "_positions", unit.word, "learned_absolute",
+            says=lambda w: None if w.model.learned_positions else "rope"),
+    FlagRow("use_rotary_position_embeddings", "_positions", unit.yields("rope"), None, "to core 0.8"),
+    FlagRow("max_position_embeddings", "_max_positions", unit.count, says=lambda w: w.model.learned_positions or w.plan.seq_len),
+    FlagRow("normalization", "model.norm", unit.one_of(NORMS), "LayerNorm", says=OWN),
+    FlagRow("swiglu", "_activation", unit.yields("swiglu"), says=lambda w: w.model.gated and not w.model.clamped_activation),
+    FlagRow("quick_geglu", "_activation", unit.yields("quick_geglu"), says=says.clamps),
+    says.alone("glu_linear_offset", says.fixed(1.0), says.clamps),  # as gpt-oss has it
+    FlagRow("activation_func_clamp_value", "_clamp", unit.number, says=says.fixed(7.0), when=says.clamps),
+    FlagRow("squared_relu", "_activation", unit.yields("squared_relu (not gated)")),
+    FlagRow("xielu", "_activation", unit.yields("xielu (not gated)"), None, "swiss-ai fork"),
+    FlagRow("openai_gelu", "_activation", unit.yields("gelu (not gated)")),
+    FlagRow("no_bias_swiglu_fusion", "_unfused_swiglu", unit.flag),
+    FlagRow("disable_bias_linear", "model.bias", unit.yields(False, True), True, says="model.feed_forward_bias"),
+    FlagRow("add_qkv_bias", "model.qkv_bias", unit.flag, False,
+            says=lambda w: w.model.attention_bias and not w.model.feed_forward_bias),
+    FlagRow("untie_embeddings_and_output_weights", "model.tied_embeddings", unit.yields(False, True), True, says=OWN),
+    FlagRow("qk_layernorm", "model.qk_norm", unit.flag, False, says=lambda w: w.model.qk_norm != "none"),
+    FlagRow("embed_layernorm", "model.embedding_norm", unit.flag, False),
+    FlagRow("hidden_dropout", "_dropout", unit.number, 0.1, says=OWN),
+    FlagRow("attention_dropout", "_dropout", unit.number, 0.1, says=OWN),
+    FlagRow("num_experts num_moe_experts", "_experts", unit.anything, says="model.num_experts"),
+    FlagRow("moe_router_topk", "_topk", unit.count, 2, "from core 0.5", "model.top_k"),
+    FlagRow("moe_ffn_hidden_size", "model.moe_ffn_hidden_size", unit.count, "ffn_hidden_size", "from core 0.9", OWN),
+    FlagRow("moe_shared_expert_intermediate_size", "model.shared_expert_ffn", unit.count, None, "from core 0.9", OWN),
+    FlagRow("moe_layer_freq", "_pattern", pattern, 1, "from core 0.9", lambda w: layer_pattern(w.model), says.has_both_layers),
+    FlagRow("moe_expert_capacity_factor moe_train_capacity_factor", "model.expert_capacity", unit.number, None, "from core 0.7"),
+    FlagRow("multi_latent_attention", "model.latent", unit.flag, False, "from core 0.10", OWN),
+    FlagRow("q_lora_rank", "model.q_lora_rank", unit.count, says=OWN, when=latent),
+    FlagRow("kv_lora_rank", "model.kv_lora_rank", unit.count, says=OWN, when=latent),
+    FlagRow("v_head_dim", "model.v_head_dim", unit.count, says=OWN, when=latent),
+    FlagRow("qk_head_dim qk_nope_head_dim", "model.qk_head_dim", unit.count,
+            says=lambda w: int(w.model.head_dim or 0) - w.model.rope_head_dim, when=latent),
+    FlagRow("qk_pos_emb_head_dim qk_rope_head_dim", "model.qk_rope_head_dim", unit.count, says=OWN, when=latent),
+    FlagRow("mtp_num_layers", "model.mtp_layers", unit.count, says=OWN),
+    FlagRow("make_vocab_size_divisible_by", "_padding", unit.count, 128),
+    FlagRow("window_size", "model.window", window),
+    FlagRow("window_attn_skip_freq", "_window_freq", pattern),
+    FlagRow("softmax_type", "_softmax", unit.word, "vanilla"),
+    FlagRow("model", "_name", unit.word, None, "ms-swift"),
+    FlagRow("hybrid_layer_pattern hybrid_override_pattern is_hybrid_model", "_hybrid", unit.anything, None, "from core 0.9"),
+)
 PLAN_ROWS = (
-    FlagRow("tensor_model_parallel_size model_parallel_size intra_layer_model_parallel_size", "tensor_parallel", unit.count, 1),
-    FlagRow("pipeline_model_parallel_size", "pipeline_parallel", unit.count, 1, "from 2.0"),
-    FlagRow("context_parallel_size", "context_parallel", unit.count, 1, "from core 0.5"),
-    FlagRow("cp_comm_type", "_cp_comm", unit.anything, None, "from core 0.11"),
-    FlagRow("expert_model_parallel_size", "expert_parallel", unit.count, 1, "from core 0.4"),
-    FlagRow("expert_tensor_parallel_size", "expert_tensor_parallel", unit.count, "tensor_parallel", "from core 0.9"),
-    FlagRow(
-        "num_virtual_stages_per_pipeline_rank virtual_pipeline_model_parallel_size",
-        "virtual_stages",
-        unit.count,
-        1,
-        "from core 0.12",
-    ),
+    FlagRow("tensor_model_parallel_size model_parallel_size intra_layer_model_parallel_size", "tensor_parallel", unit.count, 1,
+            says=OWN),
+    FlagRow("pipeline_model_parallel_size", "pipeline_parallel", unit.count, 1, "from 2.0", OWN),
+    FlagRow("context_parallel_size", "context_parallel", unit.count, 1, "from core 0.5", OWN),
+    FlagRow("micro_batch_size batch_size", "micro_batch", unit.count, says=OWN),
+    FlagRow("global_batch_size", "global_batch", unit.count, says=OWN),
+    FlagRow("seq_length encoder_seq_length", "seq_len", unit.count, says=OWN),
+    FlagRow("max_length", "seq_len", unit.count, None, "ms-swift"),
+    FlagRow("expert_model_parallel_size", "expert_parallel", unit.count, 1, "from core 0.4", OWN, says.has_experts),
+    FlagRow("expert_tensor_parallel_size", "expert_tensor_parallel", unit.count, "tensor_parallel", "from core 0.9", OWN,
+            says.has_experts),
+    FlagRow("moe_token_dispatcher_type", "dispatcher", unit.one_of(DISPATCHERS), None, "from core 0.5", OWN, says.has_experts),
+    FlagRow("overlap_moe_expert_parallel_comm", "overlap_experts", unit.flag, None, "from core 0.14", OWN, says.has_experts),
+    FlagRow("cp_comm_type", "_cp_comm", unit.anything, None, "from core 0.11", cp_comm),
+    FlagRow("num_virtual_stages_per_pipeline_rank virtual_pipeline_model_parallel_size", "virtual_stages", unit.count, 1,
+            "from core 0.12", ABOVE_ONE),
     FlagRow("num_layers_per_virtual_pipeline_stage", "_chunk_layers", unit.count, None, "from 2.6"),
     FlagRow("pipeline_model_parallel_layout", "_layout", stages, None, "from core 0.13"),
-    FlagRow("use_distributed_optimizer", "_distributed", unit.yields(1, 0), 0, "from 3.0"),
-    FlagRow("use_megatron_fsdp use_custom_fsdp", "_fsdp", unit.flag, False, "from core 0.10"),
-    FlagRow("data_parallel_sharding_strategy", "_sharding", unit.one_of({k: k for k in SHARDING}), "no_shard", "from core 0.10"),
+    FlagRow("sequence_parallel", "sequence_parallel", unit.flag, False, "from 3.0", OWN),
+    FlagRow("use_distributed_optimizer", "_distributed", unit.yields(1, 0), 0, "from 3.0", lambda w: bool(w.plan.zero_stage)),
+    FlagRow("use_megatron_fsdp use_custom_fsdp", "_fsdp", unit.flag, False, "from core 0.10", sharded),
+    FlagRow("data_parallel_sharding_strategy", "_sharding", unit.one_of({k: k for k in SHARDING}), "no_shard", "from core 0.10",
+            says.mapped("zero_stage", {"2": "optim_grads"}, "optim_grads_params"), sharded),
     FlagRow("use_torch_fsdp2", "_fsdp2", unit.flag, False, "from core 0.10"),
     FlagRow("num_distributed_optimizer_instances", "_instances", unit.count, 1, "from core 0.10"),
-    FlagRow("sequence_parallel", "sequence_parallel", unit.flag, False, "from 3.0"),
-    FlagRow("micro_batch_size batch_size", "micro_batch", unit.count),
-    FlagRow("global_batch_size", "global_batch", unit.count),
-    FlagRow("seq_length encoder_seq_length", "seq_len", unit.count),
-    FlagRow("max_length", "seq_len", unit.count, None, "ms-swift"),
-    FlagRow("bf16", "_wide", unit.yields("bf16")),
-    FlagRow("fp16", "_wide", unit.yields("fp16")),
-    FlagRow("torch_dtype", "_wide", unit.one_of({"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}), None, "ms-swift"),
-    FlagRow("fp8_format fp8", "_fp8", unit.one_of(FORMATS), None, "from core 0.3"),
+    FlagRow("bf16", "_wide", unit.yields("bf16"), says=lambda w: WIDE.get(str(w.plan.dtype)) == "bf16"),
+    FlagRow("fp16", "_wide", unit.yields("fp16"), says="dtype"),
+    FlagRow("torch_dtype", "_wide", unit.one_of(LONG), None, "ms-swift"),
+    FlagRow("fp8_format fp8", "_fp8", unit.one_of(FORMATS), None, "from core 0.3",
+            says.mapped("dtype", {"fp8": "hybrid", "mxfp8": "e4m3"})),
     FlagRow("fp8_e4m3 fp8_hybrid", "_fp8", unit.yields("fp8"), None, "3.0 to core 0.2"),
-    FlagRow("fp8_recipe", "_fp8_recipe", unit.one_of(RECIPES), "delayed", "from core 0.11"),
-    FlagRow("fp4_format fp4", "_fp4", unit.one_of({"e2m1": "nvfp4", "none": unit.UNSTATED}), None, "from core 0.14"),
-    FlagRow(
-        "recompute_granularity",
-        "_recompute",
-        unit.one_of({"full": "full", "selective": "selective", "none": "none"}),
-        None,
-        "from 3.0",
-    ),
+    FlagRow("fp8_recipe", "_fp8_recipe", unit.one_of(RECIPES), "delayed", "from core 0.11",
+            says.mapped("dtype", {"fp8": "delayed", "mxfp8": "mxfp8"})),
+    FlagRow("fp4_format fp4", "_fp4", unit.one_of({"e2m1": "nvfp4", "none": unit.UNSTATED}), None, "from core 0.14", "dtype"),
+    FlagRow("recompute_granularity", "_recompute", unit.one_of(DEGREES_OF_RECOMPUTE), None, "from 3.0", granularity),
     FlagRow("recompute_activations", "_recompute", unit.yields("selective"), None, "from 3.0"),
     FlagRow("checkpoint_activations", "_recompute", unit.yields("full"), None, "to 2.6"),
-    FlagRow("activations_checkpoint_method", "_recompute", unit.one_of({"uniform": "full", "block": "full"}), None, "2.5 to 2.7"),
-    FlagRow("recompute_modules", "_recompute_modules", unit.anything, None, "from core 0.12"),
-    FlagRow("recompute_method", "_recompute_method", unit.word, None, "from 3.0"),
-    FlagRow("recompute_num_layers checkpoint_num_layers activations_checkpoint_num_layers", "_recompute_layers", unit.whole),
-    FlagRow("optimizer", "optimizer", unit.word, "adam", "from 1.0"),
-    FlagRow("use_precision_aware_optimizer", "_precise", unit.flag, False, "from core 0.10"),
-    FlagRow("exp_avg_dtype", "_moment", unit.word, "fp32", "from core 0.10"),
-    FlagRow("optimizer_cpu_offload cpu_optimizer", "_offload_optimizer", unit.flag, False, "from core 0.11"),
-    FlagRow("optimizer_offload_fraction", "_offload_fraction", unit.number, 1.0, "from core 0.11"),
+    FlagRow("activations_checkpoint_method", "_recompute", unit.one_of(METHODS), None, "2.5 to 2.7"),
+    FlagRow("recompute_modules", "_recompute_modules", unit.anything, None, "from core 0.12", named_modules),
+    FlagRow("recompute_method", "_recompute_method", unit.word, None, "from 3.0", method),
+    FlagRow("recompute_num_layers checkpoint_num_layers activations_checkpoint_num_layers", "_recompute_layers", unit.whole,
+            says=recomputed_layers),
+    FlagRow("optimizer", "optimizer", unit.word, "adam", "from 1.0",
+            says.mapped("optimizer", {"sgd-momentum": "sgd", "muon": "muon", "None": None}, "adam")),
+    FlagRow("use_precision_aware_optimizer", "_precise", unit.flag, False, "from core 0.10",
+            says.where_one_of("optimizer", "adam-precision-aware", "adam-bf16-moments")),
+    FlagRow("exp_avg_dtype", "_moment", unit.word, "fp32", "from core 0.10",
+            says.mapped("optimizer", {"adam-bf16-moments": "bf16"})),
+    says.alone("exp_avg_sq_dtype", says.mapped("optimizer", {"adam-bf16-moments": "bf16"})),
+    FlagRow("optimizer_cpu_offload cpu_optimizer", "_offload_optimizer", unit.flag, False, "from core 0.11",
+            lambda w: bool(w.plan.optimizer_offload)),
+    FlagRow("optimizer_offload_fraction", "_offload_fraction", unit.number, 1.0, "from core 0.11", OWN),
     FlagRow("cpu_offloading fine_grained_activation_offloading", "_offload_activations", unit.flag, False, "from core 0.9"),
-    FlagRow("cpu_offloading_num_layers", "_offload_layers", unit.whole, 0, "from core 0.9"),
-    FlagRow("attention_backend", "_attention", unit.one_of(KERNELS), "auto", "from core 0.9"),
+    FlagRow("cpu_offloading_num_layers", "_offload_layers", unit.whole, 0, "from core 0.9",
+            lambda w: round(w.plan.activation_offload * w.model.layers), lambda w: w.plan.activation_offload),
+    FlagRow("attention_backend", "_attention", unit.one_of(KERNELS), "auto", "from core 0.9",
+            says.mapped("attention", {"flash": "flash", "fused-softmax": "unfused"})),
     FlagRow("use_flash_attn use_flash_attn_v1 use_flash_attn_v2", "_attention", unit.yields("flash"), None, "from 3.0"),
     FlagRow("export_force_local_attention", "_attention", unit.yields("unfused")),
     FlagRow("attn_impl", "_attention_word", unit.word, None, "ms-swift"),
-    FlagRow("grad_reduce_in_bf16", "gradient_bytes", unit.yields(2), None, "from core 0.12"),
-    FlagRow("accumulate_allreduce_grads_in_fp32", "gradient_bytes", unit.yields(4), None, "from 2.2"),
-    FlagRow(
-        "main_grads_dtype megatron_fsdp_main_grads_dtype",
-        "gradient_bytes",
-        unit.one_of({"fp32": 4, "bf16": 2, "auto": unit.UNSTATED}),
-        4,
-    ),
-    FlagRow("overlap_grad_reduce", "overlap_gradients", unit.flag, False, "from core 0.4"),
-    FlagRow("overlap_param_gather", "overlap_parameters", unit.flag, False, "from core 0.4"),
-    FlagRow("tp_comm_overlap", "overlap_tensor", unit.flag, False, "from core 0.5"),
-    FlagRow("overlap_moe_expert_parallel_comm", "overlap_experts", unit.flag, None, "from core 0.14"),
-    FlagRow(
-        "moe_token_dispatcher_type", "dispatcher",
-        unit.one_of({"alltoall": "all-to-all", "flex": "deduplicated", "allgather": unit.UNSTATED}), None, "from core 0.5",
-    ),
-    FlagRow("no_overlap_p2p_communication", "overlap_pipeline", unit.yields(False), None, "from 3.0"),
+    FlagRow("grad_reduce_in_bf16", "gradient_bytes", unit.yields(2), None, "from core 0.12", OWN),
+    FlagRow("accumulate_allreduce_grads_in_fp32", "gradient_bytes", unit.yields(4), None, "from 2.2", OWN),
+    FlagRow("main_grads_dtype megatron_fsdp_main_grads_dtype", "gradient_bytes",
+            unit.one_of({"fp32": 4, "bf16": 2, "auto": unit.UNSTATED}), 4),
+    FlagRow("overlap_grad_reduce", "overlap_gradients", unit.flag, False, "from core 0.4", OWN),
+    FlagRow("overlap_param_gather", "overlap_parameters", unit.flag, False, "from core 0.4", OWN),
+    FlagRow("tp_comm_overlap", "overlap_tensor", unit.flag, False, "from core 0.5", OWN),
+    FlagRow("cross_entropy_loss_fusion", "fused_cross_entropy", unit.flag, False, "from core 0.9", OWN),
+    FlagRow("no_overlap_p2p_communication", "overlap_pipeline", unit.yields(False), None, "from 3.0", OWN),
     FlagRow("overlap_p2p_communication", "overlap_pipeline", unit.flag, True, "from 3.0"),
-    FlagRow("cross_entropy_loss_fusion", "fused_cross_entropy", unit.flag, False, "from core 0.9"),
     FlagRow("enable_cuda_graph external_cuda_graph", "cuda_graphs", unit.yields(True), False, "from core 0.7"),
-    FlagRow(
-        "cuda_graph_impl",
-        "cuda_graphs",
-        unit.one_of({"none": False, "local": True, "transformer_engine": True, "full_iteration": True}),
-        "none",
-        "from core 0.15",
-    ),
-    FlagRow("cuda_graph_scope cuda_graph_modules", "_graph_scopes", unit.anything, None, "from core 0.14"),
-    FlagRow("use_transformer_engine_op_fuser", "_op_fuser", unit.flag, False, "from core 0.18"),
-    FlagRow("use_tp_pp_dp_mapping", "_tp_pp_dp", unit.flag, False, "from core 0.9"),
+    FlagRow("cuda_graph_impl", "cuda_graphs", unit.one_of(GRAPHS), "none", "from core 0.15", graph_kind),
+    FlagRow("cuda_graph_scope cuda_graph_modules", "_graph_scopes", unit.anything, None, "from core 0.14", graph_scopes),
+    FlagRow("use_transformer_engine_op_fuser", "_op_fuser", unit.flag, False, "from core 0.18", lambda w: w.plan.fused_experts),
+    FlagRow("use_tp_pp_dp_mapping", "_tp_pp_dp", unit.flag, False, "from core 0.9", lambda w: tuple(w.plan.rank_order) == ORDER),
     FlagRow("tuner_type train_type", "_tuner", unit.one_of({"full": "none", "lora": "lora"}), "full", "ms-swift"),
     FlagRow("packing", "_packing", unit.flag, False, "ms-swift"),
     FlagRow("padding_free", "_padding_free", unit.flag, False, "ms-swift"),
     FlagRow("lora_rank", "_rank", unit.count, 8, "ms-swift"),
     FlagRow("target_modules", "_targets", unit.listed, "all-linear", "ms-swift"),
 )
-MODEL_ROWS = (
-    FlagRow("num_layers encoder_num_layers decoder_num_layers", "model.num_layers", unit.count),
-    FlagRow("hidden_size", "model.hidden_size", unit.count),
-    FlagRow("ffn_hidden_size", "model.ffn_hidden_size", unit.count, "4 x hidden_size, 8/3 with --swiglu"),
-    FlagRow("num_attention_heads", "model.num_heads", unit.count),
-    FlagRow("num_query_groups num_key_value_heads", "_groups", unit.count, 1),
-    FlagRow("group_query_attention", "_grouped", unit.flag, False, "from core 0.3"),
-    FlagRow("kv_channels", "model.head_dim", unit.count, "hidden_size / num_attention_heads"),
-    FlagRow("vocab_size padded_vocab_size", "model.vocab_size", unit.count),
-    FlagRow("make_vocab_size_divisible_by", "_padding", unit.count, 128),
-    FlagRow("num_experts num_moe_experts", "_experts", unit.anything),
-    FlagRow("moe_router_topk", "_topk", unit.count, 2, "from core 0.5"),
-    FlagRow("moe_ffn_hidden_size", "model.moe_ffn_hidden_size", unit.count, "ffn_hidden_size", "from core 0.9"),
-    FlagRow("moe_shared_expert_intermediate_size", "model.shared_expert_ffn", unit.count, None, "from core 0.9"),
-    FlagRow("moe_layer_freq", "_pattern", pattern, 1, "from core 0.9"),
-    FlagRow("moe_expert_capacity_factor moe_train_capacity_factor", "model.expert_capacity", unit.number, None, "from core 0.7"),
-    FlagRow("multi_latent_attention", "model.latent", unit.flag, False, "from core 0.10"),
-    FlagRow("q_lora_rank", "model.q_lora_rank", unit.count),
-    FlagRow("kv_lora_rank", "model.kv_lora_rank", unit.count),
-    FlagRow("qk_head_dim qk_nope_head_dim", "model.qk_head_dim", unit.count),
-    FlagRow("qk_pos_emb_head_dim qk_rope_head_dim", "model.qk_rope_head_dim", unit.count),
-    FlagRow("v_head_dim", "model.v_head_dim", unit.count),
-    FlagRow("mtp_num_layers", "model.mtp_layers", unit.count),
-    FlagRow("untie_embeddings_and_output_weights", "model.tied_embeddings", unit.yields(False, True), True),
-    FlagRow("swiglu", "_activation", unit.yields("swiglu")),
-    FlagRow("quick_geglu", "_activation", unit.yields("quick_geglu")),
-    FlagRow("activation_func_clamp_value", "_clamp", unit.number),
-    FlagRow("squared_relu", "_activation", unit.yields("squared_relu (not gated)")),
-    FlagRow("xielu", "_activation", unit.yields("xielu (not gated)"), None, "swiss-ai fork"),
-    FlagRow("openai_gelu", "_activation", unit.yields("gelu (not gated)")),
-    FlagRow("no_bias_swiglu_fusion", "_unfused_swiglu", unit.flag),
-    FlagRow(
-        "normalization",
-        "model.norm",
-        unit.one_of({"rmsnorm": "rmsnorm", "layernorm": "layernorm", "layernorm1p": "layernorm"}),
-        "LayerNorm",
-    ),
-    FlagRow("qk_layernorm", "model.qk_norm", unit.flag, False),
-    FlagRow("embed_layernorm", "model.embedding_norm", unit.flag, False),
-    FlagRow("disable_bias_linear", "model.bias", unit.yields(False, True), True),
-    FlagRow("add_qkv_bias", "model.qkv_bias", unit.flag, False),
-    FlagRow("position_embedding_type", "_positions", unit.word, "learned_absolute"),
-    FlagRow("use_rotary_position_embeddings", "_positions", unit.yields("rope"), None, "to core 0.8"),
-    FlagRow("max_position_embeddings", "_max_positions", unit.count),
-    FlagRow("window_size", "model.window", window),
-    FlagRow("window_attn_skip_freq", "_window_freq", pattern),
-    FlagRow("softmax_type", "_softmax", unit.word, "vanilla"),
-    FlagRow("attention_dropout hidden_dropout", "_dropout", unit.number, 0.1),
-    FlagRow("model", "_name", unit.word, None, "ms-swift"),
-)
-SPEC_ROWS = (
-    FlagRow("hybrid_layer_pattern hybrid_override_pattern is_hybrid_model", "_hybrid", unit.anything, None, "from core 0.9"),
-)
+
+
+# What is read
 
 
 def rules(reading: LaunchReading) -> None:
@@ -240,7 +332,7 @@ def rules(reading: LaunchReading) -> None:
     schedule_of(reading)
     adapter(reading)
     if reading.one("_tp_pp_dp"):
-        reading.put("rank_order", ["tensor", "context", "pipeline", "data"])
+        reading.put("rank_order", list(ORDER))
     if reading.has("_name") or reading.keys & SWIFT:
         _swift(reading)
 
@@ -384,7 +476,7 @@ def context(reading: LaunchReading) -> None:
     """What context ranks exchange, where all layers do it alike and in one way."""
     raw = reading.one("_cp_comm")
     named = set(re.findall(r"[\w+]+", " ".join(map(str, raw if isinstance(raw, list) else [raw or ""]))))
-    known = [said_megatron.COMMUNICATIONS[name] for name in named if name in said_megatron.COMMUNICATIONS]
+    known = [COMMUNICATIONS[name] for name in named if name in COMMUNICATIONS]
     if len(named) == 1 and known:
         reading.put("context_communication", known[0])
     elif named:
@@ -409,7 +501,7 @@ def modules(named: object) -> str:
     ----------
     named : names, or a text of them
     """
-    named = {said_megatron.MODULES[name] for name in _words(named) if name in said_megatron.MODULES}
+    named = {MODULES[name] for name in _words(named) if name in MODULES}
     return str(recomputation("+".join(named))) if named else ""
 
 
@@ -428,7 +520,7 @@ def recompute(reading: LaunchReading) -> None:
     reading.put("recompute", how)
     named = _words(reading.one("_recompute_modules"))
     if how == "selective" and named:
-        foreign = [name for name in named if name not in said_megatron.MODULES]
+        foreign = [name for name in named if name not in MODULES]
         if foreign:
             reading.note(f"recompute_modules: {', '.join(foreign)} is not modelled")
         reading.put("recompute_modules", modules(named) or None)
@@ -448,19 +540,11 @@ def recompute(reading: LaunchReading) -> None:
 MEGATRON = Dialect(
     name="megatron",
     framework="megatron-lm",
-    rows=(*PLAN_ROWS, *MODEL_ROWS, *SPEC_ROWS),
+    rows=(*MODEL_ROWS, *PLAN_ROWS),
     rules=rules,
-    write=said_megatron.megatron,
     defaults={
-        **UNSPLIT,
-        "zero_stage": 0,
-        "dtype": "fp32",
-        "recompute": "none",
-        "optimizer": "adam",
-        "offload": [],
-        "schedule": "1f1b",
-        "attention": "auto",
-        "micro_batch": 1,
+        **UNSPLIT, "zero_stage": 0, "dtype": "fp32", "recompute": "none", "optimizer": "adam", "offload": [], "schedule": "1f1b",
+        "attention": "auto", "micro_batch": 1,
     },
     layout="args",
     reads=frozenset({"args", "yaml"}),

@@ -3,33 +3,73 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 from costmodel.description.mixtures import expert_layout
-from costmodel.interop.launchers import common
+from costmodel.interop.launchers import common, says
 from costmodel.interop.launchers import values as unit
-from costmodel.interop.launchers.dialects import megatron, said_megatron
+from costmodel.interop.launchers.dialects import megatron
 from costmodel.interop.launchers.settle import schedule_of
-from costmodel.interop.launchers.table import FlagRow
+from costmodel.interop.launchers.table import (
+    OWN,
+    FlagRow,
+    LaunchReading,
+    Writing,
+    pick,
+    silent,
+    spellings,
+    without,
+)
 
-if TYPE_CHECKING:
-    from costmodel.interop.launchers.table import LaunchReading
 
-OWN = (
-    FlagRow("zero_stage", "zero_stage", unit.whole, 0),
+def every_nth(w: Writing) -> bool:
+    """Whether every n-th layer has experts, the last of each n."""
+    step = w.model.expert_layer_step
+    return bool(w.model.experts) and (not w.model.dense_layers or (step > 1 and w.model.expert_start == step - 1))
+
+
+def unevenly(w: Writing) -> bool:
+    """Whether experts are in layers of another order."""
+    return says.has_both_layers(w) and not every_nth(w)
+
+
+OWN_ROWS = (
+    FlagRow("num_key_value_heads num_query_groups", "_groups", unit.count, 1, says="model.num_kv_heads",
+            when=says.groups_queries),
+    FlagRow("use_rotary_position_embeddings", "_positions", unit.yields("rope"), None, "to core 0.8",
+            lambda w: not w.model.learned_positions),
+    FlagRow("deepspeed", "_deepspeed", unit.anything, says=says.fixed(True)),
+    *pick(megatron.PLAN_ROWS, ["tensor_model_parallel_size", "pipeline_model_parallel_size"]),
+    *pick(megatron.PLAN_ROWS, ["micro_batch_size", "global_batch_size", "seq_length"]),
+    FlagRow("zero_stage", "zero_stage", unit.whole, 0, says=OWN),
+    FlagRow("moe_expert_parallel_size", "expert_parallel", unit.degree, 1, says=OWN, when=says.has_experts),
+    FlagRow("topk", "_topk", unit.count, 1, says="model.top_k"),
+    FlagRow("expert_interval", "_interval", unit.count, 2, says=lambda w: w.model.expert_layer_step, when=every_nth),
+    FlagRow("no_pipeline_parallel", "_no_pipeline", unit.flag, False, says=lambda w: w.plan.pipeline_parallel == 1),
+    *pick(megatron.PLAN_ROWS, ["sequence_parallel"]),
+    FlagRow("bf16", "_wide", unit.yields("bf16"), says="dtype"),
+    FlagRow("fp16", "_wide", unit.yields("fp16"), says="dtype"),
+    FlagRow("checkpoint_activations", "_recompute", unit.yields("full"), None, "to 2.6", "recompute"),
+    FlagRow("deepspeed_activation_checkpointing", "_deepspeed_recompute", unit.flag, says=says.where_one_of("recompute", "full")),
+    FlagRow("recompute_granularity", "_recompute", unit.one_of(megatron.DEGREES_OF_RECOMPUTE), None, "from 3.0",
+            says.mapped("recompute", {"selective": "selective"})),
+    FlagRow("cpu_optimizer", "_offload_optimizer", unit.flag, False, says=OWN),
+    FlagRow("optimizer", "optimizer", unit.word, "adam", "from 1.0", says.mapped("optimizer", {"adam": "adam", "None": "adam"})),
+    FlagRow("use_flash_attn_v2 use_flash_attn use_flash_attn_v1", "_attention", unit.yields("flash"), None, "from 3.0",
+            "attention"),
     FlagRow("ds_sequence_parallel_size", "ulysses_parallel", unit.count, 1),
-    FlagRow("moe_expert_parallel_size", "expert_parallel", unit.degree, 1),
-    FlagRow("topk", "_topk", unit.count, 1),
-    FlagRow("expert_interval", "_interval", unit.count, 2),
-    FlagRow("deepspeed", "_deepspeed", unit.anything),
     FlagRow("deepspeed_config", "_config_file", unit.word),
-    FlagRow("deepspeed_activation_checkpointing", "_deepspeed_recompute", unit.flag),
-    FlagRow("no_pipeline_parallel", "_no_pipeline", unit.flag, False),
     FlagRow("checkpoint_in_cpu", "_offload_activations", unit.flag, False),
-    FlagRow("cpu_optimizer", "_offload_optimizer", unit.flag, False),
     FlagRow("enable_zbh1_pipeline enable_zbh1_exact_semantics", "schedule", unit.yields("zero-bubble"), None, "from 2024"),
     FlagRow("disable_moe_token_dropping", "_dropless", unit.flag, False),
     FlagRow("moe_train_capacity_factor", "_capacity", unit.number, 1.0),
+)
+NEWER = ("group_query_attention", "position_embedding_type", "qk_layernorm", "moe_router_topk")
+"""Flags of Megatron's that its arguments of 2022 lack."""
+SHAPE_ROWS = without(silent(megatron.MODEL_ROWS, NEWER), spellings(OWN_ROWS))
+ROWS = (
+    *(row._replace(when=unevenly) if row.flags == "moe_layer_freq" else row for row in SHAPE_ROWS),
+    *OWN_ROWS,
+    *silent(without(megatron.PLAN_ROWS, spellings(OWN_ROWS))),
 )
 
 
@@ -68,14 +108,12 @@ def _configuration(reading: LaunchReading) -> None:
         common.beside(reading, "_config_file", "deepspeed")
 
 
-TAKEN = {spelling for row in OWN for spelling in row.flags.split()}
 MEGATRON_DEEPSPEED = dataclasses.replace(
     megatron.MEGATRON,
     name="megatron-deepspeed",
     framework="megatron-deepspeed",
-    rows=(*OWN, *(row for row in megatron.MEGATRON.rows if not TAKEN & set(row.flags.split()))),
+    rows=ROWS,
     rules=rules,
-    write=said_megatron.megatron_deepspeed,
     defaults=dict(megatron.MEGATRON.defaults) | {"ulysses_parallel": 1, "attention": "unfused"},
     software="megatron-deepspeed",
 )

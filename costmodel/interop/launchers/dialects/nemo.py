@@ -4,46 +4,38 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from costmodel.interop.launchers import common
+from costmodel.interop.launchers import common, says
 from costmodel.interop.launchers import values as unit
-from costmodel.interop.launchers.dialects import megatron, said_megatron
+from costmodel.interop.launchers.dialects import megatron
 from costmodel.interop.launchers.settle import schedule_of
-from costmodel.interop.launchers.table import Dialect, FlagRow, words
-
-if TYPE_CHECKING:
-    from costmodel.interop.launchers.table import LaunchReading
+from costmodel.interop.launchers.table import (
+    ABOVE_ONE,
+    OWN,
+    UNSPLIT,
+    Dialect,
+    FlagRow,
+    LaunchReading,
+    Writing,
+    pick,
+    silent,
+    spellings,
+    without,
+    words,
+)
 
 ACTIVATIONS = {
-    "fast-swiglu": "swiglu",
-    "swiglu": "swiglu",
-    "geglu": "geglu",
-    "fast-geglu": "geglu",
-    "gelu": "gelu (not gated)",
-    "squared-relu": "squared_relu (not gated)",
-    "relu": "relu (not gated)",
-    "reglu": "reglu",
-    "fast-reglu": "reglu",
-    "swish": "swish (not gated)",
-    "silu": "silu (not gated)",
-    "openai-gelu": "gelu (not gated)",
-}
+    "fast-swiglu": "swiglu", "swiglu": "swiglu", "geglu": "geglu", "fast-geglu": "geglu", "gelu": "gelu (not gated)",
+    "squared-relu": "squared_relu (not gated)", "relu": "relu (not gated)", "reglu": "reglu", "fast-reglu": "reglu",
+    "swish": "swish (not gated)", "silu": "silu (not gated)", "openai-gelu": "gelu (not gated)",
+}  # fmt: skip
 
 
-def under(prefixes: str, names: Iterable[str]) -> frozenset[str]:
-    """Names in sections."""
-    return frozenset(f"{prefix}.{name}" for prefix in prefixes.split() for name in names)
-
-
-def moved(prefixes: str, rows: Iterable[FlagRow], without: frozenset[str] = frozenset()) -> tuple[FlagRow, ...]:
+def moved(prefixes: str, rows: Iterable[FlagRow]) -> tuple[FlagRow, ...]:
     """Rows of Megatron with their flags in sections."""
     return tuple(
-        row._replace(
-            flags=" ".join(f"{prefix}.{name}" for prefix in prefixes.split() for name in row.flags.split())
-        )
+        row._replace(flags=" ".join(f"{prefix}.{name}" for prefix in prefixes.split() for name in row.flags.split()))
         for row in rows
-        if not without & set(row.flags.split())
     )
 
 
@@ -54,38 +46,71 @@ def _checkpoint(name: str) -> str:
 
 OTHERWISE = words(
     """
-    fp8 fp8_hybrid max_length model torch_dtype bf16 fp16 micro_batch_size global_batch_size batch_size optimizer
-    attn_impl hidden_dropout cpu_offloading_num_layers tuner_type seq_length lora_rank target_modules
+    fp8 fp8_hybrid max_length model torch_dtype bf16 fp16 micro_batch_size global_batch_size batch_size optimizer attn_impl
+    hidden_dropout attention_dropout cpu_offloading_num_layers tuner_type seq_length lora_rank target_modules
     """
 )
-SHARED = moved("model", megatron.MEGATRON.rows, OTHERWISE)
-ROWS = (
-    *(row for row in SHARED if "_recompute" not in row.field),
-    FlagRow("trainer.num_nodes", "_nodes", unit.count, 1),
-    FlagRow("trainer.devices", "_per_node", unit.degree, 1),
-    FlagRow("trainer.precision model.precision trainer.plugins.precision", "_wide", unit.one_of(unit.DTYPES), "bf16"),
-    FlagRow("model.micro_batch_size", "micro_batch", unit.count),
-    FlagRow("model.global_batch_size", "global_batch", unit.count),
-    FlagRow("model.data.seq_length model.seq_length model.encoder_seq_length", "seq_len", unit.count),
-    FlagRow("model.fp8", "_fp8", unit.yields("fp8"), False),
+"""Flags of Megatron's that have other names here."""
+SHARED = without((row for row in megatron.MEGATRON.rows if row.field), OTHERWISE)
+SPLIT = (
+    *moved("model", pick(SHARED, ["tensor_model_parallel_size", "pipeline_model_parallel_size"])),
+    FlagRow("model.virtual_pipeline_model_parallel_size model.num_virtual_stages_per_pipeline_rank", "virtual_stages",
+            unit.count, 1, "from core 0.12", ABOVE_ONE),
+    *moved("model", pick(SHARED, ["context_parallel_size", "cp_comm_type"])),
+    *moved("model", pick(SHARED, ["expert_model_parallel_size", "expert_tensor_parallel_size"])),
+    FlagRow("model.sequence_parallel", "sequence_parallel", unit.flag, False, "from 3.0",
+            lambda w: bool(w.plan.sequence_parallel)),
+)
+"""How a model is split, as both write it."""
+
+
+def full(w: Writing) -> bool:
+    """Whether everything is computed again."""
+    return w.plan.recompute == "full"
+
+
+GRANULARITY = says.mapped("recompute", {"full": "full", "selective": "selective"})
+STAGE_ONE = says.mapped("zero_stage", {"1": "mcore_distributed_optim"}, "fused_adam")
+OWN_ROWS = (
+    FlagRow("trainer.num_nodes", "_nodes", unit.count, 1, says=lambda w: 1 if w.plan.gpus % 8 else max(1, w.plan.gpus // 8)),
+    FlagRow("trainer.devices", "_per_node", unit.degree, 1, says=lambda w: w.plan.gpus if w.plan.gpus % 8 else 8),
+    FlagRow("trainer.precision model.precision trainer.plugins.precision", "_wide", unit.one_of(unit.DTYPES), "bf16",
+            says=says.mapped("dtype", megatron.WIDE, "32")),
+    FlagRow("model.fp8", "_fp8", unit.yields("fp8"), False, says=lambda w: w.plan.dtype in ("fp8", "mxfp8")),
+    FlagRow("model.fp8_recipe", "_fp8_recipe", unit.one_of(megatron.RECIPES), "delayed", "from core 0.11",
+            says.mapped("dtype", {"mxfp8": "mxfp8"})),
     FlagRow("model.fp8_params", "_fp8_params", unit.flag, False),
-    FlagRow(_checkpoint("granularity"), "_recompute", unit.one_of({"full": "full", "selective": "selective"}, null="none")),
-    FlagRow(_checkpoint("method"), "_recompute_method", unit.word),
-    FlagRow(_checkpoint("num_layers"), "_recompute_layers", unit.whole),
-    FlagRow("model.optim.name", "optimizer", unit.word, "fused_adam"),
+    *SPLIT,
+    FlagRow("model.micro_batch_size", "micro_batch", unit.count, says=OWN),
+    FlagRow("model.global_batch_size", "global_batch", unit.count, says=OWN),
+    FlagRow("model.encoder_seq_length model.data.seq_length model.seq_length", "seq_len", unit.count, says=OWN),
+    FlagRow(_checkpoint("granularity"), "_recompute", unit.one_of({"full": "full", "selective": "selective"}, null="none"),
+            says=GRANULARITY),
+    FlagRow(_checkpoint("method"), "_recompute_method", unit.word, says=says.fixed("uniform"), when=full),
+    FlagRow(_checkpoint("num_layers"), "_recompute_layers", unit.whole, says=says.fixed(1), when=full),
+    FlagRow("model.optim.name", "optimizer", unit.word, "fused_adam", says=STAGE_ONE),
+    FlagRow("model.optim.overlap_grad_sync", "overlap_gradients", unit.flag, False, says=OWN),
+    FlagRow("model.optim.overlap_param_sync", "overlap_parameters", unit.flag, False, says=OWN),
+    FlagRow("model.ub_tp_comm_overlap", "overlap_tensor", unit.flag, False, says=OWN),
+    FlagRow("model.overlap_p2p_comm", "overlap_pipeline", unit.flag, False, says=OWN),
+    FlagRow("model.use_flash_attention", "_attention", unit.yields("flash"), False, says="attention"),
+    *moved("model", pick(SHARED, ["num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads"])),
+    FlagRow("model.num_query_groups model.num_key_value_heads", "_groups", unit.count, 1, says="model.num_kv_heads",
+            when=says.groups_queries),
+    *moved("model", pick(SHARED, ["kv_channels"])),
+    FlagRow("model.num_moe_experts model.num_experts", "_experts", unit.anything, says="model.num_experts"),
+    *moved("model", pick(SHARED, ["moe_router_topk"])),
+    FlagRow("model.normalization", "model.norm", unit.one_of({name.lower(): norm for name, norm in megatron.NORMS.items()}),
+            "LayerNorm", says=OWN),
+    FlagRow("model.activation", "_activation", unit.one_of(ACTIVATIONS), "gelu",
+            says=lambda w: "fast-swiglu" if w.model.gated else "gelu"),
+    FlagRow("model.bias", "model.bias", unit.flag, True, says="model.feed_forward_bias"),
+    FlagRow("model.share_embeddings_and_output_weights", "model.tied_embeddings", unit.flag, True, says=OWN),
+    FlagRow("model.override_vocab_size", "model.vocab_size", unit.count, says=OWN),
     FlagRow("model.fsdp", "_torch_fsdp", unit.flag, False),
     FlagRow("model.fsdp_sharding_strategy", "_strategy", unit.word, "full"),
-    FlagRow("model.use_flash_attention", "_attention", unit.yields("flash"), False),
-    FlagRow("model.optim.overlap_grad_sync", "overlap_gradients", unit.flag, False),
-    FlagRow("model.optim.overlap_param_sync", "overlap_parameters", unit.flag, False),
-    FlagRow("model.ub_tp_comm_overlap", "overlap_tensor", unit.flag, False),
-    FlagRow("model.overlap_p2p_comm", "overlap_pipeline", unit.flag, False),
     FlagRow("model.cpu_offloading_num_layers", "_offload_layers", unit.whole),
-    FlagRow("model.activation", "_activation", unit.one_of(ACTIVATIONS), "gelu"),
-    FlagRow("model.share_embeddings_and_output_weights", "model.tied_embeddings", unit.flag, True),
-    FlagRow("model.bias", "model.bias", unit.flag, True),
     FlagRow("model.qkv_bias", "model.qkv_bias", unit.flag),
-    FlagRow("model.override_vocab_size", "model.vocab_size", unit.count),
     FlagRow("model.hidden_dropout model.ffn_dropout model.attention_dropout", "_dropout", unit.number, 0.1),
     FlagRow("model.peft.peft_scheme peft.peft_scheme", "_peft", unit.word),
     FlagRow("model.peft.lora_tuning.adapter_dim", "_rank", unit.count, 32),
@@ -93,38 +118,21 @@ ROWS = (
     FlagRow("model.restore_from_path restore_from_path", "_restored", unit.word),
 )
 NEMO2 = (
-    *moved(
-        "trainer.strategy",
-        [
-            row
-            for row in megatron.PLAN_ROWS
-            if row.field
-            in (
-                "tensor_parallel",
-                "pipeline_parallel",
-                "context_parallel",
-                "expert_parallel",
-                "expert_tensor_parallel",
-                "virtual_stages",
-                "sequence_parallel",
-            )
-        ],
-    ),
-    *moved("model.config", megatron.MEGATRON.rows, OTHERWISE),
+    *silent(moved("trainer.strategy", (row for row in megatron.PLAN_ROWS if row.field in (*UNSPLIT, "expert_tensor_parallel")))),
+    *silent(moved("model.config", SHARED)),
     FlagRow("data.micro_batch_size", "micro_batch", unit.count),
     FlagRow("data.global_batch_size", "global_batch", unit.count),
     FlagRow("data.seq_length model.config.seq_length", "seq_len", unit.count),
     FlagRow("factory recipe", "_recipe", unit.word),
-    FlagRow(
-        "trainer.strategy.ddp.use_distributed_optimizer optim.config.use_distributed_optimizer",
-        "_distributed",
-        unit.yields(1, 0),
-    ),
+    FlagRow("trainer.strategy.ddp.use_distributed_optimizer optim.config.use_distributed_optimizer", "_distributed",
+            unit.yields(1, 0)),
     FlagRow("optim.config.optimizer", "optimizer", unit.word),
     FlagRow("trainer.strategy.ddp.overlap_grad_reduce", "overlap_gradients", unit.flag),
     FlagRow("trainer.strategy.ddp.overlap_param_gather", "overlap_parameters", unit.flag),
     FlagRow("trainer.strategy.ddp.grad_reduce_in_fp32", "gradient_bytes", unit.yields(4, 2)),
 )
+OF_MEGATRON = silent(moved("model", SHARED))
+"""Megatron's rows in the section of the model, to be read."""
 
 
 def rules(reading: LaunchReading) -> None:
@@ -162,7 +170,7 @@ def _shared(reading: LaunchReading) -> None:
     reading.put("attention", reading.one("_attention"))
     schedule_of(reading)
     if reading.one("_tp_pp_dp"):
-        reading.put("rank_order", ["tensor", "context", "pipeline", "data"])
+        reading.put("rank_order", list(megatron.ORDER))
 
 
 def _recipe(reading: LaunchReading, recipe: str) -> None:
@@ -181,9 +189,10 @@ def _recipe(reading: LaunchReading, recipe: str) -> None:
 NEMO = Dialect(
     name="nemo",
     framework="nemo",
-    rows=(*ROWS, *NEMO2),
+    rows=(
+        *OWN_ROWS, *without((row for row in OF_MEGATRON if "_recompute" not in row.field), spellings(OWN_ROWS)), *NEMO2
+    ),
     rules=rules,
-    write=said_megatron.nemo,
     defaults=dict(megatron.MEGATRON.defaults) | {"dtype": "bf16", "optimizer": "fused_adam"},
     layout="yaml",
     reads=frozenset({"yaml", "args"}),
@@ -202,36 +211,52 @@ def mixed(raw: object) -> object:
     return found[0] if found else unit.UNSTATED
 
 
+def recipe(w: Writing) -> str:
+    """The recipe of a model's name, which has to be there."""
+    return f"{w.model.name.replace('-', '_').replace('.', '')}_pretrain_config"
+
+
+def precision(w: Writing) -> str:
+    """The recipe of mixed precision for a dtype."""
+    dtype = str(w.plan.dtype)
+    wide = megatron.WIDE.get(dtype, dtype)
+    return f"{wide}_mixed" if dtype == wide else f"{wide}_with_{dtype}_mixed"
+
+
 BRIDGE_ROWS = (
-    *SHARED,
-    FlagRow("recipe", "_recipe", unit.word),
-    FlagRow("train.micro_batch_size", "micro_batch", unit.count),
+    FlagRow("recipe", "_recipe", unit.word, says=recipe),
+    *SPLIT,
+    FlagRow("model.seq_length", "seq_len", unit.count, says=OWN),
+    FlagRow("dataset.seq_length dataset.sequence_length", "seq_len", unit.count, says=OWN),
+    FlagRow("train.micro_batch_size", "micro_batch", unit.count, says=OWN),
+    FlagRow("train.global_batch_size", "global_batch", unit.count, says=OWN),
+    FlagRow("mixed_precision.name mixed_precision", "_precision", mixed, says=precision),
+    *(row._replace(says=GRANULARITY) for row in moved("model", pick(SHARED, ["recompute_granularity"]))),
+    *(row._replace(when=full) for row in moved("model", pick(SHARED, ["recompute_method", "recompute_num_layers"]))),
+    FlagRow("ddp.use_distributed_optimizer optimizer.use_distributed_optimizer", "_distributed", unit.yields(1, 0),
+            says=lambda w: bool(w.plan.zero_stage)),
+    FlagRow("ddp.use_megatron_fsdp dist.use_megatron_fsdp", "_fsdp", unit.flag, False, says=says.fixed(True),
+            when=megatron.sharded),
+    *moved("ddp", (row._replace(versions="") for row in pick(SHARED, ["data_parallel_sharding_strategy"]))),
+    FlagRow("ddp.overlap_grad_reduce comm_overlap.overlap_grad_reduce", "overlap_gradients", unit.flag, says=OWN),
+    FlagRow("ddp.overlap_param_gather comm_overlap.overlap_param_gather", "overlap_parameters", unit.flag, says=OWN),
+    FlagRow("comm_overlap.tp_comm_overlap", "overlap_tensor", unit.flag, says=OWN),
+    FlagRow("ddp.grad_reduce_in_fp32 mixed_precision.grad_reduce_in_fp32", "gradient_bytes", unit.yields(4, 2), says=OWN),
+    FlagRow("model.cross_entropy_loss_fusion", "fused_cross_entropy", unit.flag, says=OWN),
+    *(row._replace(says=says.kernel("flash", "unfused")) for row in moved("model", pick(SHARED, ["attention_backend"]))),
     FlagRow("hf_path hf_model_path", "_hf", unit.word),
-    FlagRow("train.global_batch_size", "global_batch", unit.count),
-    FlagRow("model.seq_length dataset.seq_length dataset.sequence_length", "seq_len", unit.count),
-    FlagRow("mixed_precision mixed_precision.name", "_precision", mixed),
     FlagRow("optimizer.optimizer", "optimizer", unit.word),
     FlagRow("model.fp8", "_fp8", unit.one_of(megatron.FORMATS)),
-    FlagRow("model.bf16", "_wide", unit.yields("bf16")),
-    FlagRow("model.fp16", "_wide", unit.yields("fp16")),
-    FlagRow("mixed_precision.bf16", "_wide", unit.yields("bf16")),
-    FlagRow("mixed_precision.fp16", "_wide", unit.yields("fp16")),
+    FlagRow("model.bf16 mixed_precision.bf16", "_wide", unit.yields("bf16")),
+    FlagRow("model.fp16 mixed_precision.fp16", "_wide", unit.yields("fp16")),
     FlagRow("mixed_precision.fp8", "_fp8", unit.one_of(megatron.FORMATS)),
     FlagRow("mixed_precision.fp8_recipe", "_fp8_recipe", unit.one_of(megatron.RECIPES)),
-    FlagRow("dist.use_megatron_fsdp ddp.use_megatron_fsdp", "_fsdp", unit.flag, False),
     FlagRow("dist.use_torch_fsdp2", "_fsdp2", unit.flag, False),
-    FlagRow("ddp.data_parallel_sharding_strategy", "_sharding", unit.one_of({k: k for k in megatron.SHARDING}), "no_shard"),
-    FlagRow("ddp.use_distributed_optimizer optimizer.use_distributed_optimizer", "_distributed", unit.yields(1, 0)),
-    FlagRow("ddp.overlap_grad_reduce comm_overlap.overlap_grad_reduce", "overlap_gradients", unit.flag),
-    FlagRow("ddp.overlap_param_gather comm_overlap.overlap_param_gather", "overlap_parameters", unit.flag),
-    FlagRow("comm_overlap.tp_comm_overlap", "overlap_tensor", unit.flag),
-    FlagRow("ddp.grad_reduce_in_fp32 mixed_precision.grad_reduce_in_fp32", "gradient_bytes", unit.yields(4, 2)),
     FlagRow("optimizer.use_precision_aware_optimizer", "_precise", unit.flag),
     FlagRow("optimizer.optimizer_cpu_offload", "_offload_optimizer", unit.flag),
     FlagRow("optimizer.optimizer_offload_fraction", "_offload_fraction", unit.number),
     FlagRow("optimizer.exp_avg_dtype", "_moment", unit.word),
     FlagRow("model.vocab_size", "model.vocab_size", unit.count),
-    FlagRow("model.cross_entropy_loss_fusion", "fused_cross_entropy", unit.flag),
     FlagRow("peft.dim", "_rank", unit.count),
     FlagRow("peft.target_modules", "_targets", unit.listed),
     FlagRow("peft_scheme peft", "_peft", unit.word),
@@ -253,7 +278,6 @@ BRIDGE_ROWS = (
     FlagRow("mb", "micro_batch", unit.count),
     FlagRow("gb", "global_batch", unit.count),
 )
-TAKEN = {spelling for row in BRIDGE_ROWS[len(SHARED) :] for spelling in row.flags.split()}
 
 
 def bridge_rules(reading: LaunchReading) -> None:
@@ -273,9 +297,8 @@ def bridge_rules(reading: LaunchReading) -> None:
 BRIDGE = Dialect(
     name="megatron-bridge",
     framework="megatron-bridge",
-    rows=(*(row for row in SHARED if not TAKEN & set(row.flags.split())), *BRIDGE_ROWS[len(SHARED) :]),
+    rows=(*BRIDGE_ROWS, *without(OF_MEGATRON, spellings(BRIDGE_ROWS))),
     rules=bridge_rules,
-    write=said_megatron.bridge,
     defaults={},
     layout="args",
     assigns=True,
