@@ -638,7 +638,7 @@ def idle_bytes(
     """Bytes that the allocator keeps idle at a stage's fullest moment; it gives them back before memory runs out.
 
     Blocks that are freed wait for tensors of their size, so that more is reserved than any moment needs: a share of what comes
-    and goes, and much more where micro-batches have another shape each, unless segments are expandable. Where an update works
+    and goes, or much more where micro-batches have another shape each, unless segments are expandable. Where an update works
     in flat buffers, no block that the passes have freed is large enough for a whole shard, nor does a pass need one:
     what the lesser of the two moments took stays reserved beside the other.
 
@@ -656,7 +656,8 @@ def idle_bytes(
     passing = ops.maximum(passing_bytes(contents, plan, micro_batches), 0.0)
     lesser = settings.framework.flat_updates * ops.minimum(ops.maximum(contents.update, 0.0), passing)
     unlike = lengths.shapes_vary(settings) * (1.0 - settings.expandable_segments)
-    return lesser + software.memory.idle * ops.maximum(contents.update, passing) + UNLIKE_SHAPES * unlike * passing
+    alike = software.memory.idle * ops.maximum(contents.update, passing)
+    return lesser + ops.maximum(alike, UNLIKE_SHAPES * unlike * passing)
 
 
 def fullest_moment(
