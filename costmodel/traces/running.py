@@ -6,6 +6,7 @@ import dataclasses
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -192,6 +193,8 @@ class _Runs:
             del self.running[rank]
             self.done.append(rank)
             told = self.folder / f"rank-{rank}" / "told.json"
+            if not told.exists() and process.returncode == -signal.SIGKILL:
+                raise NotModelled(f"rank {rank} was killed, as systems do to a process for which this machine has no memory left")
             if not told.exists():
                 raise NotModelled(
                     f"rank {rank} ended with code {process.returncode} and said: {self._last(rank)}"

@@ -67,9 +67,11 @@ import functools
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision
 from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer
-half = torch.bfloat16
+half, whole = torch.bfloat16, LlamaForCausalLM(config)
+for layer in whole.model.layers:
+    layer.register_buffer("turned", torch.ones(8))
 model = FullyShardedDataParallel(
-    LlamaForCausalLM(config), device_id=rank, mixed_precision=MixedPrecision(param_dtype=half, reduce_dtype=half),
+    whole, device_id=rank, mixed_precision=MixedPrecision(param_dtype=half, reduce_dtype=half),
     auto_wrap_policy=functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={LlamaDecoderLayer}))
 optimizer = torch.optim.AdamW(model.parameters())
 for step in range(10):

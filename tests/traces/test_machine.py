@@ -116,6 +116,7 @@ def test_fsdp2_holds_a_rank_s_share_of_all_states_and_whole_layers_in_its_buffer
 
 
 def test_fsdp1_gathers_each_layer_twice_and_scatters_each_once(tmp_path: Path) -> None:
+    """Each layer has a buffer, as before transformers 4.48, which goes to the device with the layer's unit."""
     needs("transformers")
     trace = traced(tmp_path, scripts.FSDP1, roles="0")
     assert planned(trace) == ("fsdp1", 8, 1, 3, 16)
@@ -174,6 +175,7 @@ from torch.profiler import ProfilerActivity, profile
 torch.cuda.memory._record_memory_history(max_entries=100)
 net = torch.nn.Linear(64, 2048).cuda()
 average = copy.deepcopy(net)
+host = torch.empty_like(torch.empty(100_000, 100_000, device="meta"), device="cpu")  # 40 GB, of which none is held
 assert isinstance(average.weight, torch.nn.Parameter) and average.weight is not net.weight
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
 states = copy.deepcopy(optimizer.state_dict())
@@ -187,6 +189,7 @@ with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]):
         kept = torch.tensor([loss, norm])
         assert kept.device.type == "cpu" and f"{loss:.3f} {norm:>8.1e} {kept}" == f"1.000  1.0e+00 {kept}"
         assert out.detach().cpu().numpy().shape == (1024, 2048) and numpy.mean(loss.detach().cpu().numpy()) == 1.0
+        assert not torch.isinf(out).any() and not torch.isnan(out).any() and torch.isfinite(out).all()
         assert torch.allclose(out, out) and torch.multinomial(torch.rand(8, device="cuda"), 2).shape == (2,)
         optimizer.zero_grad()
 """

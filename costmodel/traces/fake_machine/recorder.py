@@ -245,6 +245,12 @@ class Recorder(TorchDispatchMode):
             if dtype.is_floating_point and _count(args[0]) > LARGE:
                 with self.fake:
                     return func(*args, **kwargs)
+        like = args[0] if name in _LIKE and args and isinstance(args[0], Tensor) else None
+        if like is not None and torch.device(kwargs.get("device") or like.device).type == "cpu":  # of a meta device's, too
+            dtype = kwargs.get("dtype") or like.dtype
+            if dtype.is_floating_point and like.numel() > LARGE:
+                with self.fake:
+                    return torch.empty_strided(like.shape, like.stride(), dtype=dtype, device="cpu")
         return func(*args, **kwargs)
 
     def _follow_values(
@@ -856,7 +862,7 @@ def _finite(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     """Comparisons that ask whether values are finite: they are taken to be."""
     name, other = func.overloadpacket.__name__, args[1] if len(args) > 1 else None
     infinite = isinstance(other, float) and math.isinf(other)
-    if values.known(args[0]) is not None or not (name == "isnan" or infinite or other is args[0]):
+    if values.known(args[0]) is not None or not (name in ("isnan", "isinf") or infinite or other is args[0]):
         return NotImplemented
     out = recorder.run(func, args, kwargs)
     recorder.builder.assumed("Values taken as finite wherever the program asks whether they are.")
@@ -891,6 +897,7 @@ _SPECIAL: dict[str, Callable[..., Any]] = {
     "is_pinned": _pinned,
     "_pin_memory": _pinned,
     "isnan": _finite,
+    "isinf": _finite,
     "eq": _finite,
     "ne": _finite,
     "bincount": _unique_values,
@@ -898,6 +905,7 @@ _SPECIAL: dict[str, Callable[..., Any]] = {
         _unique_values(r, f, a, k) if len(a) == 1 and k.get("output_size") is None else NotImplemented
     ),
 }
+_LIKE = {"empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like"}
 _FACTORIES = {"empty", "zeros", "ones", "full", "rand", "randn", "empty_strided"}
 
 
