@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, NamedTuple
 
+from costmodel.catalogue.releases import asked
 from costmodel.cli import codes
 from costmodel.cli.arguments import (
     Commands,
@@ -25,6 +26,7 @@ from costmodel.text.units import counted, format_bytes, format_seconds
 if TYPE_CHECKING:
     from costmodel.cli.layout import TerminalTable
     from costmodel.description.cluster import Cluster
+    from costmodel.description.framework import Framework
     from costmodel.evaluation.estimation import Estimate
     from costmodel.evaluation.search_result import SearchResult
     from costmodel.traces.faults import Fault
@@ -272,6 +274,22 @@ def _document(
     }
 
 
+def _ran(trace: Trace) -> str:
+    """Packages that ran, whose releases decide what is held."""
+    return ", ".join(f"{name} {version}" for name, version in trace.versions.items())
+
+
+def _of_another_time(trace: Trace, framework: Framework) -> list[str]:
+    """What is taken where constants of a framework as it once was price code that ran with today's packages."""
+    month = asked(framework.name).month
+    if not month or not trace.versions:
+        return []
+    return [
+        f"It does what {_ran(trace)} do, which are installed, and is priced as {framework.name}: trace it where releases of "
+        f"{month} are installed to see what those did."
+    ]
+
+
 def _page(
     trace: Trace, priced: TraceEstimate, memory: list[TraceMemory], faults: tuple[Fault, ...]
 ) -> list[TerminalTable | str]:
@@ -282,6 +300,8 @@ def _page(
         f"Step: {format_seconds(priced.step_time)} ({format_seconds(low)} to {format_seconds(high)}), "
         f"MFU {share(priced.mfu, 1.0)}"
     )
+    if trace.versions:
+        head += f"\nRan with {_ran(trace)}"
     rows = []
     for place, (role, held) in enumerate(zip(trace.roles, memory, strict=True)):
         parts = priced.parts(place)
@@ -303,12 +323,12 @@ def _page(
         for kind, nbytes in sorted(fullest.by_kind.items(), key=lambda item: -item[1])
         if nbytes
     )
-    assumed = list(trace.values_assumed)
+    assumed = [*_of_another_time(trace, priced.framework), *trace.values_assumed]
     more = [f"... and {len(assumed) - ASSUMED} more"] if len(assumed) > ASSUMED else []
     return [
         head,
         table(["role", "ranks", "computes", "exchanges", "idle", "allocated", "reserved", "fits"], rows),
-        f"Memory at the peak: {kinds}" + "".join(f"\n{word}" for word in fullest.helps),
+        f"Memory at the peak: {kinds}" + "".join(f"\n{word}" for word in (*fullest.warnings, *fullest.helps)),
         "Faults:\n" + "\n".join(map(repr, faults)) if faults else "No fault found.",
         "Assumed:\n" + "\n".join([*assumed[:ASSUMED], *more]) if assumed else "",
     ]

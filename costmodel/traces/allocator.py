@@ -285,16 +285,21 @@ class Reserved:
     ----------
     allocated : after each row of the timeline [bytes]
     reserved : the same [bytes]
-    retries : times that it gave its cache back to find room
+    retried_at : rows at which it gave its cache back to find room
     failed_at : row at which the device had no room, `NOWHERE` where it always had
     missing : what was asked of the driver then [bytes]
     """
 
     allocated: NDArray[np.int64]
     reserved: NDArray[np.int64]
-    retries: int
+    retried_at: tuple[int, ...]
     failed_at: int
     missing: int
+
+    @property
+    def retries(self) -> int:
+        """Times that it gave its cache back to find room."""
+        return len(self.retried_at)
 
 
 def replay(
@@ -316,18 +321,21 @@ def replay(
     played, timeline = _Replay(role, Allocator(capacity, expandable), host), role.timeline
     allocated, reserved = np.zeros((2, len(timeline)), dtype=np.int64)
     failed, missing = NOWHERE, 0
+    retried: list[int] = []
     rows = zip(timeline.action.tolist(), timeline.item.tolist(), timeline.stream.tolist(), strict=True)
     for row, (action, item, stream) in enumerate(rows):
         try:
             played.act(row, action, item, stream)
         except OutOfMemory as error:
             failed, missing = row, int(error.args[0])
+            retried += [row] * (played.allocator.retries - len(retried))
             allocated[row:], reserved[row:] = played.allocated, played.allocator.reserved
             break
+        retried += [row] * (played.allocator.retries - len(retried))
         if ends is not None and stream != NOWHERE and action in ON_STREAMS:
             played.done[stream] = float(ends[row])
         allocated[row], reserved[row] = played.allocated, played.allocator.reserved
-    return Reserved(allocated, reserved, played.allocator.retries, failed, missing)
+    return Reserved(allocated, reserved, tuple(retried), failed, missing)
 
 
 @dataclasses.dataclass(slots=True)

@@ -58,14 +58,14 @@ class TraceMemory:
         has would hold
     reserved : the most that the allocator held, as ``torch.cuda.max_memory_reserved`` counts it [bytes]; the same
     expandable : reserved with expandable segments [bytes]
-    retries : times that the allocator gave its cache back to find room, each of which waits for the device
+    retries : times in the last step that the allocator gave its cache back to find room, each of which waits for the device
     at : row of the timeline at which the peak is; the one for which the device had no room, if there is one
     phase, module, line : of what was born there
     by_kind : held at the peak of each of `KINDS` [bytes]; `rounding` is what the allocator adds
     by_module : held at the peak by what each module made, the most first [bytes]
     largest : tensors held at the peak, the largest first
     outside : of the process, outside the allocator [bytes]: the context, the communication library
-    capacity : of the device [bytes]
+    capacity : of the device, as a process sees it [bytes]
     failed_at : line at which the device had no room, None where it always had
     helps : what would make it less, a sentence each
     role : whose memory it is
@@ -103,6 +103,17 @@ class TraceMemory:
         """Whether the device always had room."""
         return self.failed_at is None
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What memory costs in time, a sentence each."""
+        if not self.retries:
+            return ()
+        times = "once" if self.retries == 1 else f"{self.retries} times"
+        return (
+            f"to find room the allocator gives its cache back {times} a step, and waits for the device: such steps take longer "
+            "than priced",
+        )  # fmt: skip
+
     def __hash__(self) -> int:
         return hash((self.rank, self.allocated, self.reserved))
 
@@ -114,7 +125,7 @@ class TraceMemory:
         )
         kinds = ", ".join(f"{kind} {format_bytes(held)}" for kind, held in self.by_kind.items() if held >= MiB)
         moment = f"fullest in {self.phase}{f', {self.module}' if self.module else ''}{f' ({self.line})' if self.line else ''}"
-        return fitted("\n".join([head, f"  {moment}: {kinds}", *(f"  {help}" for help in self.helps)]))
+        return fitted("\n".join([head, f"  {moment}: {kinds}", *(f"  {one}" for one in (*self.warnings, *self.helps))]))
 
     def _repr_html_(self) -> str:
         rows = [
@@ -216,7 +227,7 @@ def _memory_of(
     role: Role, cluster: Cluster, framework: Framework, expandable: bool, largest: int, when: PlayedRole | None
 ) -> TraceMemory:
     outside = outside_bytes(role, cluster, framework)
-    capacity = float(cluster.device.memory)
+    capacity = float(cluster.device.usable_memory or cluster.device.memory)
     room = capacity - sum(outside.values())
     host, ends = (None, None) if when is None else (when.host, when.end)
     played, freely = replay(role, room, expandable, host, ends), replay(role, NEVER, True, host, ends)
@@ -235,7 +246,7 @@ def _memory_of(
     failed = played.failed_at
     made = TraceMemory(
         rank=role.rank, allocated=int(held.allocated.max(initial=0)), reserved=int(held.reserved.max(initial=0)),
-        expandable=int(freely.reserved.max(initial=0)), retries=played.retries, at=at,
+        expandable=int(freely.reserved.max(initial=0)), retries=sum(row in role.step() for row in played.retried_at), at=at,
         phase=PHASES[storages.phase[newest]] if newest >= 0 else "other",
         module=texts[storages.module[newest]] if newest >= 0 else "", line=texts[timeline.line[at]] if len(timeline) else "",
         by_kind=by_kind, by_module=dict(modules.most_common()),

@@ -209,7 +209,8 @@ def test_out_of_memory_is_told_by_line_with_what_a_device_that_has_room_would_ho
 
 def roomy(cluster):
     """A cluster whose devices have all the room that there can be."""
-    return dataclasses.replace(cluster, device=dataclasses.replace(cluster.device, memory=1000.0 * GiB))
+    device = dataclasses.replace(cluster.device, memory=1000.0 * GiB, usable_memory=1000.0 * GiB)
+    return dataclasses.replace(cluster, device=device)
 
 
 def test_a_device_that_is_full_waits_for_other_streams_before_it_says_that_it_has_no_room():
@@ -221,8 +222,27 @@ def test_a_device_that_is_full_waits_for_other_streams_before_it_says_that_it_ha
     builder.kernel("aten.add", stream=side)
     builder.storage_died(block)
     builder.storage_born(90 * MiB)
-    made = replay(builder.role(), capacity=150 * MiB)
+    role = builder.role()
+    made = replay(role, capacity=150 * MiB)
     assert (made.failed_at, made.retries, made.reserved[-1]) == (NOWHERE, 1, 90 * MiB)
+    assert role.storages.born[1] == made.retried_at[0]
+
+
+def test_a_step_that_has_cached_memory_given_back_to_find_room_is_told_of_that_and_of_no_more_than_a_process_sees():
+    made = memory_of_trace(a_full_trace(60 * GiB), NODE)
+    assert made.fits and made.capacity == NODE.device.usable_memory < NODE.device.memory
+    assert made.retries == 2 and "2 times a step" in made.warnings[0] and made.warnings[0][:30] in repr(made)
+    assert memory_of_trace(a_full_trace(10 * GiB), NODE).warnings == ()
+
+
+def a_full_trace(size):
+    """Of two steps that hold two tensors, the one after the other, each too large for what was cached before it."""
+    builder = RoleBuilder()
+    for step in range(2):
+        for more in range(2):
+            builder.storage_died(builder.storage_born(size + (2 * step + more) * 4 * MiB))
+        builder.step_boundary()
+    return Trace(roles=(builder.role(),), world_size=1)
 
 
 def test_memory_is_drawn_by_kind_up_to_its_peak():
