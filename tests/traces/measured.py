@@ -1,7 +1,8 @@
 """Measured runs, traced and priced: `python -m tests.traces.measured [--keep FOLDER] [--table] [RUN ...]`.
 
 The runs of `chosen_runs.toml`, chosen before any was traced, as scripts of `traced/` do them on GPUs that aren't there. Needs
-the measured runs in `../shared/reference`, and torch, transformers, peft and DeepSpeed; a run takes a minute or two.
+the measured runs in `../shared/reference`, and torch, transformers, peft and DeepSpeed; a run takes a minute or two. What a layer
+keeps depends on the release of transformers: where a campaign says which it had and another is installed, that is said.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Judged(NamedTuple):
     traced_peak: float  # of the kind that was measured [bytes]
     allocated: float  # [bytes]
     reserved: float  # [bytes]
+    otherwise: str  # releases that the run had and the trace hasn't; "" where none is known
 
     @property
     def time_error(self) -> float | None:
@@ -56,6 +58,20 @@ def chosen(file: str = "dev") -> list[str]:
     """Ids of the runs of one file of records."""
     table = tomllib.loads((HERE / "chosen_runs.toml").read_text())
     return [f"{one['dataset']}/{number}" for one in table["campaigns"] if one["file"] == file for number in one["runs"]]
+
+
+def releases() -> dict[str, dict[str, str]]:
+    """Releases that a run is known to have had, by its id."""
+    table = tomllib.loads((HERE / "chosen_runs.toml").read_text())
+    return {f"{one['dataset']}/{number}": one.get("software", {}) for one in table["campaigns"] for number in one["runs"]}
+
+
+def otherwise(run: str, trace: Trace) -> str:
+    """Releases that a run had and its trace hasn't, of the packages that the traced script imported."""
+    had = releases()[run]
+    return ", ".join(
+        f"{name} {version}" for name, version in had.items() if trace.versions.get(name, version) != version
+    )  # fmt: skip
 
 
 def records() -> dict[str, dict[str, Any]]:
@@ -165,6 +181,7 @@ def judged(record: dict[str, Any], trace: Trace) -> Judged:
     return Judged(
         record["id"], step, made.step_time, step is not None and low <= step <= high, run.peak_memory,
         held.reserved if record["measured"]["memory_kind"] == "reserved" else held.allocated, held.allocated, held.reserved,
+        otherwise(record["id"], trace),
     )  # fmt: skip
 
 
@@ -176,16 +193,19 @@ def timed(made: Judged) -> str:
     return f"step {made.step:.2f} s, traced {made.traced_step:.2f} ({100 * made.time_error:+.1f} %{outside}); "
 
 
-HEADER = "| run | model | GPUs | micro-batch | measured | traced | error | step | its error |\n" + "|---|---|" + "---:|" * 7
+HEADER = (
+    "| run | model | GPUs | micro-batch | transformers | measured | traced | error | step | its error |\n|---|---|"
+    + "---:|" * 8
+)
 
 
-def row(record: dict[str, Any], made: Judged) -> str:
+def row(record: dict[str, Any], made: Judged, trace: Trace) -> str:
     """A run in a table of Markdown."""
     kind, plan, cluster = record["measured"]["memory_kind"], record["assumed"] | record["plan"], record["cluster"]
     cells = [
         made.run, record["model"]["name"], f"{cluster['gpus']} {cluster['device']}",
-        f"{plan['micro_batch']} x {plan['seq_len']:,}", f"{made.peak / 2**30:.2f} GiB {kind}",
-        f"{made.traced_peak / 2**30:.2f} GiB", f"{100 * made.memory_error:+.1f} %",
+        f"{plan['micro_batch']} x {plan['seq_len']:,}", trace.versions.get("transformers", ""),
+        f"{made.peak / 2**30:.2f} GiB {kind}", f"{made.traced_peak / 2**30:.2f} GiB", f"{100 * made.memory_error:+.1f} %",
         "" if made.step is None else f"{made.step:.2f} s", "" if made.time_error is None else f"{100 * made.time_error:+.1f} %",
     ]  # fmt: skip
     return f"| {' | '.join(cells)} |"
@@ -222,15 +242,17 @@ def main() -> None:
             path = folder / f"{one.replace('/', '-')}.npz"
             if asked.table and not path.exists():
                 continue
-            made = judged(known[one], traced(known[one], path))
+            trace = traced(known[one], path)
+            made = judged(known[one], trace)
             found.append(made)
             if asked.table:
-                print(row(known[one], made), flush=True)
+                print(row(known[one], made, trace), flush=True)
                 continue
             print(
                 f"{one}: {timed(made)}peak {made.peak / 2**30:.2f} GiB, traced "
                 f"{made.traced_peak / 2**30:.2f} ({100 * made.memory_error:+.1f} %), "
-                f"allocated {made.allocated / 2**30:.2f}, reserved {made.reserved / 2**30:.2f}",
+                f"allocated {made.allocated / 2**30:.2f}, reserved {made.reserved / 2**30:.2f}"
+                + (f"; the run had {made.otherwise}" if made.otherwise else ""),
                 flush=True,
             )  # fmt: skip
     print(summary(found))
