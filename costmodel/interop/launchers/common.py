@@ -88,6 +88,16 @@ def fsdp(reading: LaunchReading, fields: dict[str, object]) -> None:
         reading.put("shard_group", shards * (reading.one("context_parallel") or 1))
 
 
+def stated_fsdp(reading: LaunchReading, *names: str) -> dict[str, object]:
+    """What is stated of FSDP under some of its names, in their order."""
+    return {name: reading.one(f"fsdp.{name}") for name in names if reading.has(f"fsdp.{name}")}
+
+
+def offloaded_fsdp(reading: LaunchReading) -> dict[str, object]:
+    """What is stated of its offload."""
+    return {"offload_params": reading.one("_offload_fsdp")} if reading.has("_offload_fsdp") else {}
+
+
 STAGE_BY_NAME = re.compile(r"(?:zero|stage|(?<![a-z])z)[-_ ]?(?:stage[-_ ]?)?([0-3])(?![0-9])")
 
 

@@ -12,35 +12,11 @@ from costmodel.catalogue import loader
 from costmodel.description.fields import table
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
-from costmodel.interop.launchers.dialects import DIALECTS
 from costmodel.interop.launchers.launch import EXTRA_FIELDS, Described
+from costmodel.interop.launchers.table import about
 from costmodel.text.errors import CostModelError, InvalidValue, NotModelled, UnreadableFile
 from costmodel.text.results import brief
 
-SHAPES: dict[str, Row] = {
-    "megatron-lm": {
-        "norm": "layernorm",
-        "bias": True,
-        "activation": "gelu (not gated)",
-        "tied_embeddings": True,
-        "dropout": True,
-    },
-    "nanotron": {"norm": "rmsnorm", "bias": False, "activation": "swiglu", "tied_embeddings": False},
-    "llm-foundry": {
-        "norm": "layernorm",
-        "bias": True,
-        "activation": "gelu (not gated)",
-        "tied_embeddings": True,
-    },
-    "gpt-neox": {
-        "norm": "layernorm",
-        "bias": True,
-        "activation": "gelu (not gated)",
-        "tied_embeddings": True,
-    },
-    "torchtune": {"norm": "rmsnorm", "bias": False, "activation": "swiglu", "tied_embeddings": False},
-}
-SHAPES["nemo"] = SHAPES["megatron-bridge"] = SHAPES["megatron-deepspeed"] = SHAPES["megatron-lm"]
 VOCABULARY = 50_304
 """Where no file states one: GPT-2's, padded to a multiple of 128 as Megatron does."""
 OPTIMIZERS = (
@@ -210,8 +186,7 @@ def check_variables(launch: Described, shaped: bool, sized: bool, only_model: bo
 
 def software_of(launch: Described) -> str:
     """The catalogue's framework that prices a launch."""
-    dialect = next(one for one in DIALECTS if one.name == launch.dialect)
-    said = launch.plan_fields
+    dialect, said = about(launch.dialect), launch.plan_fields
     return variant(
         dialect.software, tensor=said.get("tensor_parallel") or 1, pipeline=said.get("pipeline_parallel") or 1,
         ring=said.get("context_parallel") or 1, heads=said.get("ulysses_parallel") or 1, stage=said.get("zero_stage") or 0,
@@ -290,7 +265,7 @@ def shaped(launch: Described, stated: Row, notes: list[str]) -> Transformer:
     """A transformer of the stated shape, with the framework's defaults."""
     if stated.get("kind"):
         raise NotModelled(f"{_names(launch)}: a {stated['kind']} model is not modelled")
-    shape = SHAPES.get(launch.framework, SHAPES["megatron-lm"]) | stated
+    shape: dict[str, Any] = {**(about(launch.dialect).shape or about("megatron").shape), **stated}
     for field in ("num_layers", "hidden_size", "num_heads"):
         if not shape.get(field):
             raise CostModelError(

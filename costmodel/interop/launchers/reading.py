@@ -13,67 +13,21 @@ from costmodel.interop.launchers.pricing import Launch
 from costmodel.interop.launchers.settle import settle
 from costmodel.interop.launchers.shell import is_variable
 from costmodel.interop.launchers.sources import LAYOUTS, Source, is_text, load
-from costmodel.interop.launchers.table import Dialect, FlagRow, LaunchReading
+from costmodel.interop.launchers.table import Dialect, FlagRow, LaunchReading, words
 from costmodel.interop.launchers.trees import Entry
 from costmodel.interop.launchers.values import UNSTATED, Expected, Foreign, anything, listed, whole, word
 from costmodel.text.checks import kind, listing, mapping
 from costmodel.text.errors import CostModelError, InvalidValue, UnreadableFile
 
-LAUNCHER = frozenset(
-    [
-        "node_rank",
-        "master_addr",
-        "master_port",
-        "rdzv_id",
-        "rdzv_backend",
-        "rdzv_endpoint",
-        "rdzv_conf",
-        "standalone",
-        "max_restarts",
-        "monitor_interval",
-        "start_method",
-        "role",
-        "log_dir",
-        "redirects",
-        "tee",
-        "local_addr",
-        "local_rank",
-        "module",
-        "no_python",
-        "hostfile",
-        "include",
-        "exclude",
-        "launcher",
-        "launcher_args",
-        "force_multi",
-        "user",
-        "ssh_port",
-        "machine_rank",
-        "main_process_ip",
-        "main_process_port",
-        "config_file",
-        "job_name",
-        "partition",
-        "account",
-        "time",
-        "exclusive",
-        "output",
-        "error",
-        "gres",
-        "ntasks_per_node",
-        "cpus_per_task",
-        "mem",
-        "container_image",
-        "container_mounts",
-        "no_container_mount_home",
-        "mpi",
-        "gpus_per_task",
-        "bind_to",
-        "map_by",
-        "host_file",
-        "extra_launch_config",
-        "enable_elastic_training",
-    ]
+LAUNCHER = words(
+    """
+    node_rank master_addr master_port rdzv_id rdzv_backend rdzv_endpoint rdzv_conf standalone max_restarts
+    monitor_interval start_method role log_dir redirects tee local_addr local_rank module no_python hostfile include
+    exclude launcher launcher_args force_multi user ssh_port machine_rank main_process_ip main_process_port config_file
+    job_name partition account time exclusive output error gres ntasks_per_node cpus_per_task mem container_image
+    container_mounts no_container_mount_home mpi gpus_per_task bind_to map_by host_file extra_launch_config
+    enable_elastic_training
+    """
 )
 """Flags of torchrun, srun, deepspeed, accelerate launch and colossalai run that say nothing about the plan."""
 
@@ -83,8 +37,16 @@ OF_MODELS = frozenset(["model_type", "architectures", "num_hidden_layers", "n_la
 MAX_FILES = 100
 MAX_HINTS, LONGEST_FLAG = 50, 100
 """Unknown flags of which it is looked up what may be meant, and the characters of one."""
-NODES = ("nnodes", "num_nodes", "num_machines", "nodes", "N")
-PER_NODE = ("nproc_per_node", "num_gpus", "gpus_per_node")
+SIZES = {
+    spelling: row
+    for row in (
+        FlagRow("nnodes num_nodes num_machines nodes N", "_nodes", whole),
+        FlagRow("nproc_per_node num_gpus gpus_per_node", "_per_node", whole),
+        FlagRow("num_processes", "_gpus", whole),
+    )
+    for spelling in row.flags.split()
+}
+"""Flags of the program that starts the processes, which say how many there are."""
 
 
 def read_launch(
@@ -130,7 +92,7 @@ def read_launch(
     settings = {str(key): str(value) for key, value in mapping("settings", settings or {}).items()}
     sources = _loaded(_with_companion(given), settings)
     chosen = [_named(dialect) if dialect and place == 0 else guess(one) for place, one in enumerate(sources)]
-    first = next((place for place, one in enumerate(chosen) if not one.part), 0)
+    first = next((place for place, one in enumerate(chosen) if not one.about.part), 0)
     order = [first, *(place for place in range(len(sources)) if place != first)]
     reading = LaunchReading(chosen[first])
     reading.files = [(one.name, dialect.name) for one, dialect in zip(sources, chosen, strict=True)]
@@ -163,8 +125,7 @@ def _loaded(given: Sequence[str | Path], settings: Mapping[str, str]) -> list[So
 
 def _hint(reading: LaunchReading, dialects: Iterable[Dialect]) -> None:
     """Note which known flag an unknown one is close to: its field takes the default meanwhile."""
-    known = [key for dialect in dialects for key in dialect.index]
-    known = list(dict.fromkeys(known))
+    known = list(dict.fromkeys(key for dialect in dialects for key in dialect.index))
     unknown = [shown for shown in dict.fromkeys(reading.unknown) if len(shown) <= LONGEST_FLAG]
     for shown in unknown[:MAX_HINTS]:
         near = difflib.get_close_matches(_plain(shown).partition("=")[0], known, n=1, cutoff=0.87)
@@ -184,9 +145,9 @@ def _with_companion(given: Sequence[str | Path]) -> list[str | Path]:
 
 
 def _named(name: str) -> Dialect:
-    for one in DIALECTS:
-        if name in (one.name, one.framework):
-            return one
+    found = [one for one in DIALECTS if name == one.name] or [one for one in DIALECTS if name == one.about.framework]
+    if found:
+        return found[0]
     raise InvalidValue("dialect", name, "one of " + ", ".join(one.name for one in DIALECTS))
 
 
@@ -226,15 +187,14 @@ def guess(source: Source) -> Dialect:
     best, most = None, 0.0
     keys = {entry.key for entry in source.entries}
     for dialect in DIALECTS:
-        if source.layout not in dialect.reads:
+        if source.layout not in dialect.about.reads:
             continue
         index = dialect.index
         found = [_key(dialect, key) for key in keys]
         known = sum(dialect.standing(key) != "unknown" for key in found)
         stating = sum(key in index for key in found)
-        marks = sum(
-            key in dialect.signature or key.split(".")[0] + ".*" in dialect.signature for key in found
-        )
+        signature = dialect.about.signature
+        marks = sum(key in signature or key.split(".")[0] + ".*" in signature for key in found)
         if not stating and not marks:
             continue
         score = (known + 0.5 * stating + 3.0 * marks) / (len(keys) + 3.0)
@@ -249,8 +209,8 @@ def guess(source: Source) -> Dialect:
 
 
 def _key(dialect: Dialect, key: str) -> str:
-    key = key.rpartition(".")[2] if dialect.leaves else key
-    return key.lstrip("-").replace("-", "_") if dialect.dashes else key
+    key = key.rpartition(".")[2] if dialect.about.leaves else key
+    return key.lstrip("-").replace("-", "_") if dialect.about.dashes else key
 
 
 def _absorb(reading: LaunchReading, source: Source, dialect: Dialect, settings: Mapping[str, str]) -> set[str]:
@@ -285,18 +245,10 @@ def take(
     if standing == "unknown" and (entry.shown == "-m" or entry.key.lower().startswith("env_vars.")):
         standing = "irrelevant"  # a module to run, and the environment
     if standing != "row":
-        (
-            reading.unknown
-            if standing == "unknown"
-            else reading.unpriced
-            if standing == "unpriced"
-            else reading.irrelevant
-        ).append(entry.shown)
+        getattr(reading, standing).append(entry.shown)
         return
     row = index[key]
-    shown = (
-        entry.shown if entry.raw is True and source.layout == "args" else f"{entry.shown} {_short(entry.raw)}"
-    )
+    shown = entry.shown if entry.raw is True and source.layout == "args" else f"{entry.shown} {_short(entry.raw)}"
     raw = entry.raw
     if isinstance(raw, list) and source.layout == "args" and row.unit not in (anything, listed):
         raw, *others = raw
@@ -327,30 +279,21 @@ def _piece(raw: object) -> str:
 
 def _launcher(reading: LaunchReading, entry: Entry, key: str) -> bool:
     """Whether an entry is a flag of the program that starts the processes; its sizes are noted."""
-    field = (
-        "_nodes"
-        if key in NODES
-        else "_per_node"
-        if key in PER_NODE
-        else "_gpus"
-        if key == "num_processes"
-        else None
-    )
-    if field:
+    if row := SIZES.get(key):
         raw = entry.raw[0] if isinstance(entry.raw, list) else entry.raw  # what follows is the program and its arguments
         if is_variable(raw):
             reading.unresolved[entry.shown] = str(raw)
-            reading.variable_fields.add(field)
+            reading.variable_fields.add(row.field)
             return True
         try:
-            value = whole(raw)
+            value = row.unit(raw)
         except Expected as wanted:
             if str(raw) in ("gpu", "auto") or ":" in str(raw):
                 reading.irrelevant.append(entry.shown)
                 return True
             raise InvalidValue(entry.shown, raw, str(wanted)) from None
         if value is not UNSTATED and value:
-            reading.say(field, value, f"{entry.shown} {raw}")
+            reading.say(row.field, value, f"{entry.shown} {raw}")
         return True
     if key in LAUNCHER:
         if key == "hostfile":
@@ -379,14 +322,7 @@ def _apply(
             index = dialect.index
             known += index
             if name in index:
-                take(
-                    reading,
-                    Entry(name, value, key),
-                    name,
-                    dialect,
-                    index,
-                    Source("", "args", (), (), (), frozenset()),
-                )
+                take(reading, Entry(name, value, key), name, dialect, index, Source("", "args", (), (), (), frozenset()))
                 break
         else:
             if name not in (*PLAN_FIELDS, *EXTRA_FIELDS):

@@ -76,65 +76,101 @@ UNSPLIT: Mapping[str, object] = {
 """How a model is split where nothing splits it."""
 
 
-class IdleWords(NamedTuple):
-    """Keys of a dialect that state no field, as its file beside the tables lists them; they can hold patterns with ``*``."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class About:
+    """What the file of a dialect's name says of it, beside the flags that state a field.
 
+    Parameters
+    ----------
+    framework : what a launch says it is for
+    software : entry of the catalogue's frameworks that prices it
+    layout : in which it is written: ``"args"``, ``"yaml"``, ``"json"`` or ``"toml"``
+    reads : layouts that it can be read from
+    source : repository, file and version that the table was read from
+    defaults : fields of a plan that the framework fills where a file is silent, beside `UNSPLIT` and those of the dialects in
+        ``also``; none where there is no such section, as a recipe rules then what isn't stated
+    shape : of a model, where a file that describes one is silent
+    signature : keys that only this dialect has: they count more when a file's dialect is guessed
+    unpriced : keys that change time or memory in a way that isn't modelled
+    irrelevant : keys that change neither; both can hold patterns with ``*``
+    part : whether its files complete another's
+    leaves : whether a key is known by its last part alone
+    dashes : whether dashes and underscores are the same in keys
+    assigns : whether its command lines are ``key=value``
+    opening : words that open a command line, one argument a line as the rest
+    runner : command that starts a run of a written file, as far as one line can say
+    also : files of dialects whose keys it has, too
+    under : the same by section
+    """
+
+    framework: str
+    software: str
+    layout: str
+    reads: tuple[str, ...]
     source: str
-    """Repository, file and version that the table was read from."""
+    defaults: Mapping[str, object]
+    shape: Mapping[str, object]
     signature: frozenset[str]
-    """Keys that only this dialect has: they count more when a file's dialect is guessed."""
     unpriced: frozenset[str]
-    """Keys that change time or memory in a way that isn't modelled."""
     irrelevant: frozenset[str]
-    """Keys that change neither."""
+    part: bool = False
+    leaves: bool = False
+    dashes: bool = False
+    assigns: bool = False
+    opening: tuple[str, ...] = ()
+    runner: str = ""
+    also: tuple[str, ...] = ()
+    under: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
 
 @functools.cache
-def idle_words(name: str) -> IdleWords:
-    """The lists of a dialect, with those of the dialects that it says it has, too, as they are or in sections."""
+def _stated(name: str) -> dict[str, Any]:
     file = Path(__file__).parent / "dialects" / f"{name.replace('-', '_')}.toml"
-    stated: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
-    lists = {kind: words(stated.get(kind, "")) for kind in ("unpriced", "irrelevant")}
-    also = [("", other) for other in stated.get("also", [])]
+    return tomllib.loads(file.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def _idle_words(name: str, kind: str) -> frozenset[str]:
+    """A list of a dialect, with those of the dialects that it says it has, too, as they are or in sections."""
+    stated = _stated(name)
+    also = [("", other) for other in stated.get("also", ())]
     also += [(f"{section}.", other) for section, others in stated.get("under", {}).items() for other in others]
-    for before, other in also:
-        for kind in lists:
-            lists[kind] |= {before + word for word in getattr(idle_words(other), kind)}
-    return IdleWords(stated.get("source", ""), words(stated.get("signature", "")), **lists)
+    return words(stated.get(kind, "")).union(*({start + key for key in _idle_words(other, kind)} for start, other in also))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+def _defaults(name: str) -> dict[str, object]:
+    stated = _stated(name)
+    base = {key: value for other in stated.get("also", ()) for key, value in _defaults(other).items()} or UNSPLIT
+    return {**base, **stated["defaults"]} if "defaults" in stated else {}
+
+
+@functools.cache
+def about(name: str) -> About:
+    """What a dialect's file says."""
+    stated = {"shape": {}, "signature": ""} | _stated(name)
+    stated |= {"signature": words(stated["signature"]), "defaults": _defaults(name)}
+    return About(**stated | {kind: _idle_words(name, kind) for kind in ("unpriced", "irrelevant")})
+
+
+@dataclasses.dataclass(frozen=True)
 class Dialect:
-    """How one framework spells a run; what it knows beside its rows is in the file of its name (`idle_words`).
+    """How one framework spells a run.
 
     Parameters
     ----------
     name : what `write_launch` and the command line call it
-    framework : what a launch says it is for
-    rows : flags that state a field
+    rows : flags that state a field, in the order in which they are written
     rules : what follows from several flags
-    defaults : fields of a plan that the framework fills where the file is silent
-    layout : in which it is written: ``"args"``, ``"yaml"``, ``"json"`` or ``"toml"``
-    reads : layouts that it can be read from
-    part : whether its files complete another's
-    software : entry of the catalogue's frameworks that prices it
-    leaves : whether a key is known by its last part alone
-    dashes : whether dashes and underscores are the same in the keys of a tree
-    assigns : whether its command lines are ``key=value``
     """
 
     name: str
-    framework: str
     rows: tuple[FlagRow, ...]
     rules: Callable[[LaunchReading], None]
-    defaults: Mapping[str, object]
-    layout: str
-    reads: frozenset[str] = frozenset({"yaml", "json", "toml"})
-    part: bool = False
-    software: str
-    leaves: bool = False
-    dashes: bool = False
-    assigns: bool = False
+
+    @property
+    def about(self) -> About:
+        """What its file says of it."""
+        return about(self.name)
 
     @functools.cached_property
     def index(self) -> dict[str, FlagRow]:
@@ -146,25 +182,15 @@ class Dialect:
         """Whether plans are written in it."""
         return any(row.says is not None for row in self.rows)
 
-    @property
-    def source(self) -> str:
-        """Repository, file and version that the table was read from."""
-        return idle_words(self.name).source
-
-    @property
-    def signature(self) -> frozenset[str]:
-        """Keys that only this dialect has."""
-        return idle_words(self.name).signature
-
     @functools.cached_property
     def unpriced(self) -> frozenset[str]:
         """Keys that change time or memory in a way that isn't modelled; a row outranks them."""
-        return idle_words(self.name).unpriced - self.index.keys()
+        return self.about.unpriced - self.index.keys()
 
     @functools.cached_property
     def irrelevant(self) -> frozenset[str]:
         """Keys that change neither; a row outranks them, and so does what is unpriced."""
-        return idle_words(self.name).irrelevant - self.index.keys() - self.unpriced
+        return self.about.irrelevant - self.index.keys() - self.unpriced
 
     def standing(self, key: str) -> str:
         """Whether a key is ``"row"``, ``"unpriced"``, ``"irrelevant"`` or ``"unknown"``."""
@@ -211,10 +237,10 @@ class LaunchReading:
         self.plan: dict[str, Any] = {}
         self.model: dict[str, object] = {}
         self.model_name: str | None = None
-        self.framework = dialect.framework
+        self.framework = dialect.about.framework
         self.version: str | None = None
         self.derived: list[str] = []
-        self.defaults: dict[str, Any] = dict(dialect.defaults)
+        self.defaults: dict[str, Any] = dict(dialect.about.defaults)
         self.unknown: list[str] = []
         self.irrelevant: list[str] = []
         self.unpriced: list[str] = []
@@ -364,7 +390,7 @@ class Writing:
 
     def put(self, flag: str, value: object) -> None:
         """Write a flag, unless it has no value; on a command line a flag that is false isn't there."""
-        if value is None or (value is False and self.dialect.layout == "args" and not self.dialect.assigns):
+        if value is None or (value is False and self.dialect.about.layout == "args" and not self.dialect.about.assigns):
             return
         self.values[flag] = value
 

@@ -17,7 +17,7 @@ from costmodel.description.transformer import Transformer
 from costmodel.interop.launchers.dialects import DIALECTS
 from costmodel.interop.launchers.pricing import Launch, plan_of
 from costmodel.interop.launchers.reading import read_launch
-from costmodel.interop.launchers.table import SHARING, Dialect, Writing
+from costmodel.interop.launchers.table import SHARING, Dialect, Writing, about
 from costmodel.text.checks import kind
 from costmodel.text.errors import InvalidValue, NotModelled
 
@@ -44,7 +44,7 @@ def suffix(format: str) -> str:
     >>> suffix("megatron"), suffix("deepspeed")
     ('args', 'json')
     """
-    return next(dialect.layout for dialect in DIALECTS if dialect.name == format)
+    return next(dialect.about.layout for dialect in DIALECTS if dialect.name == format)
 
 
 def write_launch(
@@ -98,10 +98,10 @@ def flags_of(format: str, plan: Plan, model: Transformer, framework: str | None 
     for flag, value in _written(dialect, plan, model, None, framework).values.items():
         if value is None:
             continue
-        if dialect.layout == "args":
+        if dialect.about.layout == "args":
             lines[flag] = _argument(flag, value, dialect)
         else:
-            lines[flag] = f"{flag}{' =' if dialect.layout == 'toml' else ':'} {json.dumps(value)}"
+            lines[flag] = f"{flag}{' =' if dialect.about.layout == 'toml' else ':'} {json.dumps(value)}"
     return lines
 
 
@@ -132,7 +132,7 @@ def _written(dialect: Dialect, plan: Plan, model: Transformer, cluster: Cluster 
     kind("model", model, Transformer, "load_model(name)")
     if plan.adapter != "none" and plan.lora_targets == ():
         raise NotModelled("lora_targets='none' in a launch file: a step in which nothing trains is launched by none")
-    name = framework if framework in SHARING and dialect.software == "hf-fsdp" else dialect.software
+    name = framework if framework in SHARING and dialect.about.software == "hf-fsdp" else dialect.about.software
     software = framework_on(cluster, name) if cluster else load_framework(name)
     writing = Writing(dialect, (plan.on(cluster) if cluster else plan).resolve(software), model, name)
     writing.fill()
@@ -147,7 +147,7 @@ def written(
     writing = _written(dialect, plan, model, cluster, framework)
     resolved = writing.plan
     lost = _lost(emit(dialect, writing.values, []), writing)
-    notes = [f"{dialect.framework} can't say {field}={getattr(resolved, field)!r}" for field in lost]
+    notes = [f"{dialect.about.framework} can't say {field}={getattr(resolved, field)!r}" for field in lost]
     if model.recurrent_layers:
         notes.append(f"no option here says that {model.recurrent_layers} of {model.layers} layers keep a state: add it yourself")
     head = [
@@ -155,7 +155,7 @@ def written(
         *notes,
     ]
     per_node, nodes = nodes_of(resolved.gpus, cluster)
-    opening = [word.format(per_node=per_node, nodes=nodes) for word in STARTERS.get(format, ())]
+    opening = [word.format(per_node=per_node, nodes=nodes) for word in dialect.about.opening]
     return emit(dialect, writing.values, head, opening), lost
 
 
@@ -167,7 +167,7 @@ def _lost(text: str, writing: Writing) -> list[str]:
     degrees["context_parallel"] = max(degrees["context_parallel"], launch.plan_fields.get("ulysses_parallel") or 1)
     for field, degree in degrees.items():
         if degree != getattr(plan, field):
-            raise NotModelled(f"{dialect.framework} can't say {field}={getattr(plan, field)}")
+            raise NotModelled(f"{dialect.about.framework} can't say {field}={getattr(plan, field)}")
     lost = [field for field in NEEDED if launch.plan_fields.get(field) is None]
     if lost:
         values = {field: str(getattr(plan, field)) for field in lost}
@@ -217,14 +217,14 @@ def emit(
 ) -> str:
     """Flags and values in the layout of a dialect, after comments and the words that open a command line."""
     head = "".join(f"# {_in_line(comment)}\n" for comment in comments) + "".join(f"{line}\n" for line in opening)
-    if dialect.layout == "args":
+    if dialect.about.layout == "args":
         return head + "".join(
             f"{_argument(flag, value, dialect)}\n" for flag, value in values.items() if value is not None
         )
     tree = _nested(values)
-    if dialect.layout == "json":
+    if dialect.about.layout == "json":
         return json.dumps(({"_comment": list(comments)} if comments else {}) | tree, indent=2) + "\n"
-    if dialect.layout == "toml":
+    if dialect.about.layout == "toml":
         return head + _toml(tree)
     import yaml
 
@@ -237,13 +237,9 @@ def _in_line(comment: str) -> str:
 
 
 def _argument(flag: str, value: object, dialect: Dialect) -> str:
-    if "." in flag and dialect.name == "megatron-bridge":
+    if "." in flag and dialect.about.assigns:
         return f"{flag}={_quoted(value)}"
-    name = (
-        f"--{flag.replace('_', '-')}"
-        if dialect.name.startswith("megatron") and dialect.name != "megatron-bridge"
-        else f"--{flag}"
-    )
+    name = f"--{flag.replace('_', '-') if dialect.about.dashes else flag}"
     if value is True:
         return name
     return f"{name} {' '.join(map(_quoted, value)) if isinstance(value, list | tuple) else _quoted(value)}"
@@ -284,35 +280,8 @@ def _toml(tree: Mapping[str, object], prefix: str = "") -> str:
 # Sweeps
 
 SUFFIXES = {"args": ".args", "yaml": ".yaml", "json": ".json", "toml": ".toml"}
-STARTERS = {
-    "megatron": ("torchrun", "--nproc_per_node {per_node}", "--nnodes {nodes}", "pretrain_gpt.py"),
-    "megatron-deepspeed": ("deepspeed", "--num_nodes {nodes}", "--num_gpus {per_node}", "pretrain_gpt.py"),
-    "megatron-bridge": ("torchrun", "--nproc_per_node {per_node}", "--nnodes {nodes}", "run_recipe.py"),
-    "openrlhf": ("deepspeed", "--num_nodes {nodes}", "--num_gpus {per_node}", "--module openrlhf.cli.train_sft"),
-    "colossalai": ("colossalai", "run", "--nproc_per_node {per_node}", "--num_nodes {nodes}", "train.py"),
-}
-"""Words that open a command line, one argument a line as the rest."""
 PER_NODE = 8
 """GPUs of a node, where no cluster says."""
-RUNNERS = {
-    "megatron": "$(grep -v '^#' {file})",
-    "megatron-deepspeed": "$(grep -v '^#' {file})",
-    "megatron-bridge": "$(grep -v '^#' {file})",
-    "nemo": "python main.py training=$(basename {file} .yaml)",
-    "deepspeed": "deepspeed --num_nodes {nodes} --num_gpus {per_node} train.py --deepspeed_config {file}",
-    "torchtitan": "torchrun --nproc_per_node {per_node} --nnodes {nodes} -m torchtitan.train --job.config_file {file}",
-    "accelerate": "accelerate launch --config_file {file} train.py",
-    "huggingface": "torchrun --nproc_per_node {per_node} --nnodes {nodes} sft.py --config {file}",
-    "llama-factory": "FORCE_TORCHRUN=1 NNODES={nodes} llamafactory-cli train {file}",
-    "axolotl": "axolotl train {file}",
-    "nanotron": "torchrun --nproc_per_node {per_node} --nnodes {nodes} run_train.py --config-file {file}",
-    "llm-foundry": "composer -n {per_node} --world_size {gpus} train.py {file}",
-    "torchtune": "tune run --nproc_per_node {per_node} --nnodes {nodes} full_finetune_distributed --config {file}",
-    "gpt-neox": "python deepy.py train.py {file}",
-    "openrlhf": "$(grep -v '^#' {file})",
-    "colossalai": "$(grep -v '^#' {file})",
-}
-"""Command that starts a run of each format, as far as one line can say."""
 
 
 def write_sweep(
@@ -339,7 +308,7 @@ def write_sweep(
     if not plans:
         raise InvalidValue("plans", plans, "at least one plan")
     texts = [write_launch(format, plan, model, cluster=cluster) for plan in plans]
-    layout = next(one.layout for one in DIALECTS if one.name == format)
+    layout = next(one.about.layout for one in DIALECTS if one.name == format)
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     lines = []
@@ -367,7 +336,7 @@ def runner(format: str, plan: Plan, file: str, cluster: Cluster | None = None) -
         a line for a shell
     """
     per_node, nodes = nodes_of(plan.gpus, cluster)
-    return RUNNERS[format].format(file=shlex.quote(file), per_node=per_node, nodes=nodes, gpus=plan.gpus)
+    return about(format).runner.format(file=shlex.quote(file), per_node=per_node, nodes=nodes, gpus=plan.gpus)
 
 
 def nodes_of(gpus: int, cluster: Cluster | None) -> tuple[int, int]:

@@ -161,7 +161,7 @@ def test_any_text_is_refused_in_a_line_or_read(text):
 
 @PLAIN
 @given(st.dictionaries(st.text(max_size=20), NESTED, max_size=8))
-@pytest.mark.parametrize("name", [one.name for one in DIALECTS if one.layout != "args"][:4])
+@pytest.mark.parametrize("name", [one.name for one in DIALECTS if one.about.layout != "args"][:4])
 def test_any_tree_is_refused_in_a_line_or_read(name, tree):
     judged(json.dumps(tree) + "\n", dialect=name)
 

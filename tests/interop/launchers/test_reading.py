@@ -180,7 +180,7 @@ def test_a_table_says_each_flag_once_and_where_it_is_from(dialect):
     spellings = [spelling for row in dialect.rows if row.field for spelling in row.flags.split()]
     twice = {one for one in spellings if spellings.count(one) > 1}
     assert not twice
-    assert "@" in dialect.source or "." in dialect.source
+    assert "@" in dialect.about.source or "." in dialect.about.source
     assert not {*spellings} & dialect.irrelevant
     assert not dialect.irrelevant & dialect.unpriced
 

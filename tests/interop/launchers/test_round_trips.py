@@ -74,7 +74,7 @@ DEGREES = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_p
 
 
 def software(name: str):
-    return load_framework(next(one.software for one in DIALECTS if one.name == name))
+    return load_framework(next(one.about.software for one in DIALECTS if one.name == name))
 
 
 def sayings(name: str):
@@ -130,7 +130,7 @@ def test_a_written_file_is_known_without_being_told_its_dialect(name, tmp_path):
         load_model("llama3-8b"),
     )
     text = write_launch(name, plan, model)
-    layout = next(one.layout for one in DIALECTS if one.name == name)
+    layout = next(one.about.layout for one in DIALECTS if one.name == name)
     file = tmp_path / f"run.{layout}"
     file.write_text(text)
     launch = read_launch(file, gpus=8)

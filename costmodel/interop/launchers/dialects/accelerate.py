@@ -8,7 +8,6 @@ from costmodel.interop.launchers.dialects import deepspeed
 from costmodel.interop.launchers.table import (
     ABOVE_ONE,
     OWN,
-    UNSPLIT,
     Dialect,
     FlagRow,
     LaunchReading,
@@ -89,21 +88,11 @@ def rules(reading: LaunchReading) -> None:
         reading.put("dtype", precision, derived=True)
     reading.put("dtype", precision)
     if kind == "fsdp":
-        fields = {
-            name: reading.one(f"fsdp.{name}")
-            for name in ("version", "sharding", "reshard_after_forward")
-            if reading.has(f"fsdp.{name}")
-        }
-        fields.setdefault("version", None)
-        if reading.has("_offload_fsdp"):
-            fields["offload_params"] = reading.one("_offload_fsdp")
+        fields = {"version": None, **common.stated_fsdp(reading, "version", "sharding", "reshard_after_forward")}
+        fields |= common.offloaded_fsdp(reading)
         if reading.has("_recompute"):
             fields["activation_checkpointing"] = reading.one("_recompute") == "full"
-        fields |= {
-            name: reading.one(f"fsdp.{name}")
-            for name in ("shard_degree", "replicate_degree")
-            if reading.has(f"fsdp.{name}")
-        }
+        fields |= common.stated_fsdp(reading, "shard_degree", "replicate_degree")
         common.fsdp(reading, fields)
         reading.put("recompute", reading.one("_recompute"))
         common.offload(reading)
@@ -121,21 +110,4 @@ def rules(reading: LaunchReading) -> None:
         reading.said.pop("_attention", None)
 
 
-ACCELERATE = Dialect(
-    name="accelerate",
-    framework="accelerate",
-    rows=ROWS,
-    rules=rules,
-    defaults={
-        **UNSPLIT,
-        "ulysses_parallel": 1,
-        "zero_stage": 0,
-        "dtype": "fp32",
-        "recompute": "none",
-        "offload": [],
-        "gradient_accumulation": 1,
-    },
-    layout="yaml",
-    part=True,
-    software="hf-fsdp",
-)
+ACCELERATE = Dialect("accelerate", ROWS, rules)

@@ -176,13 +176,4 @@ def _mesh(reading: LaunchReading) -> None:
             reading.put("global_batch", micro * steps * data, derived=True)
 
 
-AXOLOTL = Dialect(
-    name="axolotl",
-    framework="axolotl",
-    rows=ROWS,
-    rules=rules,
-    defaults=hf.DEFAULTS | {"micro_batch": 1, "optimizer": "adamw_torch_fused", "dtype": "bf16"},
-    layout="yaml",
-    reads=frozenset({"yaml", "json", "args"}),
-    software="hf-fsdp",
-)
+AXOLOTL = Dialect("axolotl", ROWS, rules)

@@ -10,7 +10,6 @@ from costmodel.interop.launchers.settle import schedule_of
 from costmodel.interop.launchers.table import (
     ABOVE_ONE,
     OWN,
-    UNSPLIT,
     Dialect,
     FlagRow,
     LaunchReading,
@@ -185,22 +184,4 @@ def _titans(reading: LaunchReading) -> None:
         reading.model_name = {"3": "gpt3-175b"}.get(kind[1]) or f"gpt2-{kind[2]}".rstrip("-")
 
 
-COLOSSALAI = Dialect(
-    name="colossalai",
-    framework="colossalai",
-    rows=(*ROWS, *TITANS_ROWS),
-    rules=rules,
-    defaults={
-        **UNSPLIT,
-        "zero_stage": 0,
-        "dtype": "bf16",
-        "recompute": "none",
-        "offload": [],
-        "gradient_accumulation": 1,
-        "schedule": "1f1b",
-        "optimizer": "HybridAdam",
-    },
-    layout="args",
-    reads=frozenset({"args", "json", "yaml"}),
-    software="deepspeed",
-)
+COLOSSALAI = Dialect("colossalai", (*ROWS, *TITANS_ROWS), rules)

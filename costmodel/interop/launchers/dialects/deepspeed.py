@@ -7,7 +7,6 @@ from costmodel.interop.launchers import values as unit
 from costmodel.interop.launchers.table import (
     ABOVE_ONE,
     OWN,
-    UNSPLIT,
     Dialect,
     FlagRow,
     LaunchReading,
@@ -105,16 +104,4 @@ def precision(reading: LaunchReading) -> None:
         reading.put("dtype", "fp32", derived=True)
 
 
-DEEPSPEED = Dialect(
-    name="deepspeed",
-    framework="deepspeed",
-    rows=ROWS,
-    rules=rules,
-    defaults={
-        **UNSPLIT, "ulysses_parallel": 1, "zero_stage": 0, "dtype": "fp32", "recompute": "none", "gradient_accumulation": 1,
-        "offload": [],
-    },
-    layout="json",
-    part=True,
-    software="deepspeed",
-)
+DEEPSPEED = Dialect("deepspeed", ROWS, rules)

@@ -6,7 +6,7 @@ from costmodel.interop.launchers import common, says
 from costmodel.interop.launchers import values as unit
 from costmodel.interop.launchers.dialects import deepspeed
 from costmodel.interop.launchers.settle import schedule_of
-from costmodel.interop.launchers.table import ABOVE_ONE, OWN, UNSPLIT, Dialect, FlagRow, LaunchReading
+from costmodel.interop.launchers.table import ABOVE_ONE, OWN, Dialect, FlagRow, LaunchReading
 
 GATED = ("swiglu", "geglu", "reglu", "bilinear", "glu")
 ROWS = (
@@ -131,23 +131,4 @@ def _shape(reading: LaunchReading) -> None:
         reading.say("model.learned_positions", reading.one("_positions"), "max_position_embeddings")
 
 
-GPT_NEOX = Dialect(
-    name="gpt-neox",
-    framework="gpt-neox",
-    rows=ROWS,
-    rules=rules,
-    defaults={
-        **UNSPLIT,
-        "zero_stage": 0,
-        "dtype": "fp16",
-        "recompute": "none",
-        "optimizer": "adam",
-        "offload": [],
-        "schedule": "1f1b",
-        "attention": "unfused",
-        "gradient_accumulation": 1,
-    },
-    layout="yaml",
-    software="megatron-deepspeed",
-    dashes=True,
-)
+GPT_NEOX = Dialect("gpt-neox", ROWS, rules)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from costmodel.interop.launchers import common, says
 from costmodel.interop.launchers import values as unit
 from costmodel.interop.launchers.dialects.deepspeed import device
-from costmodel.interop.launchers.table import OWN, UNSPLIT, Dialect, FlagRow, LaunchReading, Writing, words
+from costmodel.interop.launchers.table import OWN, Dialect, FlagRow, LaunchReading, Writing, words
 
 OPTIM = {"adam": "adamw_torch", "adam-8bit": "adamw_8bit", "muon": "muon", "sgd-momentum": "sgd", "rmsprop": "rmsprop"}
 """Optimizers of a plan in the Trainer's words."""
@@ -98,10 +98,6 @@ PACKING_ROWS = (
     FlagRow("packing_strategy", "_strategy", unit.word, "bfd"),
     FlagRow("padding_free", "_padding_free", unit.flag, False, says=OWN),
 )
-DEFAULTS = {
-    **UNSPLIT, "ulysses_parallel": 1, "zero_stage": 0, "micro_batch": 8, "gradient_accumulation": 1, "dtype": "fp32",
-    "recompute": "none", "optimizer": "adamw_torch", "offload": [], "attention": "fused",
-}  # fmt: skip
 TRL = words(
     "max_prompt_length num_generations use_peft dataset_num_proc max_length packing beta lora_r reward_funcs dataset_config "
     "dataset_name use_vllm max_seq_length dataset_mixer dataset_mixture max_completion_length attn_implementation torch_dtype"
@@ -151,13 +147,8 @@ def fsdp(reading: LaunchReading) -> None:
         fields["sharding"] = strategy
     if "offload" in chosen:
         reading.say("_offload_fsdp", True, "fsdp offload")
-    if reading.has("fsdp.reshard_after_forward"):
-        fields["reshard_after_forward"] = reading.one("fsdp.reshard_after_forward")
-    for name in ("shard_degree", "replicate_degree"):
-        if reading.has(f"fsdp.{name}"):
-            fields[name] = reading.one(f"fsdp.{name}")
-    if reading.has("_offload_fsdp"):
-        fields["offload_params"] = reading.one("_offload_fsdp")
+    fields |= common.stated_fsdp(reading, "reshard_after_forward", "shard_degree", "replicate_degree")
+    fields |= common.offloaded_fsdp(reading)
     common.fsdp(reading, fields)
 
 
@@ -184,16 +175,8 @@ def rules(reading: LaunchReading) -> None:
     common.beside(reading, "_accelerate", "accelerate")
 
 
-HUGGINGFACE = Dialect(
-    name="huggingface",
-    framework="trl",
-    rows=(
-        *NAME_ROWS, *MODEL_ROWS, *BATCH_ROWS, *TRL_ROWS, *SHARD_ROWS, *FSDP_ROWS, *MESH_ROWS, *ADAPTER_ROWS, *LOSS_ROWS,
-        *PACKING_ROWS, *LENGTH_ROWS, says.alone("num_train_epochs", says.fixed(1)),
-    ),
-    rules=rules,
-    defaults=DEFAULTS,
-    layout="yaml",
-    reads=frozenset({"yaml", "json", "args"}),
-    software="hf-fsdp",
-)
+ROWS = (
+    *NAME_ROWS, *MODEL_ROWS, *BATCH_ROWS, *TRL_ROWS, *SHARD_ROWS, *FSDP_ROWS, *MESH_ROWS, *ADAPTER_ROWS, *LOSS_ROWS,
+    *PACKING_ROWS, *LENGTH_ROWS, says.alone("num_train_epochs", says.fixed(1)),
+)  # fmt: skip
+HUGGINGFACE = Dialect("huggingface", ROWS, rules)

@@ -128,13 +128,4 @@ def rules(reading: LaunchReading) -> None:
     common.beside(reading, "_accelerate", "accelerate")
 
 
-LLAMA_FACTORY = Dialect(
-    name="llama-factory",
-    framework="llama-factory",
-    rows=ROWS,
-    rules=rules,
-    defaults=hf.DEFAULTS | {"recompute": "full", "attention": "auto", "seq_len": 2048},
-    layout="yaml",
-    reads=frozenset({"yaml", "json", "args"}),
-    software="hf-fsdp",
-)
+LLAMA_FACTORY = Dialect("llama-factory", ROWS, rules)

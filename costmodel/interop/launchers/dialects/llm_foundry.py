@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from costmodel.interop.launchers import common, says
 from costmodel.interop.launchers import values as unit
-from costmodel.interop.launchers.table import ABOVE_ONE, OWN, UNSPLIT, Dialect, FlagRow, LaunchReading
+from costmodel.interop.launchers.table import ABOVE_ONE, OWN, Dialect, FlagRow, LaunchReading
 
 PRECISIONS = {
     "amp_bf16": "bf16", "amp_fp16": "fp16", "fp32": "fp32", "amp_fp8": "fp8", "bf16": "bf16", "fp16": "fp16", "amp": "fp16",
@@ -77,12 +77,8 @@ def rules(reading: LaunchReading) -> None:
     reading.put("dtype", reading.one("_wide"))
     reading.model_name = reading.one("_name")
     if any(key.startswith("fsdp_config.") for key in reading.keys):
-        fields = {
-            name: reading.one(f"fsdp.{name}")
-            for name in ("sharding", "mixed_precision", "shard_degree", "replicate_degree")
-            if reading.has(f"fsdp.{name}")
-        }
-        common.fsdp(reading, fields)
+        named = ("sharding", "mixed_precision", "shard_degree", "replicate_degree")
+        common.fsdp(reading, common.stated_fsdp(reading, *named))
     else:
         reading.defaults["zero_stage"] = 0
     common.offload(reading)
@@ -108,19 +104,4 @@ def rules(reading: LaunchReading) -> None:
         common.adapter(reading, "qlora" if reading.one("_four_bit") else "lora", 8)  # of PEFT's LoraConfig
 
 
-LLM_FOUNDRY = Dialect(
-    name="llm-foundry",
-    framework="llm-foundry",
-    rows=ROWS,
-    rules=rules,
-    defaults={
-        **UNSPLIT,
-        "zero_stage": 3,
-        "dtype": "bf16",
-        "recompute": "none",
-        "offload": [],
-    },
-    layout="yaml",
-    reads=frozenset({"yaml", "json", "args"}),
-    software="fsdp1",
-)
+LLM_FOUNDRY = Dialect("llm-foundry", ROWS, rules)

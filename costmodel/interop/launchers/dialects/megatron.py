@@ -15,7 +15,6 @@ from costmodel.interop.launchers.settle import schedule_of
 from costmodel.interop.launchers.table import (
     ABOVE_ONE,
     OWN,
-    UNSPLIT,
     Dialect,
     FlagRow,
     LaunchReading,
@@ -439,8 +438,8 @@ def sharding(reading: LaunchReading) -> None:
         reading.put("zero_stage", SHARDING[strategy or "no_shard"])
     elif reading.one("_fsdp2"):
         common.fsdp(reading, {"implementation": "torch-fsdp2", "version": 2})
-    elif (reading.has("_fsdp") and reading.dialect.layout == "yaml") or (
-        reading.has("_fsdp2") and reading.dialect.layout == "yaml"
+    elif (reading.has("_fsdp") and reading.dialect.about.layout == "yaml") or (
+        reading.has("_fsdp2") and reading.dialect.about.layout == "yaml"
     ):
         reading.put("fsdp", {"enabled": False})
     reading.put("zero_stage", reading.one("_distributed"))
@@ -537,18 +536,4 @@ def recompute(reading: LaunchReading) -> None:
             )
 
 
-MEGATRON = Dialect(
-    name="megatron",
-    framework="megatron-lm",
-    rows=(*MODEL_ROWS, *PLAN_ROWS),
-    rules=rules,
-    defaults={
-        **UNSPLIT, "zero_stage": 0, "dtype": "fp32", "recompute": "none", "optimizer": "adam", "offload": [], "schedule": "1f1b",
-        "attention": "auto", "micro_batch": 1,
-    },
-    layout="args",
-    reads=frozenset({"args", "yaml"}),
-    software="megatron-core",
-    leaves=True,
-    dashes=True,
-)
+MEGATRON = Dialect("megatron", (*MODEL_ROWS, *PLAN_ROWS), rules)

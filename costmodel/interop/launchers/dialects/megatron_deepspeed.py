@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from costmodel.description.mixtures import expert_layout
 from costmodel.interop.launchers import common, says
 from costmodel.interop.launchers import values as unit
@@ -11,6 +9,7 @@ from costmodel.interop.launchers.dialects import megatron
 from costmodel.interop.launchers.settle import schedule_of
 from costmodel.interop.launchers.table import (
     OWN,
+    Dialect,
     FlagRow,
     LaunchReading,
     Writing,
@@ -108,12 +107,4 @@ def _configuration(reading: LaunchReading) -> None:
         common.beside(reading, "_config_file", "deepspeed")
 
 
-MEGATRON_DEEPSPEED = dataclasses.replace(
-    megatron.MEGATRON,
-    name="megatron-deepspeed",
-    framework="megatron-deepspeed",
-    rows=ROWS,
-    rules=rules,
-    defaults=dict(megatron.MEGATRON.defaults) | {"ulysses_parallel": 1, "attention": "unfused"},
-    software="megatron-deepspeed",
-)
+MEGATRON_DEEPSPEED = Dialect("megatron-deepspeed", ROWS, rules)

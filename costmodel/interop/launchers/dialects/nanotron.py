@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from costmodel.interop.launchers import says
 from costmodel.interop.launchers import values as unit
-from costmodel.interop.launchers.table import OWN, UNSPLIT, Dialect, FlagRow, LaunchReading
+from costmodel.interop.launchers.table import OWN, Dialect, FlagRow, LaunchReading
 
 SHAPE = "model.model_config."
 ROWS = (
@@ -71,21 +71,4 @@ def rules(reading: LaunchReading) -> None:
         reading.say("model.bias", False, "bias")
 
 
-NANOTRON = Dialect(
-    name="nanotron",
-    framework="nanotron",
-    rows=ROWS,
-    rules=rules,
-    defaults={
-        **UNSPLIT,
-        "recompute": "none",
-        "offload": [],
-        "attention": "flash",
-        "zero_stage": 0,
-        "dtype": "bf16",
-        "optimizer": "adamW",
-        "gradient_accumulation": 1,
-    },
-    layout="yaml",
-    software="nanotron",
-)
+NANOTRON = Dialect("nanotron", ROWS, rules)

@@ -186,18 +186,10 @@ def _recipe(reading: LaunchReading, recipe: str) -> None:
     reading.note(f"what isn't stated comes from the recipe {recipe}, which isn't opened")
 
 
-NEMO = Dialect(
-    name="nemo",
-    framework="nemo",
-    rows=(
-        *OWN_ROWS, *without((row for row in OF_MEGATRON if "_recompute" not in row.field), spellings(OWN_ROWS)), *NEMO2
-    ),
-    rules=rules,
-    defaults=dict(megatron.MEGATRON.defaults) | {"dtype": "bf16", "optimizer": "fused_adam"},
-    layout="yaml",
-    reads=frozenset({"yaml", "args"}),
-    software="nemo",
-)
+ROWS = (
+    *OWN_ROWS, *without((row for row in OF_MEGATRON if "_recompute" not in row.field), spellings(OWN_ROWS)), *NEMO2,
+)  # fmt: skip
+NEMO = Dialect("nemo", ROWS, rules)
 
 
 # Megatron-Bridge
@@ -294,14 +286,4 @@ def bridge_rules(reading: LaunchReading) -> None:
         common.adapter(reading, "lora")
 
 
-BRIDGE = Dialect(
-    name="megatron-bridge",
-    framework="megatron-bridge",
-    rows=(*BRIDGE_ROWS, *without(OF_MEGATRON, spellings(BRIDGE_ROWS))),
-    rules=bridge_rules,
-    defaults={},
-    layout="args",
-    assigns=True,
-    reads=frozenset({"yaml", "args"}),
-    software="nemo",
-)
+BRIDGE = Dialect("megatron-bridge", (*BRIDGE_ROWS, *without(OF_MEGATRON, spellings(BRIDGE_ROWS))), bridge_rules)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from costmodel.interop.launchers import common, says
 from costmodel.interop.launchers import values as unit
-from costmodel.interop.launchers.table import ABOVE_ONE, OWN, UNSPLIT, Dialect, FlagRow, LaunchReading
+from costmodel.interop.launchers.table import ABOVE_ONE, OWN, Dialect, FlagRow, LaunchReading
 
 ROWS = (
     FlagRow("model.model_name_or_path pretrain actor.model_name_or_path", "_name", unit.word, says=OWN),
@@ -41,10 +41,6 @@ ROWS = (
     FlagRow("chosen_key data.chosen_key", "_chosen", unit.word),
     FlagRow("beta model.beta", "_beta", unit.number),
 )
-DEFAULTS = {
-    **UNSPLIT, "ulysses_parallel": 1, "zero_stage": 2, "dtype": "bf16", "recompute": "none", "offload": [],
-    "global_batch": 128, "micro_batch": 8, "seq_len": 2048, "attention": "flash", "optimizer": "adam",
-}  # fmt: skip
 
 
 def rules(reading: LaunchReading) -> None:
@@ -73,13 +69,4 @@ def rules(reading: LaunchReading) -> None:
             reading.put("seq_len", reading.one("_prompt") + reading.one("_completion"), derived=True)
 
 
-OPENRLHF = Dialect(
-    name="openrlhf",
-    framework="openrlhf",
-    rows=ROWS,
-    rules=rules,
-    defaults=DEFAULTS,
-    layout="args",
-    reads=frozenset({"args"}),
-    software="deepspeed",
-)
+OPENRLHF = Dialect("openrlhf", ROWS, rules)

@@ -6,7 +6,7 @@ import re
 
 from costmodel.interop.launchers import common, says
 from costmodel.interop.launchers import values as unit
-from costmodel.interop.launchers.table import OWN, UNSPLIT, Dialect, FlagRow, LaunchReading, Writing
+from costmodel.interop.launchers.table import OWN, Dialect, FlagRow, LaunchReading, Writing
 
 SCHEDULES = {
     "1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": "interleaved", "interleaved_1f1b": "interleaved",
@@ -147,8 +147,7 @@ def _fsdp(reading: LaunchReading) -> None:
         reading.defaults["zero_stage"] = 3
         return
     fields: dict[str, object] = {"implementation": "fsdp2", "shard_degree": shards, "replicate_degree": copies}
-    if reading.has("fsdp.reshard_after_forward"):
-        fields["reshard_after_forward"] = reading.one("fsdp.reshard_after_forward")
+    fields |= common.stated_fsdp(reading, "reshard_after_forward")
     if reading.one("_offload_fsdp"):
         fields["offload_params"] = True
     common.fsdp(reading, fields)
@@ -187,25 +186,4 @@ def _batch(reading: LaunchReading) -> None:
         reading.defaults["gradient_accumulation"] = local // micro
 
 
-TORCHTITAN = Dialect(
-    name="torchtitan",
-    framework="torchtitan",
-    rows=ROWS,
-    rules=rules,
-    defaults={
-        **UNSPLIT,
-        "zero_stage": 3,
-        "dtype": "bf16",
-        "recompute": "selective",
-        "optimizer": "AdamW",
-        "offload": [],
-        "schedule": "1f1b",
-        "attention": "fused",
-        "micro_batch": 8,
-        "seq_len": 2048,
-        "gradient_accumulation": 1,
-    },
-    layout="toml",
-    reads=frozenset({"toml", "args", "yaml", "json"}),
-    software="fsdp2",
-)
+TORCHTITAN = Dialect("torchtitan", ROWS, rules)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from costmodel.interop.launchers import common, says
 from costmodel.interop.launchers import values as unit
-from costmodel.interop.launchers.table import OWN, UNSPLIT, Dialect, FlagRow, LaunchReading
+from costmodel.interop.launchers.table import OWN, Dialect, FlagRow, LaunchReading
 
 
 def last(raw: object) -> object:
@@ -61,15 +61,8 @@ def rules(reading: LaunchReading) -> None:
         if reading.one("_recompute") == "full" and reading.has("_mode")
         else reading.one("_recompute"),
     )
-    stated = [
-        name
-        for name in ("shard_degree", "replicate_degree", "reshard_after_forward")
-        if reading.has(f"fsdp.{name}")
-    ]
-    fields: dict[str, object] = {"version": 2} if stated else {}
-    fields |= {name: reading.one(f"fsdp.{name}") for name in stated}
-    if reading.has("_offload_fsdp"):
-        fields["offload_params"] = reading.one("_offload_fsdp")
+    stated = common.stated_fsdp(reading, "shard_degree", "replicate_degree", "reshard_after_forward")
+    fields = {**({"version": 2} if stated else {}), **stated, **common.offloaded_fsdp(reading)}
     if fields:
         common.fsdp(reading, fields)
     common.offload(reading)
@@ -83,21 +76,4 @@ def rules(reading: LaunchReading) -> None:
         reading.unpriced.append("optimizer_in_bwd")
 
 
-TORCHTUNE = Dialect(
-    name="torchtune",
-    framework="torchtune",
-    rows=ROWS,
-    rules=rules,
-    defaults={
-        **UNSPLIT,
-        "zero_stage": 3,
-        "dtype": "bf16",
-        "recompute": "none",
-        "offload": [],
-        "gradient_accumulation": 1,
-        "attention": "fused",
-    },
-    layout="yaml",
-    reads=frozenset({"yaml", "json", "args"}),
-    software="torchtune",
-)
+TORCHTUNE = Dialect("torchtune", ROWS, rules)
