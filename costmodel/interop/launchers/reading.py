@@ -187,14 +187,13 @@ def guess(source: Source) -> Dialect:
     best, most = None, 0.0
     keys = {entry.key for entry in source.entries}
     for dialect in DIALECTS:
-        if source.layout not in dialect.about.reads:
+        index, about = dialect.index, dialect.about
+        if source.layout not in about.reads:
             continue
-        index = dialect.index
         found = [_key(dialect, key) for key in keys]
         known = sum(dialect.standing(key) != "unknown" for key in found)
         stating = sum(key in index for key in found)
-        signature = dialect.about.signature
-        marks = sum(key in signature or key.split(".")[0] + ".*" in signature for key in found)
+        marks = sum(key in about.signature or key.split(".")[0] + ".*" in about.signature for key in found)
         if not stating and not marks:
             continue
         score = (known + 0.5 * stating + 3.0 * marks) / (len(keys) + 3.0)

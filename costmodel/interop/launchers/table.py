@@ -167,7 +167,7 @@ class Dialect:
     rows: tuple[FlagRow, ...]
     rules: Callable[[LaunchReading], None]
 
-    @property
+    @functools.cached_property
     def about(self) -> About:
         """What its file says of it."""
         return about(self.name)
@@ -196,21 +196,22 @@ class Dialect:
         """Whether a key is ``"row"``, ``"unpriced"``, ``"irrelevant"`` or ``"unknown"``."""
         if key in self.index:
             return "row"
-        for name, known, pattern in self._lists:
-            if key in known or pattern.fullmatch(key):
-                return name
+        for kind, known, beginnings, others in self._lists:
+            if key in known or key.startswith(beginnings) or others.fullmatch(key):
+                return kind
         return "unknown"
 
     @functools.cached_property
-    def _lists(self) -> tuple[tuple[str, frozenset[str], re.Pattern[str]], ...]:
-        """The two lists, each with what matches its names with stars."""
-        return tuple((kind, getattr(self, kind), _any_of(getattr(self, kind))) for kind in ("unpriced", "irrelevant"))
+    def _lists(self) -> tuple[tuple[str, frozenset[str], tuple[str, ...], re.Pattern[str]], ...]:
+        """The two lists, each with what its patterns that end in a star begin with, and what matches the others."""
+        return tuple((kind, getattr(self, kind), *_patterns(getattr(self, kind))) for kind in ("unpriced", "irrelevant"))
 
 
-def _any_of(names: frozenset[str]) -> re.Pattern[str]:
-    """What matches the names that have stars."""
-    patterns = [re.escape(name).replace(r"\*", ".*") for name in sorted(names) if "*" in name]
-    return re.compile("|".join(patterns) or r"(?!)", re.DOTALL)
+def _patterns(names: frozenset[str]) -> tuple[tuple[str, ...], re.Pattern[str]]:
+    starred = sorted(name for name in names if "*" in name)
+    beginnings = tuple(name[:-1] for name in starred if name.find("*") == len(name) - 1)
+    others = [re.escape(name).replace(r"\*", ".*") for name in starred if name[:-1] not in beginnings]
+    return beginnings, re.compile("|".join(others) or r"(?!)", re.DOTALL)
 
 
 ABOUT = {
