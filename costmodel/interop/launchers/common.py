@@ -67,6 +67,15 @@ def batching(reading: LaunchReading) -> None:
             return
 
 
+def half(reading: LaunchReading) -> str | None:
+    """The 16-bit dtype that two flags say, a conflict where both do."""
+    brain, half = reading.one("_bf16"), reading.one("_fp16")
+    if brain and half:
+        reading.conflict("bf16 and fp16, both true")
+        return None
+    return "bf16" if brain else "fp16" if half else None
+
+
 def dtype(reading: LaunchReading) -> None:
     """The dtype of matrix products: the narrow one if there is one, over the 16-bit one."""
     wide, narrow = reading.one("_wide"), reading.one("_narrow")

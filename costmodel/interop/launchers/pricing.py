@@ -25,24 +25,12 @@ OPTIMIZERS = (
 )  # fmt: skip
 """Optimizers of `Plan` by what an optimizer's name contains: Lion keeps one moment, as momentum does; LAMB two, as Adam."""
 UNLIKE = r"ademamix|adafactor|adagrad|galore|apollo|shampoo|soap|badam|adalomo|lomo|came|schedule_?free|dion"
-KERNELS = {
-    "flash": "flash",
-    "fused": "flash",
-    "xformers": "flash",
-    "ring": "flash",
-    "unfused": "unfused",
-    "auto": None,
-    None: None,
-}
+KERNELS = {"fused": "flash", "xformers": "flash", "ring": "flash", "auto": None}
+"""Kernels of attention of a launch that a plan calls otherwise."""
 MEGATRON = ("megatron-lm", "megatron-deepspeed", "nemo", "megatron-bridge", "gpt-neox")
 """Frameworks whose own attention has a fused softmax."""
-SCHEDULES = {
-    "zero-bubble": "zb-h1",
-    "1f1b": "1f1b",
-    "interleaved": "interleaved",
-    "gpipe": "gpipe",
-    "breadth-first": "breadth-first",
-}
+SCHEDULES = {"zero-bubble": "zb-h1"}
+"""The same of schedules."""
 ALIASES = {
     "llama3405b": "llama3.1-405b", "llama70b": "llama2-70b", "llama7b": "llama2-7b", "llama13b": "llama2-13b",
     "gpt3175b": "gpt3-175b",
@@ -261,6 +249,10 @@ def catalogue_name(name: str) -> str | None:
     return entries.get(key) or ALIASES.get(key)
 
 
+YES_OR_NO = ("tied_embeddings", "embedding_norm", "attention_sinks", "parallel_block", "dropout")
+"""Fields of a shape that a model calls the same."""
+
+
 def shaped(launch: Described, stated: Row, notes: list[str]) -> Transformer:
     """A transformer of the stated shape, with the framework's defaults."""
     if stated.get("kind"):
@@ -279,15 +271,12 @@ def shaped(launch: Described, stated: Row, notes: list[str]) -> Transformer:
     fields: dict[str, object] = {
         "name": "model of the launch file", "layers": shape["num_layers"], "hidden": hidden, "heads": shape["num_heads"],
         "vocabulary": shape.get("vocab_size", VOCABULARY), "feed_forward": width, "kv_heads": shape.get("num_kv_heads"),
-        "head_dim": shape.get("head_dim"), "gated": gated,
-        "clamped_activation": gated and bool(shape.get("clamped_activation")), "norm": shape["norm"],
-        "tied_embeddings": bool(shape["tied_embeddings"]),
-        "qk_norm": "head" if shape.get("qk_norm") else "none", "embedding_norm": bool(shape.get("embedding_norm")),
+        "head_dim": shape.get("head_dim"), "gated": gated, "norm": shape["norm"],
+        "clamped_activation": gated and bool(shape.get("clamped_activation")),
+        "qk_norm": "head" if shape.get("qk_norm") else "none",
         "attention_bias": bias or bool(shape.get("qkv_bias")), "output_bias": bias, "feed_forward_bias": bias,
-        "attention_sinks": bool(shape.get("attention_sinks")), "parallel_block": bool(shape.get("parallel_block")),
         "learned_positions": shape.get("learned_positions") or 0, "prediction_layers": shape.get("mtp_layers") or 0,
-        "dropout": bool(shape.get("dropout")),
-    }  # fmt: skip
+    } | {name: bool(shape.get(name)) for name in YES_OR_NO}  # fmt: skip
     if shape.get("window"):
         fields |= {
             "sliding_window": shape["window"],
@@ -367,11 +356,8 @@ def plan_of(launch: Described, gpus: int | None, notes: list[str]) -> Plan:
     if said.get("sequence_parallel") is not None:
         fields["sequence_parallel"] = bool(said["sequence_parallel"]) and degrees["tensor_parallel"] > 1
     kernel = said.get("attention")
-    fields["attention"] = (
-        "fused-softmax"
-        if kernel == "unfused" and launch.framework in MEGATRON
-        else KERNELS.get(kernel, kernel)
-    )
+    unfused = kernel == "unfused" and launch.framework in MEGATRON
+    fields["attention"] = "fused-softmax" if unfused else KERNELS.get(str(kernel), kernel)
     fields["optimizer"] = optimizer(launch, notes)
     for name in EXTRA_FIELDS:
         if said.get(name) is not None and name not in ("recompute_every", "recompute_modules", "optimizer_states", "shard_group"):

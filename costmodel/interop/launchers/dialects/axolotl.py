@@ -130,17 +130,10 @@ ROWS = (
 def rules(reading: LaunchReading) -> None:
     """Axolotl's flags; the mesh of its degrees is the world where all of it is stated."""
     reading.model_name = reading.one("_name")
-    if reading.one("_fp16") and reading.one("_bf16"):
-        reading.conflict("bf16 and fp16, both true")
-    else:
-        reading.put(
-            "dtype",
-            reading.one("_narrow")
-            or ("bf16" if reading.one("_bf16") else "fp16" if reading.one("_fp16") else None),
-        )
-    reading.put(
-        "dtype", "bf16" if reading.one("_load_bf16") else "fp16" if reading.one("_load_fp16") else None
-    )
+    wide = common.half(reading)
+    if not (reading.one("_bf16") and reading.one("_fp16")):
+        reading.put("dtype", reading.one("_narrow") or wide)
+    reading.put("dtype", "bf16" if reading.one("_load_bf16") else "fp16" if reading.one("_load_fp16") else None)
     hf.fsdp(reading)
     if reading.one("_recompute") == "offload":
         reading.said.pop("_recompute")

@@ -107,10 +107,7 @@ TRL = words(
 
 def trainer(reading: LaunchReading) -> None:
     """What the arguments of the Trainer amount to."""
-    wide = "bf16" if reading.one("_bf16") else "fp16" if reading.one("_fp16") else None
-    if reading.one("_bf16") and reading.one("_fp16"):
-        reading.conflict("bf16 and fp16, both true")
-        wide = None
+    wide = common.half(reading)
     reading.put("dtype", reading.one("_narrow") or wide)
     if wide is None and reading.one("_dtype") in ("bf16", "fp16"):
         reading.put("dtype", reading.one("_dtype"))
@@ -132,19 +129,12 @@ def fsdp(reading: LaunchReading) -> None:
     table = [name for name in reading.said if name.startswith("fsdp.")] or reading.has("_offload_fsdp")
     if not chosen and not table:
         return
-    strategy = next(
-        (
-            one
-            for one in chosen
-            if one.replace("_zero2", "") in ("full_shard", "shard_grad_op", "no_shard", "hybrid_shard")
-        ),
-        None,
-    )
+    known = [one for one in chosen if one.replace("_zero2", "") in ("full_shard", "shard_grad_op", "no_shard", "hybrid_shard")]
     fields: dict[str, object] = {"version": reading.one("fsdp.version")}
     if sharding := reading.one("fsdp.sharding"):
         fields["sharding"] = common.FSDP_SHARDING.get(sharding, sharding)
-    elif strategy:
-        fields["sharding"] = strategy
+    elif known:
+        fields["sharding"] = known[0]
     if "offload" in chosen:
         reading.say("_offload_fsdp", True, "fsdp offload")
     fields |= common.stated_fsdp(reading, "reshard_after_forward", "shard_degree", "replicate_degree")

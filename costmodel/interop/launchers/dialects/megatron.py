@@ -339,13 +339,7 @@ def rules(reading: LaunchReading) -> None:
 def _swift(reading: LaunchReading) -> None:
     reading.version = "ms-swift"
     reading.model_name = reading.one("_name") or reading.model_name
-    reading.defaults |= {
-        "zero_stage": 1,
-        "dtype": "bf16",
-        "attention": "flash",
-        "micro_batch": 1,
-        "global_batch": 16,
-    }
+    reading.defaults |= {"zero_stage": 1, "dtype": "bf16", "attention": "flash", "micro_batch": 1, "global_batch": 16}
     name = str(reading.one("_attention_word") or "")
     if name:
         reading.put(
@@ -390,13 +384,7 @@ def shape(reading: LaunchReading) -> None:
     if reading.has("model.window"):
         freq = reading.one("_window_freq")
         layers = reading.one("model.num_layers") or 0
-        full = (
-            layers // freq
-            if isinstance(freq, int) and freq
-            else freq.count(0)
-            if isinstance(freq, list)
-            else 0
-        )
+        full = layers // freq if isinstance(freq, int) and freq else freq.count(0) if isinstance(freq, list) else 0
         reading.say("model.windowed_layers", layers - full, "window_attn_skip_freq")
     kind = str(reading.one("_positions", "learned_absolute"))
     if kind == "learned_absolute" and reading.has("_max_positions") and "num_layers" in reading.keys:
@@ -438,9 +426,7 @@ def sharding(reading: LaunchReading) -> None:
         reading.put("zero_stage", SHARDING[strategy or "no_shard"])
     elif reading.one("_fsdp2"):
         common.fsdp(reading, {"implementation": "torch-fsdp2", "version": 2})
-    elif (reading.has("_fsdp") and reading.dialect.about.layout == "yaml") or (
-        reading.has("_fsdp2") and reading.dialect.about.layout == "yaml"
-    ):
+    elif (reading.has("_fsdp") or reading.has("_fsdp2")) and reading.dialect.about.layout == "yaml":
         reading.put("fsdp", {"enabled": False})
     reading.put("zero_stage", reading.one("_distributed"))
     if (reading.one("_instances") or 1) > 1:
