@@ -9,13 +9,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.description.cluster import Cluster
 from costmodel.description.device import Device
+from costmodel.description.framework import Framework
 from costmodel.formulas import compute
 from costmodel.formulas.quantities import DeviceNumbers, Software
+from costmodel.formulas.training_step import HOST_MEMORY_OVER_LINK
 from costmodel.formulas.transformer import attention
 from costmodel.text.errors import NotModelled
 from costmodel.traces.builder import shape_of
-from costmodel.traces.record import DEVICE_TO_HOST, HOST_TO_DEVICE, Role, Trace
+from costmodel.traces.record import DEVICE_TO_HOST, HOST_TO_DEVICE, NOWHERE, PROCESSORS, Role, Trace
 
 Floats = NDArray[np.float64]
 
@@ -243,7 +246,7 @@ def rates_of(
 
 
 def kernel_times(role: Role, rates: Rates) -> Floats:
-    """Time of each kernel of a role on a device, alone [s].
+    """Time of each kernel of a role on a device, alone; 0 of those that its host computes, in whose time they are [s].
 
     Parameters
     ----------
@@ -253,4 +256,31 @@ def kernel_times(role: Role, rates: Rates) -> Floats:
     if not len(role.kernels):
         return np.zeros(0)
     made, which = signatures(role)
-    return np.array([rates.time(kernel) for kernel in made])[which]
+    return np.where(on_processors(role), 0.0, np.array([rates.time(kernel) for kernel in made])[which])
+
+
+def on_processors(role: Role) -> NDArray[np.bool_]:
+    """Which kernels of a role its host computes.
+
+    Parameters
+    ----------
+    role : `Role`
+    """
+    return role.kernels.stream == (role.streams.index(PROCESSORS) if PROCESSORS in role.streams else NOWHERE)
+
+
+def processor_times(role: Role, cluster: Cluster, framework: Framework) -> Floats:
+    """Time of what the host computes for a role, 0 of kernels of its device [s].
+
+    Processors pass the operands of all of a node's ranks through one memory.
+
+    Parameters
+    ----------
+    role : `Role`
+    cluster : whose hosts these are
+    framework : whose optimizer runs there
+    """
+    kernels, device = role.kernels, cluster.device.numbers(cluster.device.usual_dtype)
+    rate = min(HOST_MEMORY_OVER_LINK * device.host_bandwidth, framework.host_update_rate)
+    sharing = min(cluster.gpus_per_node, cluster.gpus or 1)
+    return np.where(on_processors(role), sharing * (kernels.bytes_read + kernels.bytes_written) / rate, 0.0)

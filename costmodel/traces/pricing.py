@@ -20,7 +20,7 @@ from costmodel.formulas.quantities import DeviceNumbers
 from costmodel.text.results import figure, fitted
 from costmodel.text.tables import table
 from costmodel.text.units import format_bytes, format_seconds
-from costmodel.traces.kernels import kernel_times, rates_of
+from costmodel.traces.kernels import kernel_times, processor_times, rates_of
 from costmodel.traces.places import checked_cluster, software_of
 from costmodel.traces.record import KERNEL, NOWHERE, PHASES, STEP, TRANSACTION, Role, Trace
 from costmodel.traces.scheduling import Durations, PlayedRole, play
@@ -43,7 +43,7 @@ class TimeParts(NamedTuple):
 
     computing: float  # on any stream
     exchanging: float  # while nothing computes
-    idle: float  # neither: the host launches or waits, or other ranks are late
+    idle: float  # neither: the host launches, computes or waits, or other ranks are late
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -142,6 +142,7 @@ class TraceEstimate:
         role, played = self.trace.roles[place], self.played[place]
         step, found = role.step(), dict[tuple[str, str], list[float]]()
         timeline, texts = role.timeline, role.texts
+        by_host = processor_times(role, self.cluster, self.framework)
         for row in step:
             action, item = int(timeline.action[row]), int(timeline.item[row])
             if action not in (KERNEL, TRANSACTION):
@@ -152,9 +153,9 @@ class TraceEstimate:
                 if action == KERNEL
                 else role.transactions.bytes[item]
             )
-            flop = role.kernels.flop[item] if action == KERNEL else 0
+            flop, computed = (role.kernels.flop[item], by_host[item]) if action == KERNEL else (0, 0.0)
             sums = found.setdefault((texts[part.op[item]], PHASES[part.phase[item]]), [0.0, 0.0, 0.0, 0.0])
-            for index, value in enumerate((1.0, played.end[row] - played.start[row], moved, flop)):
+            for index, value in enumerate((1.0, played.end[row] - played.start[row] + computed, moved, flop)):
                 sums[index] += float(value)
         made = [TracedOperator(op, phase, int(sums[0]), *sums[1:]) for (op, phase), sums in found.items()]
         return sorted(made, key=lambda one: -one.time)
@@ -233,7 +234,7 @@ def price_trace(trace: Trace, cluster: Cluster, framework: Framework | str | Non
     rates = rates_of(trace, cluster.device, constants)
     kernels = [kernel_times(role, rates) for role in trace.roles]
     moves = [transaction_times(role, cluster, software) for role in trace.roles]
-    hosts = [host_times(role, software) for role in trace.roles]
+    hosts = [host_times(role, cluster, software) for role in trace.roles]
     played: tuple[PlayedRole, ...] = ()
     slowed = kernels
     for _ in range(PASSES):
@@ -251,18 +252,21 @@ def price_trace(trace: Trace, cluster: Cluster, framework: Framework | str | Non
     return dataclasses.replace(made, error=_error(made, kernels))
 
 
-def host_times(role: Role, framework: Framework) -> Floats:
-    """Time of the host for each row of a role's timeline, without what it waits [s].
+def host_times(role: Role, cluster: Cluster, framework: Framework) -> Floats:
+    """Time of the host for each row of a role's timeline, with what it computes itself and without what it waits [s].
 
     Parameters
     ----------
     role : `Role`
+    cluster : whose hosts these are
     framework : whose pace of the host, and call of a collective
     """
     host, timeline = framework.numbers().host, role.timeline
     found = np.zeros(len(timeline))
     launched = timeline.action == KERNEL
-    found[launched] = np.array([LAUNCH[phase] for phase in PHASES])[role.kernels.phase[timeline.item[launched]]] * host.pace
+    kernels = timeline.item[launched]
+    found[launched] = np.array([LAUNCH[phase] for phase in PHASES])[role.kernels.phase[kernels]] * host.pace
+    found[launched] += processor_times(role, cluster, framework)[kernels]
     found[timeline.action == TRANSACTION] = host.collective_call * host.pace
     return found
 

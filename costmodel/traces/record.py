@@ -47,6 +47,8 @@ SEVERAL = "several parameters"
 """In the place of a parameter's name, of weights or gradients that were put together."""
 COMPUTE = 0
 """The stream that is there from the start, on which code runs that names none."""
+PROCESSORS = "processors"
+"""The stream of what the host's processors compute by themselves, as optimizers whose states lie there do."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -24,7 +24,7 @@ from torch.utils.flop_counter import flop_registry
 from costmodel.text.errors import NotModelled
 from costmodel.traces.builder import RoleBuilder
 from costmodel.traces.fake_machine import values
-from costmodel.traces.record import DEVICE_TO_HOST, HOST_TO_DEVICE, NOWHERE
+from costmodel.traces.record import DEVICE_TO_HOST, HOST_TO_DEVICE, NOWHERE, PROCESSORS
 
 aten = torch.ops.aten
 LARGE = 1_000_000
@@ -321,9 +321,11 @@ class Recorder(TorchDispatchMode):
     ) -> None:
         """Write an operator into the record, and the storages that it made."""
         made = [tensor for tensor in outs if tensor.device.type == "cuda"]
-        if not made and not any(tensor.device.type == "cuda" for tensor in tensors):
-            return
         free = name in _FREE or _is_view(func)
+        if not made and not any(tensor.device.type == "cuda" for tensor in tensors):
+            if not free:
+                self._on_processors(func, name, args, kwargs, tensors, outs)
+            return
         self._engine_moves()
         phase, module, line, stream = self.state()
         full = f"{func.namespace}.{name}"
@@ -364,6 +366,24 @@ class Recorder(TorchDispatchMode):
             reads=reads,
             writes=writes,
         )
+
+    def _on_processors(
+        self, func: Any, name: str, args: Any, kwargs: Any, tensors: list[Tensor], outs: list[Tensor]
+    ) -> None:
+        """What the host computes on large tensors in a step, as an optimizer of states that lie there; not how they are made."""
+        phase, module, line, _ = self.state()
+        if not (self.done_steps or phase == "optimizer"):
+            return
+        written = _unique([*outs, *(_written(func, args, kwargs) if func._schema.is_mutable else [])])
+        if all(tensor.numel() <= LARGE for tensor in [*tensors, *written]):
+            return
+        overwrites = name in _OVERWRITE
+        read = [tensor for tensor in tensors if not (overwrites and any(tensor is other for other in written))]
+        self.builder.kernel(
+            f"{func.namespace}.{name}", *_operands(name, tensors), bytes_read=sum(map(_bytes, read)),
+            bytes_written=sum(map(_bytes, written)), stream=self.builder.stream(PROCESSORS), phase=phase, module=module,
+            line=line,
+        )  # fmt: skip
 
     # -- storages ---------------------------------------------------------------------------------------------------
 
