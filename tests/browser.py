@@ -11,7 +11,23 @@ from typing import Any
 
 import pytest
 
+STILL = """await new Promise((done) => {
+    let frames = 0;
+    const changes = new MutationObserver(() => { frames = 0; });
+    changes.observe(document.body, {subtree: true, childList: true, attributes: true, characterData: true});
+    const next = () => {
+        frames += 1;
+        if (frames < 4 || document.getElementById('reading')?.textContent === '…') { requestAnimationFrame(next); return; }
+        changes.disconnect();
+        done();
+    };
+    requestAnimationFrame(next);
+});"""
+"""Until nothing on the page changed for three frames and nothing is being worked out."""
 NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+QUICKLY = "{preload: false, resultTypes: ['violations']}"
+"""Options of axe: all its rules, but no list of what passes, and no style fetched once more, of which these pages have none."""
 
 
 class Browser:
@@ -50,6 +66,10 @@ class Browser:
         assert answer[0], answer[1]
         return answer[1]
 
+    def settle(self) -> None:
+        """Wait until the page stands still."""
+        self.run(STILL)
+
     def complaints(self) -> list[str]:
         """What the console holds of warnings and errors."""
         return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] in ("WARNING", "SEVERE")]
@@ -87,4 +107,7 @@ def barriers(browser: Browser) -> list[list[object]]:
     if not browser.run("return Boolean(window.axe)"):
         script = Path(package.__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
         browser.driver.execute_script(script.read_text(encoding="utf-8"))
-    return browser.run("return (await axe.run(document)).violations.map((one) => [one.id, one.nodes.map((node) => node.html)])")
+    return browser.run(
+        f"const found = await axe.run(document, {QUICKLY});"
+        "return found.violations.map((one) => [one.id, one.nodes.map((node) => node.html)])"
+    )

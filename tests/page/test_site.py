@@ -19,7 +19,7 @@ from costmodel.description.labels import spoken
 from costmodel.evaluation.offers import offers
 from costmodel.page.onefile import SEQUENCES
 from costmodel.page.site import BOOK, build
-from tests.browser import barriers, opened
+from tests.browser import STILL, barriers, opened
 from tests.page.questions import asked_of_library, difference, drawn
 
 FIRST_PAINT, MOST = 1_000_000, 10_000_000
@@ -195,7 +195,7 @@ def test_axe_finds_nothing_on_any_tab_of_the_site_and_where_nothing_fits(site, b
         browser.run(WAIT )
         browser.run("await window.costmodel.standing; for (const one of document.querySelectorAll('details')) one.open = true;")
         for tab in browser.run("return [...document.querySelectorAll('[role=tab]')].map((one) => one.id)"):
-            browser.run("document.getElementById(given[0]).click(); await new Promise((done) => setTimeout(done, 300))", tab)
+            browser.run(f"document.getElementById(given[0]).click(); {STILL}", tab)
             found[gpus, tab] = barriers(browser)
         assert browser.run("return document.documentElement.scrollWidth") <= width
     browser.resize(1400, 900)
