@@ -1,11 +1,14 @@
 """What several flags amount to, what is asked for, and what is refused."""
 
+from pathlib import Path
+
 import pytest
 
 from costmodel import Plan, estimate, ledger, load_cluster, load_model, simulate, timeline
-from costmodel.interop.launchers import read_launch, resolve, write_launch
+from costmodel.interop.launchers import dialects, read_launch, resolve, write_launch
 from costmodel.interop.launchers.dialects import DIALECTS
 from costmodel.interop.launchers.pricing import allowed_config, catalogue_name
+from costmodel.interop.launchers.values import UNSTATED, Meanings
 from costmodel.text.errors import CostModelError, InvalidValue, NotModelled, UnreadableFile
 
 LLAMA = (
@@ -183,6 +186,21 @@ def test_a_table_says_each_flag_once_and_where_it_is_from(dialect):
     assert "@" in dialect.about.source or "." in dialect.about.source
     assert not {*spellings} & dialect.irrelevant
     assert not dialect.irrelevant & dialect.unpriced
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda one: one.name)
+def test_a_word_that_is_written_is_read_as_what_it_says(dialect):
+    for row in dialect.rows:
+        if isinstance(row.unit, Meanings):
+            meanings = [meaning for meaning in row.unit.words.values() if meaning is not UNSTATED]
+            assert [row.unit(row.unit.said(meaning)) for meaning in meanings] == meanings, row.flags
+
+
+def test_every_data_file_of_a_dialect_is_read():
+    folder = Path(dialects.__file__).parent
+    names = {dialect.name.replace("-", "_") for dialect in DIALECTS}
+    also = {other for dialect in DIALECTS for others in dialect.about.under.values() for other in others}
+    assert {file.stem for file in folder.glob("*.toml")} == names | also
 
 
 @pytest.mark.parametrize(
