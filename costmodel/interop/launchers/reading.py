@@ -7,6 +7,8 @@ import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from costmodel.description.fields import Flag, Real, Whole, table
+from costmodel.description.plan import Plan
 from costmodel.interop.launchers.dialects import DIALECTS
 from costmodel.interop.launchers.launch import EXTRA_FIELDS, PLAN_FIELDS
 from costmodel.interop.launchers.pricing import Launch
@@ -15,7 +17,17 @@ from costmodel.interop.launchers.shell import is_variable
 from costmodel.interop.launchers.sources import LAYOUTS, Source, is_text, load
 from costmodel.interop.launchers.table import Dialect, FlagRow, LaunchReading, words
 from costmodel.interop.launchers.trees import Entry
-from costmodel.interop.launchers.values import UNSTATED, Expected, Foreign, anything, listed, whole, word
+from costmodel.interop.launchers.values import (
+    MOST,
+    UNSTATED,
+    Expected,
+    Foreign,
+    anything,
+    flag,
+    listed,
+    whole,
+    word,
+)
 from costmodel.text.checks import kind, listing, mapping
 from costmodel.text.errors import CostModelError, InvalidValue, UnreadableFile
 
@@ -335,17 +347,26 @@ def _apply(
             reading.plan[name] = _field(name, value)
 
 
+WORDS = ("recompute_modules", "optimizer_states")
+LISTS = ("fsdp", "offload")
+"""Fields of a launch that no plan has, and are no number."""
+
+
 def _field(name: str, value: str) -> object:
+    """A field that a setting gives, of the kind that the plan's table says."""
+    row = table(Plan).get(name)
+    kind = row.kind if row is not None else Whole(1, MOST)
     try:
-        if name in ("dtype", "recompute", "optimizer", "schedule", "attention", "adapter"):
-            return word(value)
-        if name in ("fsdp", "offload", "rank_order"):
+        if name in LISTS or kind.several:
             return [part for part in value.split(",") if part]
-        if value.lower() in ("true", "false", "yes", "no"):
-            return value.lower() in ("true", "yes")
-        return float(value) if name.endswith("_offload") else whole(value)
+        if name in WORDS or not (isinstance(kind, Flag | Real | Whole) or (kind.whole and value.isdigit())):
+            return word(value)
+        read = flag(value) if isinstance(kind, Flag) else float(value) if isinstance(kind, Real) else whole(value)
     except (Expected, ValueError):
-        raise InvalidValue(name, value, "a value of that field of a plan") from None
+        read = UNSTATED
+    if read is UNSTATED:
+        raise InvalidValue(name, value, "a value of that field of a plan")
+    return read
 
 
 def _launch(reading: LaunchReading, files: Sequence[str]) -> Launch:

@@ -85,6 +85,16 @@ def test_a_setting_that_nothing_knows_is_refused_with_what_it_might_be():
         read_launch(LLAMA, settings={"micro-batch-size": "lots"})
 
 
+@pytest.mark.parametrize(("field", "text", "value"), [
+    ("batching", "packed", "packed"), ("dispatcher", "deduplicated", "deduplicated"), ("recompute", "2", 2),
+    ("loss", "fused", "fused"), ("context_communication", "ring", "ring"), ("optimizer_offload", "0.5", 0.5),
+    ("cuda_graphs", "on", True), ("zero_stage", "2", 2),
+    ("rank_order", "tensor,context,pipeline,data", ("tensor", "context", "pipeline", "data")),
+])  # fmt: skip
+def test_every_field_of_a_plan_can_be_set_beside_a_file(field, text, value):
+    assert getattr(read_launch(LLAMA, gpus=8, settings={field: text}).plan, field) == value
+
+
 def test_a_script_gives_its_own_variables_but_runs_nothing(tmp_path):
     marker = tmp_path / "ran"
     script = tmp_path / "train.sh"
