@@ -36,16 +36,6 @@ def kernel(flash: str, other: str) -> Says:
     return mapped("attention", {"flash": flash}, other)
 
 
-def by_deepspeed(w: Writing) -> bool:
-    """Whether DeepSpeed shards states, in a dialect that could also say FSDP."""
-    return w.by_deepspeed
-
-
-def by_fsdp(w: Writing) -> bool:
-    """Whether FSDP shards states, in a dialect that could also say DeepSpeed."""
-    return w.by_fsdp
-
-
 def has_experts(w: Writing) -> object:
     """Whether the model has experts."""
     return w.model.experts

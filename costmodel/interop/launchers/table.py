@@ -361,15 +361,13 @@ class Writing:
             return value if isinstance(value, bool) else value or None
         return getattr(self.plan, field)
 
-    @property
     def by_deepspeed(self) -> bool:
         """Whether DeepSpeed shards states, in a dialect that could also say FSDP; ZeRO-1 it alone has."""
         return self.plan.zero_stage == 1 or (self.software in SHARING and bool(self.plan.zero_stage))
 
-    @property
     def by_fsdp(self) -> bool:
         """Whether FSDP shards states, in a dialect that could also say DeepSpeed."""
-        return bool(self.plan.zero_stage) and not self.by_deepspeed
+        return bool(self.plan.zero_stage) and not self.by_deepspeed()
 
     @property
     def accumulation(self) -> int:

@@ -22,7 +22,7 @@ def strategy(raw: object) -> object:
 
 def kind(w: Writing) -> str:
     """What shards states, or whether nothing does."""
-    return "DEEPSPEED" if w.by_deepspeed else "FSDP" if w.by_fsdp else "MULTI_GPU"
+    return "DEEPSPEED" if w.by_deepspeed() else "FSDP" if w.by_fsdp() else "MULTI_GPU"
 
 
 KINDS = {
@@ -40,26 +40,26 @@ ROWS = (
     FlagRow("num_machines", "_machines", unit.count, 1, says=lambda w: max(1, w.plan.gpus // 8)),
     FlagRow("mixed_precision", "_precision", unit.one_of(PRECISIONS), "no",
             says=says.mapped("dtype", {"fp32": "no", "fp16": "fp16", "fp8": "fp8"}, "bf16")),
-    FlagRow("deepspeed_config.zero_stage", "zero_stage", unit.whole, 2, says=OWN, when=says.by_deepspeed),
+    FlagRow("deepspeed_config.zero_stage", "zero_stage", unit.whole, 2, says=OWN, when=Writing.by_deepspeed),
     FlagRow("deepspeed_config.gradient_accumulation_steps", "gradient_accumulation", unit.count, 1, says=OWN,
-            when=says.by_deepspeed),
+            when=Writing.by_deepspeed),
     FlagRow("deepspeed_config.offload_optimizer_device", "_device_optimizer", deepspeed.device, "none", says=OWN,
-            when=says.by_deepspeed),
+            when=Writing.by_deepspeed),
     FlagRow("deepspeed_config.offload_param_device", "_device_parameters", deepspeed.device, "none"),
-    FlagRow(MESH + "sp_size", "ulysses_parallel", unit.count, 1, "from 1.12", says=ABOVE_ONE, when=says.by_deepspeed),
-    FlagRow("fsdp_config.fsdp_version", "fsdp.version", unit.count, 1, "from 1.6", says=OWN, when=says.by_fsdp),
+    FlagRow(MESH + "sp_size", "ulysses_parallel", unit.count, 1, "from 1.12", says=ABOVE_ONE, when=Writing.by_deepspeed),
+    FlagRow("fsdp_config.fsdp_version", "fsdp.version", unit.count, 1, "from 1.6", says=OWN, when=Writing.by_fsdp),
     FlagRow("fsdp_config.fsdp_sharding_strategy", "fsdp.sharding", strategy, "FULL_SHARD"),
     FlagRow("fsdp_config.fsdp_reshard_after_forward", "fsdp.reshard_after_forward", unit.one_of(RESHARD), True, "from 1.6",
-            says=lambda w: w.plan.zero_stage == 3, when=says.by_fsdp),
+            says=lambda w: w.plan.zero_stage == 3, when=Writing.by_fsdp),
     FlagRow("fsdp_config.fsdp_activation_checkpointing", "_recompute", unit.yields("full", "none"), False, "from 0.22",
-            says="recompute", when=says.by_fsdp),
-    FlagRow("fsdp_config.fsdp_offload_params", "_offload_fsdp", unit.flag, False, says=OWN, when=says.by_fsdp),
-    says.alone("fsdp_config.fsdp_auto_wrap_policy", says.fixed("TRANSFORMER_BASED_WRAP"), says.by_fsdp),
-    FlagRow(MESH + "dp_replicate_size", "fsdp.replicate_degree", unit.count, 1, "from 1.10", says=OWN, when=says.by_fsdp),
-    FlagRow(MESH + "dp_shard_size", "fsdp.shard_degree", unit.rest, 1, "from 1.10", says=OWN, when=says.by_fsdp),
-    FlagRow(MESH + "tp_size", "tensor_parallel", unit.count, 1, "from 1.10", says=OWN, when=says.by_fsdp),
-    FlagRow(MESH + "cp_size", "context_parallel", unit.count, 1, "from 1.10", says=OWN, when=says.by_fsdp),
-    FlagRow("gradient_accumulation_steps", "gradient_accumulation", unit.count, 1, says=OWN, when=lambda w: not w.by_deepspeed),
+            says="recompute", when=Writing.by_fsdp),
+    FlagRow("fsdp_config.fsdp_offload_params", "_offload_fsdp", unit.flag, False, says=OWN, when=Writing.by_fsdp),
+    says.alone("fsdp_config.fsdp_auto_wrap_policy", says.fixed("TRANSFORMER_BASED_WRAP"), Writing.by_fsdp),
+    FlagRow(MESH + "dp_replicate_size", "fsdp.replicate_degree", unit.count, 1, "from 1.10", says=OWN, when=Writing.by_fsdp),
+    FlagRow(MESH + "dp_shard_size", "fsdp.shard_degree", unit.rest, 1, "from 1.10", says=OWN, when=Writing.by_fsdp),
+    FlagRow(MESH + "tp_size", "tensor_parallel", unit.count, 1, "from 1.10", says=OWN, when=Writing.by_fsdp),
+    FlagRow(MESH + "cp_size", "context_parallel", unit.count, 1, "from 1.10", says=OWN, when=Writing.by_fsdp),
+    FlagRow("gradient_accumulation_steps", "gradient_accumulation", unit.count, 1, says=OWN, when=lambda w: not w.by_deepspeed()),
     FlagRow(MESH + "sp_attn_implementation", "_attention", unit.word, None, "from 1.12"),
     FlagRow("tp_config.tp_size", "tensor_parallel", unit.degree, 1, "1.3 to 1.9"),
     FlagRow(MEGATRON + "tp_degree", "tensor_parallel", unit.count, 1),

@@ -55,7 +55,7 @@ def precompiled(raw: object) -> object:
 
 def by_deepspeed(w: Writing) -> bool:
     """Whether a file says DeepSpeed, where it is asked to."""
-    return w.by_deepspeed and w.software != "hf-fsdp"
+    return w.by_deepspeed() and w.software != "hf-fsdp"
 
 
 def by_fsdp(w: Writing) -> bool:

@@ -33,15 +33,15 @@ BATCH_ROWS = (
 )
 SHARD_ROWS = (
     FlagRow("optim", "optimizer", unit.word, "adamw_torch", says=says.mapped("optimizer", OPTIM)),
-    FlagRow("deepspeed.zero_optimization.stage", "zero_stage", unit.whole, 0, says=OWN, when=says.by_deepspeed),
+    FlagRow("deepspeed.zero_optimization.stage", "zero_stage", unit.whole, 0, says=OWN, when=Writing.by_deepspeed),
     FlagRow("deepspeed.zero_optimization.offload_optimizer.device", "_device_optimizer", device, "none", says=OWN,
-            when=says.by_deepspeed),
+            when=Writing.by_deepspeed),
     FlagRow("deepspeed.zero_optimization.offload_param.device", "_device_parameters", device, "none"),
-    FlagRow("deepspeed.bf16.enabled", "_bf16", unit.flag, False, says=OWN, when=says.by_deepspeed),
+    FlagRow("deepspeed.bf16.enabled", "_bf16", unit.flag, False, says=OWN, when=Writing.by_deepspeed),
     FlagRow("deepspeed.fp16.enabled", "_fp16", unit.flag, False),
-    FlagRow("fsdp", "_fsdp", unit.anything, says=fsdp_words, when=says.by_fsdp),
+    FlagRow("fsdp", "_fsdp", unit.anything, says=fsdp_words, when=Writing.by_fsdp),
     FlagRow("fsdp_config.offload_params fsdp_config.fsdp_offload_params fsdp_offload_params", "_offload_fsdp", unit.flag, False,
-            says=OWN, when=says.by_fsdp),
+            says=OWN, when=Writing.by_fsdp),
 )
 FSDP_ROWS = (
     FlagRow("fsdp_config.sharding_strategy fsdp_config.fsdp_sharding_strategy", "fsdp.sharding", unit.word),
