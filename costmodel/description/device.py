@@ -238,10 +238,12 @@ class Device:
         --------
         >>> from costmodel import load_device
         >>> load_device("h100-sxm").rates("fp8-block")
-        {'peak': 'fp8', 'base_peak': 'bf16', 'vector_peak': 'fp32'}
+        {'peak': 'fp8', 'base_peak': 'bf16', 'vector_peak': 'fp32', 'split_peak': 'bf16'}
         """
         base = self._rate(self.base_dtype(dtype))
-        return {"peak": self._rate(dtype), "base_peak": base, "vector_peak": "fp32" if "fp32" in self.dense_peak else base}
+        vector = "fp32" if "fp32" in self.dense_peak else base
+        split = "tf32" if base == "fp32" and "tf32" in self.dense_peak else base
+        return {"peak": self._rate(dtype), "base_peak": base, "vector_peak": vector, "split_peak": split}
 
     def _rate(self, dtype: str) -> str:
         """The key of `dense_peak` at whose rate a dtype runs."""
@@ -292,7 +294,7 @@ class Device:
         limited = limited_clock(float(self.power), float(self.rated_power)) if self.power and self.rated_power else 1.0
         same = {name: float(getattr(constants, name)) for name in OF_ALL_DTYPES}
         return DeviceFigures(
-            peak=rates["peak"], base_peak=rates["base_peak"], vector_peak=rates["vector_peak"],
+            peak=rates["peak"], base_peak=rates["base_peak"], vector_peak=rates["vector_peak"], split_peak=rates["split_peak"],
             memory=float(filled(self.usable_memory)), memory_bandwidth=float(self.memory_bandwidth),
             host_bandwidth=float(self.host_bandwidth), cache=float(self.cache),
             gemm=constants.at("gemm", dtype), base_gemm=constants.at("gemm", base),

@@ -120,6 +120,7 @@ class Framework:
     recompute_modules : of a layer, that it recomputes alone, of `costmodel.description.recomputation.MODULES`
     attention : default kernel
     first_flash : its flash attention is FlashAttention 1, or Triton's of its time
+    always_masked : attention is given a mask of padding, as all samples are padded to one length
     older_flash : its flash attention is FlashAttention 2, written for Ampere, on newer devices too
     compiled : what lies between products is compiled (XLA, Inductor): mask, scale and softmax of unfused attention are one kernel
     fused_cross_entropy, fused_norms, expandable_segments, dispatcher : defaults
@@ -205,6 +206,7 @@ class Framework:
     layernorm_logit_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
     attention: str = field(default="flash", metadata=row(OneOf(ATTENTION_KINDS)))
     older_flash: bool = False
+    always_masked: bool = False
     compiled: bool = False
     first_flash: bool = False
     fused_cross_entropy: bool = False

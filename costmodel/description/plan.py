@@ -40,6 +40,7 @@ from costmodel.formulas.quantities import (
 from costmodel.formulas.settings import (
     ATTENTION_KINDS,
     BATCHINGS,
+    BLOCKWISE,
     COMPRESSIONS,
     CONTEXT_COMMUNICATIONS,
     DENSITY,
@@ -129,7 +130,8 @@ class Plan:
     lora_rank : of the adapters; 16 if None
     lora_targets : matrices that have one, as ``"all"``, ``"attention"``, ``"mlp"`` or ``"q-v"``, in PEFT's names too; every
         projection if None; ``"none"`` trains nothing, and gradients pass through frozen weights to what lies before them
-    attention : ``"flash"``, ``"fused-softmax"`` or ``"unfused"``
+    attention : ``"flash"``, ``"fused-softmax"``, ``"unfused"``, or ``"sdpa"``, PyTorch's choice: a flash kernel, and under the
+        mask of padded samples its memory-efficient one over all keys
     loss : from logits to their gradient, by what it holds of each: one of `LOSSES`; the framework's own if None
     base_dtype : of the weights beside which adapters train: ``"fp32"`` where a model was loaded without a dtype and runs under
         autocast, as Hugging Face's Trainer has it with ``bf16=True`` alone; as they are multiplied if None
@@ -237,7 +239,7 @@ class Plan:
         Spelled(adapters.targets_of, (adapters.NONE, *adapters.GROUPS, *adapters.TARGETS), adapters.target_numbers, several=True),
         unset="all", rare=True, owner=WITH_ADAPTERS))  # fmt: skip
     attention: str | None = field(default=None, metadata=row(
-        OneOf(ATTENTION_KINDS), rare=True, software=True, leaner=("flash",), faster=("flash",), launched=True))  # fmt: skip
+        OneOf(ATTENTION_KINDS), rare=True, software=True, leaner=BLOCKWISE, faster=BLOCKWISE, launched=True))  # fmt: skip
     loss: str | None = field(default=None, metadata=row(
         OneOf(LOSSES), unset="the framework's own", rare=True, software=True))  # fmt: skip
     base_dtype: str | None = field(default=None, metadata=row(

@@ -10,6 +10,7 @@ from costmodel.description.question import Question
 from costmodel.evaluation.recomputed_modules import modules_of_model
 from costmodel.evaluation.search_space import Tried
 from costmodel.formulas.pipeline.schedules import SCHEDULES
+from costmodel.formulas.settings import BLOCKWISE
 
 SPACES = ("default", "full")
 
@@ -37,7 +38,7 @@ def full_space(question: Question, given: Tried) -> Tried:
     """
     framework, cluster = question.framework, question.cluster
     kinds: list[str | int] = ["none", "full", 2, 4]
-    if framework.attention != "flash":
+    if framework.attention not in BLOCKWISE:
         kinds.insert(1, "selective")
     modules = modules_of_model(question.model, question.framework)
     kinds += ["+".join(modules[:many]) for many in range(1, len(modules) + 1)]

@@ -29,7 +29,7 @@ from costmodel.evaluation.recomputed_modules import light_modules
 from costmodel.formulas import legality
 from costmodel.formulas.pipeline.schedules import CODES, ONE_F_ONE_B, SCHEDULES
 from costmodel.formulas.quantities import ModelNumbers, PlanChoices, PlanNumbers, RecomputedParts, Settings
-from costmodel.formulas.settings import SYNCHRONISATIONS, plan_numbers, sharded_stage
+from costmodel.formulas.settings import BLOCKWISE, SYNCHRONISATIONS, plan_numbers, sharded_stage
 from costmodel.text.checks import positive_int
 from costmodel.text.errors import InvalidValue
 
@@ -169,7 +169,7 @@ class Space:
         if self.given["recompute"]:
             return self.given["recompute"]
         light = light_modules(self.question.model, self.question.framework)
-        selective = "" if self.question.framework.attention == "flash" else "selective"
+        selective = "" if self.question.framework.attention in BLOCKWISE else "selective"
         return ["none", *filter(None, (selective, light)), "full"]
 
     def degrees(self, name: str, most: int) -> list[int]:

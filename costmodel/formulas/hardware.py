@@ -11,6 +11,10 @@ from costmodel.formulas.quantities import (
     LevelNumbers,
 )
 
+SPLIT = 3.0
+"""Products in TF32 that make one in 32 bit (pytorch/pytorch@001f694 aten/src/ATen/native/transformers/cuda/mem_eff_attention/
+gemm_kernel_utils.h, ``OpMultiplyAddFastF32``: operands are split in a large and a small part)."""
+
 
 def device_numbers(figures: DeviceFigures) -> DeviceNumbers:
     """A device as the other formulas take it, `DeviceNumbers`: rates in place of shares.
@@ -23,6 +27,8 @@ def device_numbers(figures: DeviceFigures) -> DeviceNumbers:
     return DeviceNumbers(
         flop_rate=figures.peak, base_flop_rate=figures.base_peak,
         vector_flop_rate=ops.minimum(figures.vector_peak, figures.base_peak),
+        split_flop_rate=ops.maximum(
+            figures.base_peak, ops.where(figures.split_peak > figures.base_peak, figures.split_peak / SPLIT, 0.0)),
         gemm_efficiency=figures.gemm, base_gemm_efficiency=figures.base_gemm,
         gemm_output=figures.gemm_output * figures.peak, gemm_depth=figures.gemm_depth,
         base_gemm_output=figures.base_gemm_output * figures.base_peak, base_gemm_depth=figures.base_gemm_depth,

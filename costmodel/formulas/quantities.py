@@ -155,6 +155,7 @@ class DeviceNumbers(NamedTuple):
     flop_rate: Number  # dense peak of the GEMM dtype
     base_flop_rate: Number  # dense peak of the 16-bit dtype, in which attention and the head run
     vector_flop_rate: Number  # dense peak in 32 bit outside tensor cores, where it is known; else as the last
+    split_flop_rate: Number  # in 32 bit by three products in TF32, where that is faster; where operands are narrower the base's
     gemm_efficiency: Number  # of the peak, for a product large in every dimension
     base_gemm_efficiency: Number  # the same in the 16-bit dtype
     gemm_output: Number  # output elements at which half the efficiency is lost to unfilled waves
@@ -328,7 +329,8 @@ class KernelChoices(NamedTuple):
     captured_router: Number  # 1: the router's, and what counts and orders tokens before their dispatch
     fused_experts: Number  # 1: bias, activation and cast of experts are part of their grouped products' kernels
     flash_attention: Number
-    older_flash: Number  # 1: it is FlashAttention 2, written for Ampere's tensor cores; 2: FlashAttention 1 or Triton's
+    masked_padding: Number  # 1: micro-batches of several samples are padded under a mask, which a flash kernel lacks; 2: all are
+    older_flash: Number  # 1: FlashAttention 2, written for Ampere's tensor cores; 2: FlashAttention 1, Triton's; 3: PyTorch's own
     fused_softmax: Number  # 1: mask, scale and softmax of unfused attention are one kernel
     fused_norms: Number  # 1: an RMSNorm is one kernel, as a LayerNorm always is
     fused_cross_entropy: Number
@@ -612,6 +614,7 @@ class FrameworkDefaults(NamedTuple):
     held_bytes: Number
     logit_bytes: Number
     layernorm_logit_bytes: Number  # the same of models whose norms are LayerNorms, if theirs is another; else 0
+    always_masked: Number  # 1: attention is given a mask of padding whether or not a sample is padded
     activation_input_bytes: Number
     attention_output_bytes: Number
     backward_gradient_bytes: Number
@@ -644,6 +647,7 @@ class DeviceFigures(NamedTuple):
     peak: Number  # dense, at the compute dtype [FLOP/s]
     base_peak: Number  # at the dtype of 16 bit or more in which attention and the head run
     vector_peak: Number  # in 32 bit outside tensor cores; of a device that has none as in its 16-bit dtype
+    split_peak: Number  # in TF32, of whose products some kernels make those in 32 bit; where operands are narrower the base's
     memory: Number  # that a process can use [bytes]
     memory_bandwidth: Number  # specified [bytes/s]
     host_bandwidth: Number

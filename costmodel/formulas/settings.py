@@ -61,7 +61,10 @@ FORMATS = {
 """By the dtype of the GEMMs."""
 BATCHINGS = tuple(lengths.CODES)
 """Ways in which samples make micro-batches."""
-ATTENTION_KINDS = ("flash", "fused-softmax", "unfused")
+ATTENTION_KINDS = ("flash", "fused-softmax", "unfused", "sdpa")
+"""Kernels of the attention core; ``sdpa`` is PyTorch's choice: a flash kernel, and under a mask its memory-efficient one."""
+BLOCKWISE = ("flash", "sdpa")
+"""Those that keep no scores."""
 CONTEXT_COMMUNICATIONS = ("ring", "all-gather", "all-to-all")
 DISPATCHERS = ("all-to-all", "deduplicated")
 OPTIMIZERS = {
@@ -314,11 +317,15 @@ def kernel_choices(choices: PlanChoices, defaults: FrameworkDefaults) -> KernelC
     """
     captured = choices.graph_modules
     partly = ops.maximum(captured.attention, ops.maximum(captured.mlp, captured.router))
+    chosen_by_torch = _is(choices.attention, 3.0)
     one_kernel = ops.where(choices.loss < 0.0, choices.fused_cross_entropy, ops.pick(choices.loss, _FUSED))
     return KernelChoices(
         cuda_graphs=choices.cuda_graphs * (1.0 - partly), captured_attention=captured.attention, captured_mlp=captured.mlp,
-        captured_router=captured.router, fused_experts=choices.fused_experts, flash_attention=_is(choices.attention, 0.0),
-        older_flash=ops.maximum(defaults.older_flash, 2.0 * defaults.first_flash),
+        captured_router=captured.router, fused_experts=choices.fused_experts,
+        flash_attention=ops.maximum(_is(choices.attention, 0.0), chosen_by_torch),
+        masked_padding=chosen_by_torch * ops.maximum(lengths.masks(choices.batching), 2.0 * defaults.always_masked),
+        older_flash=ops.maximum(
+            ops.maximum(defaults.older_flash, 2.0 * defaults.first_flash), 3.0 * chosen_by_torch * _is(choices.dtype, _FULL)),
         fused_softmax=ops.maximum(_is(choices.attention, 1.0), _is(choices.attention, 2.0) * defaults.habits.compiled),
         fused_norms=choices.fused_norms, fused_cross_entropy=one_kernel, deduplicated_dispatch=_is(choices.dispatcher, 1.0),
         gathered_keys=_is(choices.context_communication, 1.0), exchanged_heads=_is(choices.context_communication, 2.0),

@@ -38,7 +38,7 @@ MEANT: dict[str, dict[str, str]] = {
                   "moe": "experts", "moe-act": "expert-activation"},
     "schedule": {"vpp": "interleaved", "interleaved-1f1b": "interleaved", "zero-bubble": "zb-h1", "zbv": "zb-v", "zbh1": "zb-h1",
                  "pipedream-flush": "1f1b", "dualpipev": "dualpipe"},
-    "attention": {"flash-attention": "flash", "flash2": "flash", "flash3": "flash", "sdpa": "flash", "fa2": "flash",
+    "attention": {"flash-attention": "flash", "flash2": "flash", "flash3": "flash", "fa2": "flash",
                   "fa3": "flash", "eager": "unfused", "math": "unfused", "xformers": "flash"},
     "find": {
         "batch-size": "batch", "bs": "batch", "global-batch": "batch", "seq": "sequence", "seq-len": "sequence",

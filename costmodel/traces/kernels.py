@@ -202,7 +202,7 @@ class Rates:
         if self._dtype(kernel) == "fp32":
             return self._by_flop(kernel._replace(flop=products * rows * width * keys))
         quality = self.software.compute.attention_efficiency_scale
-        older = 0.0 if "cudnn" in kernel.name else 2.0 if "efficient" in kernel.name else 1.0
+        older = 0.0 if "cudnn" in kernel.name else 3.0 if "efficient" in kernel.name else 1.0
         if keys < CAUSAL * length:
             times = attention.causal_flash(rows, keys, 0.0, width, older, quality, self.base)
             return float(times[1] if backward else times[0])

@@ -54,7 +54,8 @@ def run_of(record: Mapping[str, Any], name: str = "") -> Run:
     planned = {**assumed, **told.plan}
     if "loss" in assumed and "loss" not in said and _is_usual_loss(told.plan.get("loss"), framework):
         del planned["loss"]  # the framework knows how its usual loss is in this release and for this model
-    plan = _plan({**planned, **(record.get("plan") or {})})
+    kernel = {key: told.plan[key] for key in ("attention",) if key in told.plan and "attention_kernel" in said}
+    plan = _plan({**planned, **(record.get("plan") or {}), **kernel})  # a kernel by name says more than its kind
     unexpressed = told.unexpressed | {
         f"cluster.{key}": value for key in NOT_EXPRESSED if (value := (record.get("cluster") or {}).get(key))
     } | ({"model.positions": record["model"]["positions"]} if "positions" in _table(record, "model") else {})  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import ModelNumbers, Number, PlanNumbers, Settings, Software
 from costmodel.formulas.transformer import adapters, layer, parameters, recurrent
+from costmodel.formulas.transformer.attention import mask_bytes, under_mask
 from costmodel.formulas.transformer.repetition import experts_again
 
 WIDE_INPUT_BYTES = 4.0
@@ -17,7 +18,8 @@ def attention_activations(model: ModelNumbers, settings: Settings, plan: PlanNum
     Queries, keys, values and the output (2 bytes each), and for separate kernels the softmax, the dropped-out
     softmax and its mask: :math:`5 a s` bytes a token with dropout, :math:`2 a s` without. The output is the input of the
     projection; a flash kernel saves it too, so that beside a narrow copy it is kept whole. Keys and values that several
-    queries share are saved once for all of them, or once for each where a framework repeats them first. Norms of queries and keys
+    queries share are saved once for all of them, or once for each where a framework repeats them first, as Hugging Face's models
+    do under a mask. That is kept, too, as each layer makes it in the dtype of the queries. Norms of queries and keys
     keep what norms keep. Some software keeps one copy of the output in few bits for both.
 
     Parameters
@@ -28,12 +30,14 @@ def attention_activations(model: ModelNumbers, settings: Settings, plan: PlanNum
 
     References
     ----------
-    [korthikanti2022]_ section 4.1
+    [korthikanti2022]_ section 4.1; huggingface/transformers v5 src/transformers/integrations/sdpa_attention.py
+    (``use_gqa_in_sdpa``)
     """
     attention, widths = model.attention, settings.widths
     bytes_ = widths.activation
     kv_heads = attention.kv_heads * plan.tensor / parameters.key_holders(model, plan.tensor)
-    repeated = ops.where(settings.framework.repeat_keys > 0.0, attention.heads, kv_heads)
+    masked = under_mask(settings, plan)
+    repeated = ops.where((settings.framework.repeat_keys > 0.0) | (masked > 0.0), attention.heads, kv_heads)
     plain = attention.heads * attention.head_dim + repeated * (attention.head_dim + attention.value_head_dim)
     full = attention.heads * (2.0 * attention.head_dim + attention.value_head_dim)
     rotated = layer.rotates(model) * settings.framework.keep_rotated * (attention.heads + kv_heads) * attention.head_dim
@@ -48,7 +52,8 @@ def attention_activations(model: ModelNumbers, settings: Settings, plan: PlanNum
     gate = bytes_ * attention.gate * 2.0 * attention.heads * attention.value_head_dim  # it, and what it weighs
     normed = ops.where(attention.qk_norm_channels > 0.0, attention.heads + kv_heads, 0.0) * attention.head_dim
     normed = ops.where(attention.latent > 0.0, 0.0, normed) * norm_input_bytes(model, settings)
-    attended = bytes_ * saved + normed + output + statistics + scores + gate
+    mask = plan.tensor * masked * mask_bytes(settings, 1.0)
+    attended = bytes_ * saved + normed + output + statistics + scores + gate + mask
     return attention.share * attended + recurrent.kept(model, settings)
 
 

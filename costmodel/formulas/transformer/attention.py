@@ -20,6 +20,11 @@ probabilities, backward probabilities and their gradient to that of the scores."
 APART_FORWARD, APART_BACKWARD = 10.0, 11.0
 """The same of the mask, a kernel of its own, and of a softmax in 32 bit between two casts, beyond those of a fused one
 (NVIDIA/Megatron-LM megatron/legacy/model/fused_softmax.py, ``forward_torch_softmax``)."""
+MASK_BYTES = 2.0
+"""Of an element of a mask as PyTorch hands it to its memory-efficient kernel, in the dtype of the queries."""
+MASK_PASSES = 4.0
+"""Reads and writes of such elements by the kernels that make it of a mask of booleans (pytorch/pytorch@001f694
+aten/src/ATen/native/transformers/attention.cpp, ``convert_boolean_attn_mask``: zeros, and what is masked filled in)."""
 DROPOUT_PASSES = 2.5
 """The same of dropout, whose mask is a byte an element."""
 
@@ -117,7 +122,8 @@ def causal_flash(
     keys : that an average query meets
     windowed : share of the layers whose window is shorter than the sequence
     width : channels of a head, mean of those of keys and of values
-    older : 1 where the kernel is of an older generation of tensor cores, 2 where it is FlashAttention 1's or Triton's
+    older : 1 where the kernel is of an older generation of tensor cores, 2 where it is FlashAttention 1's or Triton's, 3 where it
+        is PyTorch's memory-efficient one, as fast, which takes operands in 32 bit
     quality : factor of the software on the device's efficiency
     device : `DeviceNumbers`
     apart : keys that further kernels lose, which take parts of the sequence
@@ -131,9 +137,10 @@ def causal_flash(
     flop = flash_flop(rows, keys, width, lost, device.attention_width, device)
     share = ops.where(older > 0.0, device.attention_older, aligned_share(width, device))
     share = share * ops.where(older > 1.0, FIRST_FLASH, 1.0)
-    rate = device.sustained_clock * device.base_flop_rate * share
+    split = ops.where(older > 2.0, device.split_flop_rate / device.base_flop_rate, 1.0)
+    rate = device.sustained_clock * device.base_flop_rate * split * share
     # only products count towards the ceiling, padded ones among them, not what tiles and softmax cost besides
-    least = 4.0 * rows * keys * _padded(width) / (device.sustained_clock * device.base_best_flop_rate)
+    least = 4.0 * rows * keys * _padded(width) / (device.sustained_clock * device.base_best_flop_rate * split)
     forward = ops.maximum(flop / (rate * device.attention_forward_efficiency * quality), least)
     backward = FLASH_BACKWARD * ops.maximum(flop / (rate * device.attention_backward_efficiency * quality), least)
     return forward + device.kernel_time, backward + 2.0 * device.kernel_time
@@ -141,11 +148,13 @@ def causal_flash(
 
 def flash(
     model: ModelNumbers, tokens: Number, seq_len: Number, heads_share: Number, older: Number, software: Software,
-    device: DeviceNumbers, ring: Number = 1.0, power: Number = 2.0,
+    device: DeviceNumbers, ring: Number = 1.0, power: Number = 2.0, masked: Number = 0.0,
 ) -> tuple[Number, Number]:  # fmt: skip
     """Forward and backward time of a flash kernel on one rank, of an average layer [s].
 
-    On a ring a kernel for each part of the keys that a layer looks back on: every one loses keys to its tiles.
+    On a ring a kernel for each part of the keys that a layer looks back on: every one loses keys to its tiles. Under a mask
+    PyTorch's memory-efficient kernel runs in its place, as fast as FlashAttention 1, over all keys, hidden ones and those
+    beyond a window, too.
 
     Parameters
     ----------
@@ -153,20 +162,27 @@ def flash(
     tokens : queries on this rank
     seq_len : of the whole sequence [tokens]
     heads_share : share of the heads on this rank
-    older : 1 where the kernel is of an older generation of tensor cores, 2 where it is FlashAttention 1's or Triton's
+    older : as `causal_flash` has it
     software : `Software`
     device : `DeviceNumbers`
     ring : ranks that share the sequence
     power : of tokens by their place in samples, as `flops.attended_keys` has it
+    masked : 1 under a mask of padded samples
 
     Returns
     -------
     tuple
         forward, backward [s]
+
+    References
+    ----------
+    pytorch/pytorch@001f694 aten/src/ATen/native/transformers/cuda/sdp_utils.cpp (``check_for_attn_mask``: none for flash);
+    [dao2023]_ section 4.1, figures 4 to 6 (xformers, whose kernel it is)
     """
     attention = model.attention
     rows = tokens * heads_share * attention.heads
-    keys = mean_attended_keys(model, seq_len, 1.0, power)
+    keys = ops.where(masked > 0.0, attention.met_whole * seq_len, mean_attended_keys(model, seq_len, 1.0, power))
+    older = ops.where(masked > 0.0, 3.0, older)
     windowed = windowed_share(model, seq_len)
     width = 0.5 * (attention.head_dim + attention.value_head_dim)
     quality = software.compute.attention_efficiency_scale
@@ -336,6 +352,37 @@ def unfused(
     return products + forward * once, 2.0 * products + backward * once
 
 
+def under_mask(settings: Settings, plan: PlanNumbers) -> Number:
+    """1 where padded samples attend under a mask, by PyTorch's memory-efficient kernel.
+
+    Parameters
+    ----------
+    settings, plan : `Settings`, `PlanNumbers`
+
+    Assumptions
+    -----------
+    Of several samples that are padded to the longest of them one is shorter.
+
+    References
+    ----------
+    huggingface/transformers v5 src/transformers/masking_utils.py, ``_ignore_causal_mask_sdpa``: none is made where no token is
+    padded
+    """
+    masked = settings.kernels.masked_padding
+    return ops.where(masked > 1.0, 1.0, ops.where(plan.micro_batch > 1.0, masked, 0.0))
+
+
+def mask_bytes(settings: Settings, tokens: Number) -> Number:
+    """Bytes of the mask of one layer, which is one for all heads, for some queries [bytes].
+
+    Parameters
+    ----------
+    settings : at work, `Settings`
+    tokens : queries
+    """
+    return MASK_BYTES * tokens * settings.seq_len
+
+
 def core(
     model: ModelNumbers, tokens: Number, settings: Settings, plan: PlanNumbers, software: Software,
     device: DeviceNumbers,
@@ -348,10 +395,10 @@ def core(
     tokens : queries on this rank
     """
     heads = model.attention.heads / plan.tensor
-    older, attended = settings.kernels.older_flash, settings.lengths.attended
+    older, attended, masked = settings.kernels.older_flash, settings.lengths.attended, under_mask(settings, plan)
     flash_forward, flash_backward = flash(
         model, tokens, attended, 1.0 / plan.tensor, older, software, device, ring_ranks(settings, plan),
-        lengths.position_power(settings),
+        lengths.position_power(settings), masked,
     )
     fused = softmax_is_fused(settings, heads, plan)
     # separate kernels make the scores of a whole sequence, hidden ones too
@@ -360,4 +407,5 @@ def core(
     forward = ops.where(settings.kernels.flash_attention > 0.0, flash_forward, plain_forward)
     backward = ops.where(settings.kernels.flash_attention > 0.0, flash_backward, plain_backward)
     moved, moved_back = context_bytes(model, tokens, settings, plan)
+    moved = moved + MASK_PASSES * masked * mask_bytes(settings, tokens)
     return forward + moved / device.memory_bandwidth, backward + moved_back / device.memory_bandwidth

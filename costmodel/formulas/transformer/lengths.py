@@ -176,6 +176,17 @@ def own_length(settings: Settings) -> Number:
     return ops.where(_is(lengths, FULL), lengths.attended, own_sample(lengths, settings.seq_len))
 
 
+def masks(batching: Number) -> Number:
+    """Whether padded samples need a mask: 1 where a micro-batch of several does, 2 where all are padded to the longest, else 0.
+
+    Parameters
+    ----------
+    batching : code of `CODES`
+    """
+    ways = SampleLengths(batching, 0.0, 0.0)
+    return ops.where(_is(ways, PADDED_WHOLE), 2.0, ops.where(_is(ways, PADDED) | _is(ways, GROUPED), 1.0, 0.0))
+
+
 def position_power(settings: Settings) -> Number:
     r"""Power :math:`\kappa = 2 \mu / (2 \mu - s)` by which fewer tokens lie far from the start of their samples.
 

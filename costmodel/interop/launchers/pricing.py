@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from costmodel.arithmetic.named_tuples import Row, made
 from costmodel.catalogue import loader
+from costmodel.catalogue.software import load_framework
 from costmodel.description.fields import table
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
@@ -305,6 +306,16 @@ def shaped(launch: Described, stated: Row, notes: list[str]) -> Transformer:
 # The plan
 
 
+def _attention(launch: Described) -> str | None:
+    """The kernel of the attention core that a launch asks for; None where the framework's."""
+    kernel = launch.plan_fields.get("attention")
+    if kernel == "unfused" and launch.framework in MEGATRON:
+        return "fused-softmax"
+    if kernel == "fused" and load_framework(software_of(launch)).attention == "sdpa":
+        return "sdpa"
+    return KERNELS.get(str(kernel), kernel)
+
+
 def plan_of(launch: Described, gpus: int | None, notes: list[str]) -> Plan:
     """The plan of a launch, every field that `Plan` has."""
     said = launch.plan_fields
@@ -355,9 +366,7 @@ def plan_of(launch: Described, gpus: int | None, notes: list[str]) -> Plan:
     }
     if said.get("sequence_parallel") is not None:
         fields["sequence_parallel"] = bool(said["sequence_parallel"]) and degrees["tensor_parallel"] > 1
-    kernel = said.get("attention")
-    unfused = kernel == "unfused" and launch.framework in MEGATRON
-    fields["attention"] = "fused-softmax" if unfused else KERNELS.get(str(kernel), kernel)
+    fields["attention"] = _attention(launch)
     fields["optimizer"] = optimizer(launch, notes)
     for name in EXTRA_FIELDS:
         if said.get(name) is not None and name not in ("recompute_every", "recompute_modules", "optimizer_states", "shard_group"):

@@ -32,8 +32,8 @@ def mapped(field: str, words: Mapping[str, object], otherwise: object = None) ->
 
 
 def kernel(flash: str, other: str) -> Says:
-    """The word for a flash kernel of attention, or that for any other."""
-    return mapped("attention", {"flash": flash}, other)
+    """The word for a flash kernel of attention, PyTorch's own, or that for any other."""
+    return mapped("attention", {"flash": flash, "sdpa": "sdpa"}, other)
 
 
 def has_experts(w: Writing) -> object:

@@ -1,4 +1,4 @@
-"""Trains a small Hugging Face decoder of three layers: `saved.py KIND [lora [wide] [dropout]] [autocast] [checkpoint] ...`.
+"""Trains a small Hugging Face decoder of three layers: `saved.py KIND [lora [wide] [dropout]] [padded] [checkpoint] ...`.
 
 What its middle layer holds when the loss is there is what it saved for its backward pass.
 """
@@ -36,8 +36,10 @@ model = model.cuda().train()
 optimizer = torch.optim.SGD([one for one in model.parameters() if one.requires_grad], lr=0.1)
 for _ in range(10):
     tokens = torch.randint(0, config.vocab_size, (BATCH, SEQUENCE), device="cuda")
+    lengths = torch.tensor([[SEQUENCE], [SEQUENCE // 2]], device="cuda")
+    mask = torch.arange(SEQUENCE, device="cuda") < lengths if "padded" in options else None
     with torch.autocast("cuda", dtype=torch.bfloat16, enabled="autocast" in options):
-        loss = model(input_ids=tokens).logits.float().mean()
+        loss = model(input_ids=tokens, attention_mask=mask).logits.float().mean()
     loss.backward()
     optimizer.step()
     optimizer.zero_grad()
