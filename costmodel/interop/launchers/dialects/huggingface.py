@@ -59,6 +59,8 @@ MESH_ROWS = (
     FlagRow("parallelism_config.dp_shard_size", "fsdp.shard_degree", unit.degree, None, "from 4.57"),
     FlagRow("parallelism_config.dp_replicate_size", "fsdp.replicate_degree", unit.degree, None, "from 4.57"),
     FlagRow("tp_size", "tensor_parallel", unit.degree, 0, "4.50 to 4.56"),
+)
+READ_ROWS = (
     FlagRow("fsdp_config", "_fsdp_config", unit.anything),
     FlagRow("fsdp_config.fsdp_version fsdp_config.version", "fsdp.version", unit.count, 1),
     FlagRow("deepspeed", "_deepspeed", unit.anything),
@@ -167,6 +169,6 @@ def rules(reading: LaunchReading) -> None:
 
 ROWS = (
     *NAME_ROWS, *MODEL_ROWS, *BATCH_ROWS, *TRL_ROWS, *SHARD_ROWS, *FSDP_ROWS, *MESH_ROWS, *ADAPTER_ROWS, *LOSS_ROWS,
-    *PACKING_ROWS, *LENGTH_ROWS, says.alone("num_train_epochs", says.fixed(1)),
+    *PACKING_ROWS, *LENGTH_ROWS, *READ_ROWS, says.alone("num_train_epochs", says.fixed(1)),
 )  # fmt: skip
 HUGGINGFACE = Dialect("huggingface", ROWS, rules)
