@@ -239,7 +239,8 @@ class Plan:
         Spelled(adapters.targets_of, (adapters.NONE, *adapters.GROUPS, *adapters.TARGETS), adapters.target_numbers, several=True),
         unset="all", rare=True, owner=WITH_ADAPTERS))  # fmt: skip
     attention: str | None = field(default=None, metadata=row(
-        OneOf(ATTENTION_KINDS), rare=True, software=True, leaner=BLOCKWISE, faster=BLOCKWISE, launched=True))  # fmt: skip
+        OneOf(ATTENTION_KINDS), rare=True, software=True, leaner=BLOCKWISE, faster=BLOCKWISE, launched=True,
+        inert="it is the framework's kernel, or as good as that where no mask hides padding"))  # fmt: skip
     loss: str | None = field(default=None, metadata=row(
         OneOf(LOSSES), unset="the framework's own", rare=True, software=True))  # fmt: skip
     base_dtype: str | None = field(default=None, metadata=row(

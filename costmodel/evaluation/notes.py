@@ -12,11 +12,12 @@ from costmodel.description.plan import Plan
 from costmodel.description.question import Question
 from costmodel.evaluation.engine import evaluate_one
 from costmodel.evaluation.estimation import Estimate
+from costmodel.formulas.transformer.attention import under_mask
 from costmodel.text.errors import CostModelError
 
 DIVIDED = ("global_batch", "seq_len")
-RELEASES_APART = 0.03
-"""Share of time or memory by which another release of the software is worth a word."""
+WORTH_A_WORD = 0.03
+"""Share of time or memory by which another release of the software, or another kernel, is worth a word."""
 WORTH_SAYING = 0.005
 """Share of a step by which own runs of similar plans change it."""
 
@@ -131,16 +132,41 @@ def other_release(answer: Estimate) -> tuple[str, ...]:
     name = releases.dated(named, releases.earlier(software.release))
     before = Question(answer.model, answer.cluster, framework_on(answer.cluster, name))
     try:
-        step = evaluate_one(before, answer.plan)
+        changes = _changes(answer, before, answer.plan)
     except CostModelError:  # it couldn't run this plan, which is no news of a plan that is run today
         return ()
-    changes = [
+    return (f"{software.name} as it has been since {software.release}; as {name} was: {changes}",) if changes else ()
+
+
+def _changes(answer: Estimate, question: Question, plan: Plan) -> str:
+    """By how much the step and the memory of another question, or plan, lie apart from an answer's; empty where by little."""
+    step = evaluate_one(question, plan)
+    return " and ".join(
         f"{what} {100.0 * (ratio - 1.0):+.0f} %"
         for what, ratio in (("step", step.total / answer.step.total), ("memory", step.memory.total / answer.step.memory.total))
-        if abs(ratio - 1.0) >= RELEASES_APART
-    ]
-    found = f"{software.name} as it has been since {software.release}; as {name} was: {' and '.join(changes)}"
-    return (found,) if changes else ()
+        if abs(ratio - 1.0) >= WORTH_A_WORD
+    )
+
+
+def of_masks(answer: Estimate) -> tuple[str, ...]:
+    """What a mask over padding costs beside a kernel that needs none, in a line.
+
+    Parameters
+    ----------
+    answer : of a plan
+
+    Examples
+    --------
+    >>> from costmodel import estimate, load_cluster, load_model, Plan
+    >>> plan = Plan(global_batch=4, micro_batch=4, seq_len=4096, batching="padded", recompute="full")
+    >>> of_masks(estimate(load_model("llama3.2-1b"), load_cluster("dgx-h100", gpus=1), plan, "hf-trainer"))[0][:60]
+    'padding is hidden by a mask, which PyTorch has a slower kern'
+    """
+    if not under_mask(answer.inputs.settings, answer.inputs.plan):
+        return ()
+    changes = _changes(answer, answer.question, dataclasses.replace(answer.plan, attention="flash"))
+    told = f"padding is hidden by a mask, which PyTorch has a slower kernel for; with attention=flash: {changes}"
+    return (told,) if changes else ()
 
 
 def notes(answer: Estimate) -> tuple[str, ...]:
@@ -172,6 +198,7 @@ def notes(answer: Estimate) -> tuple[str, ...]:
                 "what the constants fitted to them give"
             )
     found += of_samples(plan)
+    found += of_masks(answer)
     found += unfilled_nodes(answer)
     found += other_release(answer)
     rows = table(Plan)
@@ -183,4 +210,4 @@ def notes(answer: Estimate) -> tuple[str, ...]:
     return tuple(found)
 
 
-__all__ = ["inert_fields", "notes", "of_samples", "other_release", "unfilled_nodes"]
+__all__ = ["inert_fields", "notes", "of_masks", "of_samples", "other_release", "unfilled_nodes"]
