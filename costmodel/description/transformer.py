@@ -38,6 +38,8 @@ STATE_FIELDS = (
 )  # fmt: skip
 SHAPE_OF_WINDOWS = ("windowed_heads", "windowed_kv_heads", "windowed_head_dim", "windowed_value_head_dim")
 UNLIMITED = 1e18
+ACTIVATION_KEEPS = {"gelu": 1.0, "gelu-new": 4.0, "relu": 0.0}
+"""Tensors that an activation without a gate keeps beside what it makes, where each of its operations is a kernel."""
 """Window of a layer that looks back at everything [tokens]."""
 NO_ATTENTION = AttentionNumbers(*[0.0] * len(AttentionNumbers._fields))._replace(met=1.0, met_whole=1.0)
 
@@ -83,6 +85,9 @@ class Transformer:
         part without position plus `rope_head_dim`
     value_head_dim : channels of a value head; `head_dim` if not given
     gated : SwiGLU-like MLP with two input matrices
+    activation : of an MLP that isn't gated: ``"gelu"``, or any that is one kernel and keeps what it reads; ``"gelu-new"``, its
+        approximation by a hyperbolic tangent, which Hugging Face's code writes out in eight kernels (GPT-2, GPT-J, Phi);
+        ``"relu"``, which keeps what it makes alone (OPT)
     clamped_activation : both of them are held within limits before the activation (gpt-oss)
     norm : ``"rmsnorm"``, ``"layernorm"``, or ``"none"`` for norms without weights (OLMo); a LayerNorm without biases has
         one vector, as an RMSNorm
@@ -172,6 +177,7 @@ class Transformer:
     head_dim: int | None = field(default=None, metadata=row(Whole(1, MAX_WIDTH), unit="channels"))
     value_head_dim: int | None = field(default=None, metadata=row(Whole(1, MAX_WIDTH), unit="channels"))
     gated: bool = True
+    activation: Literal["gelu", "gelu-new", "relu"] = field(default="gelu", metadata=row(OneOf(tuple(ACTIVATION_KEEPS))))
     clamped_activation: bool = False
     norm: Literal["rmsnorm", "layernorm", "none"] = field(
         default="rmsnorm", metadata=row(OneOf(("rmsnorm", "layernorm", "none")))
@@ -670,7 +676,8 @@ class Transformer:
             mlp=MlpNumbers(
                 width=self._mlp_width(), split_width=float(self.feed_forward),
                 gated=float(self.gated), bias=float(self.feed_forward_bias),
-                clamped=float(self.clamped_activation), share=self._dense_share(),
+                activation_keeps=ACTIVATION_KEEPS[self.activation], clamped=float(self.clamped_activation),
+                share=self._dense_share(),
             ),
             experts=ExpertNumbers(
                 layers=float(self.expert_layers), start=float(self.expert_start if self.experts else 0),

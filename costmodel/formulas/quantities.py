@@ -92,6 +92,7 @@ class MlpNumbers(NamedTuple):
     split_width: Number  # that tensor ranks share
     gated: Number  # 1: two matrices in, one out (SwiGLU); 0: one in, one out
     bias: Number
+    activation_keeps: Number  # tensors that a plain activation keeps beside what it makes, where each operation is a kernel
     clamped: Number  # 1: what a gated activation reads is held within limits first
     share: Number  # of the layers without experts that have one
 

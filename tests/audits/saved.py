@@ -23,8 +23,9 @@ SHAPE = Transformer(
 )  # fmt: skip
 EVERY = ("query", "key", "value", "output", "gate", "up", "down")
 ADAPTED = {"adapter": "lora", "lora_rank": 8, "lora_targets": EVERY}
+PLAIN: dict[str, object] = {"kv_heads": 8, "gated": False, "norm": "layernorm", "learned_positions": 2048}
 MIXTURE: dict[str, object] = {"experts": 4, "experts_per_token": 2}
-MIDDLE = ".layers.1"
+MIDDLE = (".layers.1", ".h.1")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +88,8 @@ CASES = {
         Case("Llama, padded", ("llama", "padded"), plan={"batching": "padded-whole"}),
         Case("Llama, padded, recomputed", ("llama", "padded", "checkpoint"),
              plan={"batching": "padded-whole", "recompute": "full"}),
+        Case("GPT-2", ("gpt2",), PLAIN | {"activation": "gelu-new"}),
+        Case("OPT", ("opt",), PLAIN | {"activation": "relu"}),
         Case("Qwen3", ("qwen3",), {"qk_norm": "head"}),
         Case("Mixtral", ("mixtral",), MIXTURE | {"expert_feed_forward": 768}),
         Case("Qwen3-MoE", ("qwen3_moe",), MIXTURE | {"expert_feed_forward": 96, "qk_norm": "head"}),
@@ -108,7 +111,7 @@ def kept(role: Role) -> Counter[tuple[str, str, int]]:
     return Counter(
         (role.texts[storages.dtype[one]], role.texts[storages.op[one]], int(storages.bytes[one]))
         for one in living(role, begins)
-        if storages.born[one] >= step.start and MIDDLE in role.texts[storages.module[one]]
+        if storages.born[one] >= step.start and any(name in role.texts[storages.module[one]] for name in MIDDLE)
     )
 
 

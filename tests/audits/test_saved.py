@@ -10,6 +10,9 @@ def test_what_the_library_says_is_counted_here_tensor_by_tensor():
     norm = (4 + 2) * 256 + 2 * 256  # its input in 32 bits, that times its root in 16; its output, which products read
     llama = 2 * norm + 2 * (256 + 128 + 128 + 256) + 4 * 8 + 4 * 2 * 768  # queries, keys, values, output; gate, up, silu, product
     assert CASES["Llama"].told() == TOKENS * llama
+    plain = 2 * (2 * 256 + 2 * 256) + 2 * 4 * 256 + 4 * 8  # norms' inputs and outputs; queries, keys, values, output
+    assert CASES["GPT-2"].told() == TOKENS * (plain + 2 * 5 * 768)  # what it reads, half, tangent, one more, what it makes
+    assert CASES["OPT"].told() == TOKENS * (plain + 2 * 768)
     assert CASES["Llama, recomputed"].told() == TOKENS * 2 * 256
     assert CASES["Qwen3"].told() == TOKENS * (llama + (4 + 2) * (256 + 128))
     frozen = llama - 2 * 2 * 256 + 2 * 8 * 7  # no norm trains; what goes between an adapter's two matrices

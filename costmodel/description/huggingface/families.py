@@ -25,6 +25,7 @@ from costmodel.description.huggingface.rules import (
     nested,
     no_layer,
     pattern,
+    plain_activation,
     unless_null,
     when,
     windows,
@@ -132,13 +133,13 @@ deepseek = family(
 )  # fmt: skip
 sparse = deepseek._replace(rules=(latent(), mixture(first=3, shared=1), indexer))
 gptj = family(
-    "layers hidden heads vocabulary", four_times_hidden, special.width,
+    "layers hidden heads vocabulary", four_times_hidden, special.width, plain_activation("activation_function", "gelu_new"),
     norms_per_layer=1, parallel_block=True, feed_forward_bias=True, head_bias=True, **CLASSIC,
     ignored="scale_attn_weights summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj",
 )  # fmt: skip
 gpt2 = family(
-    "layers hidden heads vocabulary learned_positions", special.width, four_times_hidden, tied=True, positions=True,
-    **CLASSIC, **BIASED,
+    "layers hidden heads vocabulary learned_positions", special.width, four_times_hidden,
+    plain_activation("activation_function", "gelu_new"), tied=True, positions=True, **CLASSIC, **BIASED,
     ignored="scale_attn_weights scale_attn_by_inverse_layer_idx reorder_and_upcast_attn summary_activation "
     "summary_first_dropout summary_proj_to_labels summary_type summary_use_proj scale_attention_softmax_in_fp32",
 )  # fmt: skip
@@ -157,7 +158,7 @@ glm4_moe = family(
 )  # fmt: skip
 ernie = family(GROUPED, tied=True, switches={"use_bias": (EVERY, False)})
 phi = family(
-    DENSE, when("qk_layernorm", False, {"qk_norm": "head"}),
+    DENSE, when("qk_layernorm", False, {"qk_norm": "head"}), plain_activation("hidden_act", "gelu_new"),
     norms_per_layer=1, parallel_block=True, head_bias=True, **CLASSIC, **BIASED,
 )  # fmt: skip
 cohere = family(
@@ -186,11 +187,15 @@ def bailing(qk_norm: bool) -> Family:
 FAMILIES: dict[str, Family] = {
     # GPT and its open likenesses
     "gpt2": gpt2,
-    "gpt_bigcode": gpt2._replace(rules=(*gpt2.rules, when("multi_query", True, {"kv_heads": 1}))),
+    "gpt_bigcode": gpt2._replace(rules=(
+        *gpt2.rules[:-1], plain_activation("activation_function", "gelu_pytorch_tanh"),
+        when("multi_query", True, {"kv_heads": 1}),
+    )),
     "gptj": gptj,
     "codegen": gptj,
     "gpt_neo": family(
         "layers hidden heads vocabulary learned_positions", windows(no_layer, "window_size"), four_times_hidden,
+        plain_activation("activation_function", "gelu_new"),
         tied=True, positions=True, keys={"learned_positions": LEARNED}, optional={"feed_forward": None},
         output_bias=True, feed_forward_bias=True, ignored="attention_types", **CLASSIC,
     ),
@@ -201,7 +206,8 @@ FAMILIES: dict[str, Family] = {
         "skip_bias_add skip_bias_add_qkv slow_but_exact", **CLASSIC, **BIASED,
     ),
     "opt": family(
-        DENSE, special.opt, tied=True, switches={"enable_bias": (EVERY, True)}, ignored="layerdrop output_projection",
+        DENSE, special.opt, plain_activation("activation_function", "relu"),
+        tied=True, switches={"enable_bias": (EVERY, True)}, ignored="layerdrop output_projection",
         positions=True, only={"layer_norm_elementwise_affine": (True,)}, **CLASSIC,
     ),
     "xglm": family(
@@ -238,7 +244,8 @@ FAMILIES: dict[str, Family] = {
     "phi": phi,
     "phi-msft": phi._replace(
         takes={field: keys for field, keys in phi.takes.items() if field != "feed_forward"},
-        rules=(special.width, four_times_hidden), ignored=phi.ignored | words("flash_rotary fused_dense img_processor"),
+        rules=(special.width, four_times_hidden, plain_activation("activation_function", "gelu_new")),
+        ignored=phi.ignored | words("flash_rotary fused_dense img_processor"),
     ),
     "phi3": family(GROUPED, windows(every_layer)),
     "phimoe": family(

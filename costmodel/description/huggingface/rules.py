@@ -335,6 +335,27 @@ def when(key: str, default: bool, fields_if: Mapping[str, object], fields_else: 
     return FieldRule(apply, frozenset({key}))
 
 
+ACTIVATIONS = {"gelu_new": "gelu-new", "gelu_fast": "gelu-new", "relu": "relu"}
+"""Names of Hugging Face's activations that keep other than their input, and `Transformer`'s for them: huggingface/transformers
+src/transformers/activations.py, ``ACT2FN``."""
+
+
+def plain_activation(key: str, default: str) -> FieldRule:
+    """The activation of an MLP without a gate.
+
+    Parameters
+    ----------
+    key : that names it
+    default : of the configuration's class
+    """
+
+    def apply(config: Config, fields: Fields) -> Fields:
+        named = ACTIVATIONS.get(str(config.get(key) or default))
+        return {"activation": named} if named and not fields.get("gated", False) else {}
+
+    return FieldRule(apply, frozenset({key}))
+
+
 def nested(table: str, keys: Mapping[str, str], known: str = "") -> FieldRule:
     """Fields from a table inside the file.
 

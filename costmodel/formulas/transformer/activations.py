@@ -86,7 +86,8 @@ def mlp_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers) 
 def mlp_parts(model: ModelNumbers, settings: Settings) -> tuple[Number, Number, Number, Number]:
     """Bytes saved for one token by a dense MLP, by routed experts, by shared ones, and by the routed ones' activation alone.
 
-    The last is the input of an expert's second product, and of a gated one the activated gate where that is kept. Where limits on
+    The last is the input of an expert's second product, and of a gated one the activated gate where that is kept. A plain
+    activation keeps its input, or what each of the kernels keeps in which it is written out. Where limits on
     the activation's inputs are kernels of their own, what they limited is kept beside what they made of it. Probabilities that
     weigh what the second product reads do so inside the kernel of a gated activation; another's output they multiply, and it
     is kept for their gradient.
@@ -106,7 +107,8 @@ def mlp_parts(model: ModelNumbers, settings: Settings) -> tuple[Number, Number, 
     beside = model.mlp.gated * settings.framework.keep_activated
     limited = widths.activation * 2.0 * layer.clamps_apart(model, settings)
     of_experts = (1.0 - settings.kernels.fused_experts) * limited
-    width = widths.activated * (1.0 + model.mlp.gated) + widths.activation * beside + last
+    read = ops.where(model.mlp.gated > 0.0, 2.0, layer.plain_activation_keeps(model, settings))
+    width = widths.activated * read + widths.activation * beside + last
     routed = mixture.load * mixture.per_token
     permuted = (first + settings.framework.keep_expert_outputs * widths.activation) * model.hidden
     weighed = (1.0 - settings.framework.keep_expert_outputs) * (1.0 - model.mlp.gated) * widths.activation

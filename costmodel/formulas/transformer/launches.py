@@ -47,6 +47,9 @@ OF_STATE = 15.0
 flash-linear-attention fla/layers/gated_deltanet.py; state-spaces/mamba mamba_ssm/ops/triton/ssd_combined.py)."""
 OF_LIMITS = 3.0
 """Two limits on an activation's inputs, and what joins them (the same, megatron/core/fusions/fused_bias_geglu.py)."""
+OF_ACTIVATION = 7.0
+"""Of GELU by a tangent that is written out, beyond one kernel (huggingface/transformers@0114da0 src/transformers/activations.py,
+``NewGELUActivation``)."""
 
 
 ATTENTION_SHARE = 0.5
@@ -202,6 +205,7 @@ def layer_launches(model: ModelNumbers, settings: Settings, plan: PlanNumbers, s
     separate = (1.0 - settings.kernels.flash_attention) * (1.0 - fused)
     limits = (1.0 - share * settings.kernels.fused_experts) * layer.clamps_apart(model, settings) * OF_LIMITS
     further = adapter_kernels(settings, model) + context_kernels(settings, plan) + cast_kernels(settings)
+    limits = limits + (1.0 - share) * layer.writes_activation_out(model, settings) * OF_ACTIVATION
     further = further + latent_projection_kernels(model) + limits + model.recurrent.share * OF_STATE
     # a layer of one block launches half of one of two
     further = further - PLAIN * (1.0 - 0.5 * layer.blocks(model))

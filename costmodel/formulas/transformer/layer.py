@@ -46,6 +46,10 @@ CLAMPED, CLAMPED_BACK = 8.0, 10.0
 limits and a concatenation read and write four each; backward each limit reads a gradient and what it limited and writes a
 gradient, and a concatenation joins them (NVIDIA/Megatron-LM@d98e8a6 megatron/core/fusions/fused_bias_geglu.py,
 ``weighted_bias_quick_geglu_impl``)."""
+WRITTEN_OUT, WRITTEN_OUT_BACK = 16.0, 25.0
+"""Tensors of an MLP's width that GELU by a tangent moves beyond those of one kernel where it is written out: forward a power, a
+tangent, three products with numbers, two sums and a product; backward their derivatives, and two sums at its input
+(huggingface/transformers@0114da0 src/transformers/activations.py, ``NewGELUActivation``)."""
 PERMUTED, SORTED = 4.0, 4.0
 """Reads and writes of a routed token's hidden state by forward kernels that put tokens in order. The first: a rank orders tokens
 by expert before it sends them, and back after they returned. The second: in between, a rank with several experts orders what
@@ -421,7 +425,7 @@ def _activated(model: ModelNumbers, settings: Settings) -> tuple[Number, Number]
     """Tensors of an MLP's width that its activation reads and writes, forward and backward.
 
     A plain one moves two and three, a gated one three and five in one kernel. As two, activation and product, it moves five
-    and nine. Limits on its inputs are kernels of their own before it.
+    and nine. Limits on its inputs are kernels of their own before it; so are the operations of one that is written out.
 
     Parameters
     ----------
@@ -429,8 +433,38 @@ def _activated(model: ModelNumbers, settings: Settings) -> tuple[Number, Number]
     """
     apart = 2.0 * settings.framework.keep_activated
     clamps = clamps_apart(model, settings)
-    forward = 2.0 + model.mlp.gated * (1.0 + apart) + clamps * CLAMPED
-    return forward, 3.0 + model.mlp.gated * (2.0 + 2.0 * apart) + clamps * CLAMPED_BACK
+    out = writes_activation_out(model, settings)
+    forward = 2.0 + model.mlp.gated * (1.0 + apart) + clamps * CLAMPED + out * WRITTEN_OUT
+    return forward, 3.0 + model.mlp.gated * (2.0 + 2.0 * apart) + clamps * CLAMPED_BACK + out * WRITTEN_OUT_BACK
+
+
+def plain_activation_keeps(model: ModelNumbers, settings: Settings) -> Number:
+    """Tensors of an MLP's width that an activation without a gate keeps beside what it makes.
+
+    One that is written out in kernels of its own keeps what each of them does; a framework that fuses or compiles has one kernel,
+    which keeps its input at most.
+
+    Parameters
+    ----------
+    model, settings : `ModelNumbers`, `Settings`
+
+    References
+    ----------
+    huggingface/transformers@0114da0 src/transformers/activations.py, ``NewGELUActivation``: its input, half of it, the tangent,
+    one more than that
+    """
+    apart = settings.framework.keep_activated * (1.0 - settings.framework.compiled)
+    return ops.where(apart > 0.0, model.mlp.activation_keeps, ops.minimum(model.mlp.activation_keeps, 1.0))
+
+
+def writes_activation_out(model: ModelNumbers, settings: Settings) -> Number:
+    """1 where an activation without a gate is written out in kernels of its own.
+
+    Parameters
+    ----------
+    model, settings : `ModelNumbers`, `Settings`
+    """
+    return (1.0 - model.mlp.gated) * ops.where(plain_activation_keeps(model, settings) > 1.0, 1.0, 0.0)
 
 
 def clamps_apart(model: ModelNumbers, settings: Settings) -> Number:

@@ -14,7 +14,10 @@ SHAPE = {
     "vocab_size": 512, "max_position_embeddings": 2048, "num_hidden_layers": 3,
 }  # fmt: skip
 MIXTURE = {"num_experts_per_tok": 2}
+WITHOUT_DROPOUT = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 KINDS = {
+    "gpt2": {"n_inner": 768, "n_positions": 2048, **WITHOUT_DROPOUT},
+    "opt": {"ffn_dim": 768, "word_embed_proj_dim": 256, "dropout": 0.0},
     "llama": {}, "qwen3": {}, "mistral": {"sliding_window": None},
     "mixtral": {"num_local_experts": 4, "sliding_window": None, **MIXTURE},
     "qwen3_moe": {"num_experts": 4, "moe_intermediate_size": 96, "decoder_sparse_step": 1, "mlp_only_layers": [], **MIXTURE},
