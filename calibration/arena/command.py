@@ -49,8 +49,8 @@ class Entry(NamedTuple):
         if self.rival.absent:
             return [self.rival.title, "-", f"absent: {self.rival.absent}", *["-"] * (len(HEADINGS) - 3)]
         said = [(row, self.answers[row["id"]]) for row in self.rows if row["id"] in self.answers]
-        told = [(row, answer) for row, answer in said if "step_time_s" in answer and row["measured"].get("step_time_s")]
-        held = [(row, answer) for row, answer in said if "peak_bytes" in answer and row["measured"].get("peak_memory_bytes")]
+        told = [(row, answer) for row, answer in said if "step_time_s" in answer and _measured(row, "time", "step_time_s")]
+        held = [(row, answer) for row, answer in said if "peak_bytes" in answer and _measured(row, "memory", "peak_memory_bytes")]
         sure = all("low_s" in answer for _, answer in told)
         found = score([_interval(row["measured"]["step_time_s"], one) for row, one in told])
         regrets = regret(told)
@@ -65,6 +65,11 @@ class Entry(NamedTuple):
             _error(held, "peak_memory_bytes", "peak_bytes"), _error(held_too, "peak_memory_bytes", "peak_bytes"),
             f"{self.rate:,.0f}" if answered else "-",
         ]  # fmt: skip
+
+
+def _measured(row: Row, what: str, key: str) -> bool:
+    """Whether a record has a figure, and one that is of its plan, which its group ``use`` says."""
+    return bool(row["measured"].get(key)) and (row.get("use") or {}).get(what, True) is True
 
 
 def _interval(measured: float, answer: Row) -> tuple[float, float, float, float]:
@@ -122,8 +127,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Run ``arena``."""
     folders = dict(text.split("=", 1) if "=" in text else (text, "") for text in arguments.peer)
     records = [json.loads(line) for line in arguments.rows.read_text(encoding="utf-8").splitlines() if line.strip()]
-    measures = ("step_time_s", "peak_memory_bytes")
-    records = [record for record in records if any(record.get("measured", {}).get(name) for name in measures)]
+    measures = ("time", "step_time_s"), ("memory", "peak_memory_bytes")
+    records = [record for record in records if "measured" in record and any(_measured(record, *one) for one in measures)]
     table = as_table(contest(rivals(folders), records, max(1, arguments.turns)))
     if arguments.update:
         today = datetime.datetime.now(tz=datetime.UTC).date()

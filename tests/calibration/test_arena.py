@@ -58,6 +58,11 @@ def test_a_tools_figures_are_those_of_its_answers(tmp_path, said, error, regrett
     assert row["regret"] == regretted and (error is None or row["time, mean error"] == error)
 
 
+def test_a_figure_that_a_record_says_is_not_its_plans_counts_for_no_tool(tmp_path):
+    rows = [row | {"use": row.get("use", {}) | {"time": False}} for row in PAIR]
+    assert cells(as_table(contest([rivals({})[0], tool(tmp_path, "seconds")], rows, 1)))["A tool"]["time, mean error"] == "-"
+
+
 def test_what_is_absent_is_said_to_be_and_how_it_is_fetched():
     table = cells(as_table(contest([one._replace(folder="") for one in rivals({})][:3], PAIR[:1], 1)))
     assert "not fetched: git clone" in table["Calculon"]["answers"] and "not fetched: git clone" in table["SimuMax"]["answers"]
@@ -71,7 +76,7 @@ def test_a_tool_of_memory_alone_is_held_against_the_peaks_that_were_measured(tmp
         "for record in map(json.loads, sys.stdin):\n"
         "    peak = 1.5 * record['measured']['peak_memory_bytes']\n"
         "    print(json.dumps({'id': record['id'], 'seconds': 0.5, 'peak_bytes': peak}))\n", encoding="utf-8")  # fmt: skip
-    rows = [{**row, "measured": {**row["measured"], "peak_memory_bytes": 2e10}} for row in PAIR]
+    rows = [{**row, "measured": {**row["measured"], "peak_memory_bytes": 2e10}, "use": {"memory": True}} for row in PAIR]
     table = cells(as_table(contest([rivals({})[0], Rival("tool", "A tool", "", str(script), folder=str(tmp_path))], rows, 1)))
     assert table["A tool"]["memory, mean error"] == "50.0 %" and table["A tool"]["time, mean error"] == "-"
     assert table["A tool"]["the library's on these, of memory"] == table["costmodel"]["memory, mean error"] != "-"
