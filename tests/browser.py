@@ -40,11 +40,14 @@ class Browser:
 
     def resize(self, width: int, height: int, dark: bool = False) -> None:
         """Give the page a size and the system's colours."""
-        command = self.driver.execute_cdp_cmd
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-        command("Emulation.setDeviceMetricsOverride", size)
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        self.coloured(dark)
+
+    def coloured(self, dark: bool) -> None:
+        """Have the system's colours be dark or light."""
         features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
-        command("Emulation.setEmulatedMedia", {"features": features})
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
     def open(self, page: Path, fragment: str = "") -> None:
         """Load a file, past what was logged before."""
@@ -101,13 +104,24 @@ def opened() -> Iterator[Browser]:
         driver.quit()
 
 
-def barriers(browser: Browser) -> list[list[object]]:
-    """What axe-core finds fault with on the page as it is now."""
+def barriers_in_all_colours(browser: Browser) -> list[list[object]]:
+    """What axe-core finds fault with on the page as it is now, by day and, of colours, by night."""
+    found = barriers(browser)
+    browser.coloured(dark=True)
+    browser.settle()
+    found += barriers(browser, "color-contrast")
+    browser.coloured(dark=False)
+    return found
+
+
+def barriers(browser: Browser, *rules: str) -> list[list[object]]:
+    """What axe-core finds fault with on the page as it is now; by some of its rules where they are named."""
     package = pytest.importorskip("axe_selenium_python", reason="brings axe-core: pip install costmodel[test]")
     if not browser.run("return Boolean(window.axe)"):
         script = Path(package.__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
         browser.driver.execute_script(script.read_text(encoding="utf-8"))
     return browser.run(
-        f"const found = await axe.run(document, {QUICKLY});"
-        "return found.violations.map((one) => [one.id, one.nodes.map((node) => node.html)])"
-    )
+        "const some = given.length ? {runOnly: {type: 'rule', values: given}} : {};"
+        f"const found = await axe.run(document, {{...{QUICKLY}, ...some}});"
+        "return found.violations.map((one) => [one.id, one.nodes.map((node) => node.html)])", *rules
+    )  # fmt: skip

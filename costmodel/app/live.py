@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 
-from costmodel.app.answer import Answer, searched
+from costmodel.app.answer import Answer, ends, searched
 from costmodel.app.charts import SIDE
 from costmodel.app.state import SLIDERS, State
 from costmodel.arithmetic.named_tuples import Row
@@ -30,7 +30,7 @@ Path = tuple[str | int, ...]
 @functools.cache
 def shared() -> str:
     """JavaScript that is the same for all questions: the formulas and the charts of the page."""
-    names = "view, filled, breakdown, fall, planLabel, seconds, between, figures, gib, wholePercent, title, secondsUnit"
+    names = "view, filled, breakdown, fall, planLabel, seconds, between, figures, gib, wholePercent, title, secondsUnit, slim"
     return (
         f"window.costmodelPage = (() => {{\n\"use strict\";\nconst view = {embedded(looks())};\n{static('charts.js')}\n"
         f"const modelOf = {maker()};\nreturn {{modelOf, {names}}};\n}})();\n"
@@ -61,7 +61,8 @@ def live(question: State) -> Row:
     Returns
     -------
     dict
-        the tables of the page, and for each slider the places of the numbers in them that it multiplies
+        the tables of the page, for each quantity the places of the numbers in them that it multiplies, and the quantities of
+        each slider
     """
     found = searched(question)
     first = first_of(found)
@@ -77,10 +78,8 @@ def live(question: State) -> Row:
     plain = told({})
     return {
         "tables": plain,
-        "follow": {
-            slider: [place for name in moved for place in _places(plain, told({name: _tried(name)}))]
-            for slider, moved in _moved(model, cluster).items()
-        },
+        "follow": {name: list(_places(plain, told({name: _tried(name)}))) for name in quantities(model, cluster)},
+        "sliders": _moved(model, cluster), "most": {"device.efficiency": ends(model, cluster)["efficiency"][1]},
         "titles": {"time": breakdown_title(model.name, cluster)}, "shift": first.time_error.shift, "tokens": first.plan.tokens,
         "margin": first.spread.margin(first.required_probability), "gpus": cluster.gpus,
         "utilisation": first.mfu * first.step_time / first.step.model_flop,
@@ -130,7 +129,7 @@ def on_show(answer: Answer) -> Row:
     return {
         "plans": [{"plan": _different(one.plan, asked), "error": one.time_error.half} for one in shown],
         "ranked": len(answer.found), "row": state.row, "beside": state.beside, "tab": state.tab, "against": state.against,
-        "side": SIDE, "question": state.question.query(),
+        "side": SIDE, "question": state.question.query(), "limit": first.memory_limit * dict(state.factors).get("memory", 1.0),
     }  # fmt: skip
 
 

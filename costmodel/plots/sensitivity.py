@@ -130,6 +130,7 @@ def tornado_drawing(estimate: Estimate, found: Sequence[Sensitivity], before: Be
         {
             "type": "bar", "x": changes, "y": places, "orientation": "h", "name": name, "hoverinfo": "text", "width": 0.66,
             "offset": -0.33, "hovertext": [texts[end] for texts in shown.texts],
+            "customdata": [(one.quantity, one.high if end else one.low) for one in found],
             "marker": {"color": colour, "pattern": {"shape": pattern, "fgcolor": "white", "size": 6}},
         }
         for name, changes, colour, pattern, end in ends

@@ -323,6 +323,18 @@ def barriers(page):
     return [(one["id"], one["help"], [node["html"][:200] for node in one["nodes"]][:4]) for one in found]
 
 
+MEETING = """const chart = document.querySelector('#chart-beside').getBoundingClientRect();
+    const boxes = [...document.querySelectorAll('#chart-beside :is(.waterfalllayer, .yaxislayer-above) text')].map(one => {
+        const box = one.getBoundingClientRect();
+        return [one.textContent, box.left, box.right, box.top + 3, box.bottom - 3];
+    }).filter(([, left, right]) => right > left);
+    if (!boxes.length) return ['nothing is drawn'];
+    const cut = boxes.filter(([, left, right]) => left < chart.left - 2 || right > chart.right + 2);
+    const met = boxes.filter((one, at) => boxes.some((other, place) => place !== at && one[1] < other[2] - 1 &&
+        other[1] < one[2] - 1 && one[3] < other[4] && other[3] < one[4]));
+    return [...cut, ...met].map(([text]) => text)"""
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_nothing_is_in_the_way_of_anybody(page, width):
     page.open(f"{SMALL}&x.inner=0.5&beside=2&price=2", width)
@@ -333,6 +345,8 @@ def test_nothing_is_in_the_way_of_anybody(page, width):
         page.coloured(bool(turn % 2))
         page.turns_to(tab)
         found[tab] = barriers(page)
+        if tab == "time":
+            assert not page.awaits(MEETING), "words of a waterfall"
     assert len(found) == 6 and not any(found.values()), found
 
 
@@ -479,3 +493,24 @@ def test_a_slider_moved_and_moved_back_before_it_rests_leaves_the_answer_as_it_w
         for (const value of [-1, 0]) { slider.value = value; slider.dispatchEvent(new Event('input', {bubbles: true})); }"""
     )
     assert (page.text("#said"), page.text("#table")) == before and not page.text("#diff")
+
+
+DRAWN = """const graph = document.querySelector('#chart .js-plotly-plot'), found = {};
+    for (const {name, customdata = [], x} of graph.data)
+        customdata.forEach(([what], row) => { found[`${name} of ${what}`] = x[row]; });
+    for (const {y0} of graph.layout.shapes) found.limit = y0;
+    return found;"""
+
+
+@pytest.mark.parametrize(("tab", "slider"), [("sensitivity", "inner"), ("sensitivity", "efficiency"), ("memory", "memory")])
+def test_a_chart_that_followed_a_slider_is_as_the_server_draws_it(page, tab, slider):
+    page.open(f"{SMALL}&tp=2&pp=1&cp=1&mb=1&zero=1&recompute=none&tab={tab}")
+    page.followed()
+    before = page.awaits(DRAWN)
+    followed = page.awaits(
+        "const slider = document.querySelector(given[0]); slider.value = -0.5;"
+        "slider.dispatchEvent(new Event('input', {bubbles: true}));" + DRAWN, f"#x-{slider}",
+    )  # fmt: skip
+    WebDriverWait(page.browser, 30).until(lambda _: "takes" in page.text("#diff") and not page.asking)
+    page.awaits(STILL)
+    assert followed == pytest.approx(page.awaits(DRAWN), rel=1e-6) != pytest.approx(before, rel=1e-3)

@@ -253,6 +253,7 @@ def test_other_addresses_than_loopback_are_warned_of(run, monkeypatch):
             raise KeyboardInterrupt
 
     monkeypatch.setattr("werkzeug.serving.make_server", lambda *_, **__: Server())
+    monkeypatch.setattr("costmodel.app.server.compile_beside", lambda: None)  # a process that would outlive the test
     code, out, err = run("app", "--host", "0.0.0.0", "--allow-host", "planner.example")
     assert code == 130 and "warning: 0.0.0.0 is reachable from the network" in err and "http://localhost:8050/" in out
     code, out, err = run("app", "--port", "8051")

@@ -12,7 +12,7 @@ import pytest
 import costmodel
 from costmodel.description.labels import label
 from costmodel.description.plan import SCHEDULES
-from tests.browser import STILL, Browser, barriers, opened
+from tests.browser import STILL, Browser, barriers_in_all_colours, opened
 from tests.page.questions import asked_of_library, difference, drawn
 
 pytestmark = pytest.mark.slow
@@ -266,20 +266,20 @@ def test_nothing_sticks_out_and_every_control_has_a_name(browser, pages, width, 
     browser.resize(1440, 900)
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1440, False), (1440, True), (390, False), (390, True)])
-def test_contrast_and_labels_pass_axe_on_every_tab_and_beside_an_error(browser, pages, width, dark):
+@pytest.mark.parametrize("width", [1440, 390])
+def test_contrast_and_labels_pass_axe_on_every_tab_and_beside_an_error(browser, pages, width):
     page, _ = pages["experts"]
-    browser.resize(width, 900, dark)
+    browser.resize(width, 900)
     load(browser, page)
     browser.run("for (const one of document.querySelectorAll('details')) one.open = true;")
     browser.run(DRAG, "drag-rail-bandwidth", -150)
     found = {}
     for tab in browser.run("return [...document.querySelectorAll('[role=tab]')].map((one) => one.id)"):
         browser.run(f"document.getElementById(given[0]).click(); {STILL}", tab)
-        found[tab] = barriers(browser)
+        found[tab] = barriers_in_all_colours(browser)
     wrong, _ = browser.run(OWN, "micro-batch", "3")
     assert wrong and browser.run("return document.body.classList.contains('stale')")
-    found["what is grey beside an error"] = barriers(browser)
+    found["what is grey beside an error"] = barriers_in_all_colours(browser)
     top = browser.run("""document.getElementById('answer').scrollIntoView();
         return document.getElementById('wrong').getBoundingClientRect().top""")  # fmt: skip
     browser.resize(1440, 900)

@@ -43,6 +43,11 @@
     });
   }
   const read = (tables, place) => place.reduce((part, name) => part[name], tables);
+  function quantities(factors) {
+    const found = {};
+    for (const [slider, names] of Object.entries(given.sliders)) for (const name of names) found[name] = factors[slider] ?? 1;
+    return found;
+  }
   function scaledModel(factors) {
     for (const [name, places] of Object.entries(given.follow)) for (const place of places) {
       const last = place.length - 1;
@@ -53,11 +58,11 @@
   // The plans on show under the sliders' factors, each beside what it was without; null where they can't be followed.
   function priced(factors) {
     if (!given || !shown || !window.costmodelPage) return null;
-    const model = scaledModel(factors), limit = given.margin * model.asked["device.memory"];
+    const model = scaledModel(quantities(factors)), limit = given.margin * model.asked["device.memory"];
     const found = shown.plans.map(({ plan }) => model.evaluate(plan));
     if (found.some((one) => one.error)) return null;
     return shown.plans.map(({ plan, error }, place) => ({
-      ...found[place], error, limit, name: window.costmodelPage.planLabel({ ...model.asked, ...plan }), before: before.evaluate(plan),
+      ...found[place], error, limit, plan, name: window.costmodelPage.planLabel({ ...model.asked, ...plan }), before: before.evaluate(plan),
     }));
   }
 
@@ -81,7 +86,7 @@
     if (!chosen) return false;
     say(rows, chosen, moved, price);
     table(rows);
-    draw(rows, chosen);
+    draw(rows, chosen, factors);
     return true;
   }
   function say(rows, one, moved, price) {
@@ -137,24 +142,62 @@
 
   // the charts: those that the page has as the same specification are filled anew
   const named = (rows) => rows.map((one, place) => ({ ...one, name: rows.filter(({ name }) => name === one.name).length > 1 ? `${place + 1}: ${one.name}` : one.name }));
-  function draw(rows, chosen) {
-    if (shown.tab !== "time" || shown.against) return;
+  function draw(rows, chosen, factors) {
+    if (shown.against) return;
+    const other = rows[shown.beside] === chosen ? undefined : rows[shown.beside];
+    if (shown.tab === "time") steps(rows, chosen, other);
+    for (const [place, one] of [["#chart", chosen], ["#chart-beside", other]]) {
+      const figure = shown.figures[place === "#chart" ? 0 : 1];
+      if (!one || !figure) continue;
+      if (shown.tab === "memory") capacity(place, figure, one.limit / shown.limit);
+      if (shown.tab === "sensitivity") sensitivity(place, figure, one, factors);
+    }
+  }
+  // Of memory only what there is of it moves with a slider of it; what is held waits for the server.
+  function capacity(place, { data, layout: drawn }, ratio) {
+    const layout = structuredClone(drawn), [line] = layout.shapes, [words] = layout.annotations;
+    line.y0 = line.y1 = words.y = line.y0 * ratio;
+    words.text = words.text.replace(/[0-9.e+]+(?= \S+$)/, String(Number(line.y0.toPrecision(3))));
+    layout.yaxis.range = [0, max(drawn.yaxis.range[1] * (ratio < 1 ? 1 : ratio), 1.12 * line.y0)];
+    plot(place, data, layout);
+  }
+  function sensitivity(place, { data, layout: drawn }, one, factors) {
+    const layout = structuredClone(drawn), { seconds } = window.costmodelPage, now = quantities(factors), ends = [];
+    const traces = data.map((trace) => {
+      if (!trace.customdata) return trace;
+      const times = trace.customdata.map(([name, factor]) => scaledModel({ ...now, [name]: Math.min((now[name] ?? 1) * factor, given.most[name] ?? Infinity) }).evaluate(one.plan).step_time_s);
+      ends.push(times);
+      return { ...trace, x: times.map((time) => 100 * (time / one.step_time_s - 1)), hovertext: trace.hovertext.map((text, row) => text.replace(/: [^:]* a step/, `: ${seconds(times[row])} a step`)) };
+    });
+    const change = (time) => { const share = Number((100 * (time / one.step_time_s - 1)).toPrecision(2)); return `${share < 0 ? "−" : "+"}${Math.abs(share)} %`; };
+    layout.yaxis.ticktext = layout.yaxis.ticktext.map((name, row) => name.replace(/<b>.*<\/b>/, `<b>${change(ends[0][row])} to ${change(ends[1][row])}</b>`));
+    const widest = max(...traces.flatMap(({ x, base }) => x.map((value, row) => max(Math.abs(value), Math.abs(base?.[row] ?? 0)))));
+    layout.xaxis.range = [-1.06 * widest, 1.06 * widest];
+    const heading = find(`${place.replace("chart", "heading")} h2`);
+    if (heading) write(textOf(heading), textOf(heading).nodeValue.replace(/of \S+ \S+ a step/, `of ${seconds(one.step_time_s)} a step`));
+    plot(place, traces, layout);
+  }
+  function steps(rows, chosen, other) {
     const { view, filled, breakdown, fall } = window.costmodelPage, looks = { ...view, titles: given.titles, shift: given.shift };
-    const other = rows[shown.beside], ranked = rows.slice(0, shown.ranked);
-    const side = named(other && other !== chosen ? [chosen, other] : [chosen, ...ranked.filter((one) => one !== chosen)].slice(0, shown.side));
-    const ghosts = other && other !== chosen ? side.map((one) => ({ ...one, before: null })) : side;
+    const ranked = rows.slice(0, shown.ranked);
+    const side = named(other ? [chosen, other] : [chosen, ...ranked.filter((one) => one !== chosen)].slice(0, shown.side));
+    const ghosts = other ? side.map((one) => ({ ...one, before: null })) : side;
     redraw("#chart", shown.figures[0], filled(view.charts.time, breakdown(ghosts, looks)));
     if (shown.figures[1]) redraw("#chart-beside", shown.figures[1], filled(view.charts.difference, fall(...side, looks)));
   }
   function redraw(place, figure, made) {
-    const graph = find(`${place} .js-plotly-plot`);
-    if (!graph || !figure || !window.Plotly) return;
+    if (!figure) return;
     const layout = structuredClone(figure.layout);
     for (const axis of ["xaxis", "yaxis"]) for (const name of ["range", "tickvals", "ticktext"]) if (made.layout[axis][name]) layout[axis][name] = made.layout[axis][name];
     if (made.layout.xaxis.title) layout.xaxis.title.text = made.layout.xaxis.title.text;
     const heading = find(`${place.replace("chart", "heading")} h2`);
     if (heading && place !== "#chart") write(textOf(heading), made.layout.title.text.replaceAll("<br>", " "));
-    window.Plotly.react(graph, made.data, layout, { displaylogo: false, displayModeBar: false, responsive: true });
+    const slim = window.costmodelPage.slim({ data: made.data, layout }, true);
+    plot(place, slim.data, slim.layout);
+  }
+  function plot(place, data, layout) {
+    const graph = find(`${place} .js-plotly-plot`);
+    if (graph && window.Plotly) window.Plotly.react(graph, data, layout, { displaylogo: false, displayModeBar: false, responsive: true });
   }
 
   window.costmodelLive = {

@@ -33,7 +33,9 @@
       live.answered({ ...strip, figures: FIGURES.map((place) => answer.parts[place]) });
       if (strip.question !== null) live.learn(strip.question);
     }
-    return answer.parts.map((part) => part === null ? keep : part);
+    const page = window.costmodelPage;
+    if (page) for (const place of FIGURES) answer.parts[place] = page.slim(answer.parts[place], true);
+    return answer.parts.map((part) => part ?? keep);
   }
 
   // What a moved slider changes is shown at once; the server is asked when it rests.

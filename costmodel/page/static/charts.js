@@ -120,7 +120,19 @@ function fall(one, other, view) {
     measures: [...found.map(() => "relative"), "total"], span: [lowest - room, most + room], height: 0,
   };
 }
-function differenceChart(one, other, view, look, narrow) { return fitted(view.charts.difference, fall(one, other, view), look, narrow); }
+// Where there is no room for words behind bars, they stand beside what they are of, on a phone below it.
+const PHONE = 520, ROOM = 0.25, LESS = 0.05;
+function slim(figure, halved = false) {
+  const phone = innerWidth < PHONE;
+  if (!(phone || halved) || figure?.data?.[0]?.type !== "waterfall") return figure;
+  const {data: [trace], layout} = figure, [low, high] = layout.xaxis.range, cut = (ROOM - LESS) * (high - low) / (1 + 2 * ROOM);
+  const y = trace.y.map((row, place) => `${row}${phone ? "<br>" : " "}${trace.text[place]}`);
+  return {...figure, data: [{...trace, y, textposition: "none"}], layout: {...layout, margin: {...layout.margin, r: 14}, xaxis: {...layout.xaxis, range: [low + cut, high - cut]}, yaxis: {...layout.yaxis, tickfont: {size: phone ? 10 : 12}}}};
+}
+function differenceChart(one, other, view, look, narrow) {
+  const [data, layout, heading] = fitted(view.charts.difference, fall(one, other, view), look, narrow), made = slim({data, layout});
+  return [made.data, made.layout, heading];
+}
 
 function memoryChart(shown, view, look, narrow, limit, capacity) {
   const data = Object.entries(view.memory).filter(([part]) => shown.some((one) => one.memory_parts[part] > 1e-4 * one.peak_memory_bytes))

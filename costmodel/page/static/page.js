@@ -257,8 +257,10 @@ function draw(list) {
   };
   const [[data, layout, heading = ""], more] = draws[state.tab](), reading = [heading, more].filter(Boolean).join(". ");
   $("chart").hidden = !data.length;  // then words stand for it; what is hidden has no size to be drawn in
-  if (data.length) plotted(() => Plotly.react("chart", data, layout, {displayModeBar: false, responsive: true, scrollZoom: false}));
-  $("js-plotly-tester")?.setAttribute("aria-hidden", "true");  // where Plotly measures its texts
+  if (data.length) plotted(() => {
+    Plotly.react("chart", data, layout, {displayModeBar: false, responsive: true, scrollZoom: false});
+    $("js-plotly-tester")?.setAttribute("aria-hidden", "true");  // where Plotly measures its texts
+  });
   $("chart").setAttribute("role", "img");
   $("chart").setAttribute("aria-label", `${TABS[state.tab]}: ${reading}`);
   $("reading").textContent = reading;
