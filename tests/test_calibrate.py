@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import costmodel
 from calibration.data.runs import measured_runs, source_of
 from costmodel.arithmetic.named_tuples import nested
 from costmodel.catalogue.software import default_constants
+from costmodel.evaluation.own_run_update import Measured, learnt
 from costmodel.formulas.quantities import Software
 from costmodel.text.errors import CostModelError, InvalidValue
 
@@ -95,3 +97,15 @@ def test_no_runs_are_refused(tmp_path):
         costmodel.calibrate(cluster, [])
     with pytest.raises(CostModelError, match="missing"):
         costmodel.calibrate(cluster, tmp_path / "missing.csv")
+
+
+def test_what_constants_of_memory_cannot_take_up_stays_in_its_error():
+    """States are counted: no constant makes peaks two fifths over them, and yet another such run lies inside."""
+    model, cluster = costmodel.load_model("gpt2-xl"), costmodel.load_cluster("dgx-a100", gpus=8)
+    plans = [costmodel.Plan(global_batch=8 * micro, micro_batch=micro, seq_len=256) for micro in (1, 2, 3, 4)]
+    known = [costmodel.estimate(model, cluster, plan, "megatron-core").memory.total for plan in plans]
+    runs = [Measured(model, plan, None, 1.4 * peak) for plan, peak in zip(plans[:3], known[:3], strict=True)]
+    found, _, update = learnt(cluster, "megatron-core", runs)
+    told = costmodel.estimate(model, cluster, plans[3], found).memory.total
+    assert update is not None and told < 1.35 * known[3]
+    assert abs(math.log(1.4 * known[3] / told)) < 1.645 * found.memory_error

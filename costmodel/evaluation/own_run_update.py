@@ -269,7 +269,10 @@ def updated_memory(software: Framework, measured: Array, asked: RunColumns, kind
         software.constants, prior, measured + estimated(software.constants), estimated,
         lambda errors, shared: posterior(errors, shared, alike, MEMORY_COMMON), constants_at,
     )  # fmt: skip
-    found = dataclasses.replace(software, constants=constants_at(change), memory_error=told.spread)
+    # constants alone carry on what runs say: what these leave, of all and of a model's plans, stays in the error
+    left = told.common + alike @ told.discrepancies
+    error = math.hypot(told.spread, float(np.sqrt(np.mean(left**2))))
+    found = dataclasses.replace(software, constants=constants_at(change), memory_error=error)
     return found, Update(fields, change, moved, apart, told, ())
 
 
