@@ -293,11 +293,12 @@ def _helps(made: TraceMemory, role: Role, alive: NDArray[np.int64]) -> list[str]
         found.append((half, f"half the micro-batch would save up to {format_bytes(half)} of activations; recomputing them, more"))
     head = max(made.largest, key=lambda one: one.bytes * (one.kind in ("activation", "temporary")), default=None)
     if head is not None and head.kind in ("activation", "temporary") and head.bytes > 0.1 * made.allocated:
-        whose = head.module or head.op or "a tensor"
+        whose = f"module {head.module}" if head.module else head.op or "a tensor"
+        logits = head.shape.count("x") in (1, 2)  # of tokens, perhaps by sequence
         found.append((
             head.bytes,
-            f"{whose} alone holds {format_bytes(head.bytes)} in one tensor of {head.shape} in {head.dtype or 'its dtype'}; "
-            "of logits, a fused or chunked loss makes none",
+            f"{whose} alone holds {format_bytes(head.bytes)} in one tensor of {head.shape} in {head.dtype or 'its dtype'}"
+            + ("; of logits, a fused or chunked loss makes none" if logits else ""),
         ))  # fmt: skip
     unused = made.reserved - made.allocated
     saved = made.reserved - made.expandable
