@@ -365,7 +365,9 @@ def _adapter(role: Role) -> dict[str, object]:
 def _model(trace: Trace, notes: list[str]) -> Transformer:
     config = trace.facts.get("model")
     if config is None:
-        raise NotModelled("a plan of code that doesn't say which model it trains, as transformers' config.json does: give model=, or --model")
+        raise NotModelled(
+            "a plan of code that doesn't say which model it trains, as transformers' config.json does: give model=, or --model"
+        )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "config.json"
         path.write_text(config, encoding="utf-8")
