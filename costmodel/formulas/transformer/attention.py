@@ -136,8 +136,9 @@ def causal_flash(
     lost = device.attention_length + windowed * device.attention_window + apart
     flop = flash_flop(rows, keys, width, lost, device.attention_width, device)
     share = ops.where(older > 0.0, device.attention_older, aligned_share(width, device))
-    share = share * ops.where(older > 1.0, FIRST_FLASH, 1.0)
     split = ops.where(older > 2.0, device.split_flop_rate / device.base_flop_rate, 1.0)
+    # what slows it is beside its products, which three for one make long
+    share = share * ops.where(older > 1.0, ops.where(split > 1.0, 1.0, FIRST_FLASH), 1.0)
     rate = device.sustained_clock * device.base_flop_rate * split * share
     # only products count towards the ceiling, padded ones among them, not what tiles and softmax cost besides
     least = 4.0 * rows * keys * _padded(width) / (device.sustained_clock * device.base_best_flop_rate * split)
