@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from costmodel.app.answer import Answer, ends, searched
 from costmodel.app.charts import SIDE
 from costmodel.app.state import SLIDERS, State
-from costmodel.arithmetic.named_tuples import Row
+from costmodel.arithmetic.named_tuples import Row, changed
 from costmodel.description.cluster import Cluster
+from costmodel.description.fields import Spelled, table
 from costmodel.description.plan import FOLLOWING, Plan
 from costmodel.description.transformer import Transformer
 from costmodel.evaluation.estimation import Estimate
@@ -69,11 +70,11 @@ def live(question: State) -> Row:
     if first is None:
         return {}
     model, cluster = found.model, found.cluster
-    asked = _asked(found, first)
+    asked, spelled = _asked(found, first), _spelled(found, first.plan)
 
     def told(factors: dict[str, float]) -> Row:
         model, cluster = scaled(asked.model, asked.cluster, factors)
-        return tables(asked._replace(model=model, cluster=cluster), plans=[one.plan for one in found.ranked])
+        return tables(asked._replace(model=model, cluster=cluster), plans=spelled)
 
     plain = told({})
     return {
@@ -84,6 +85,13 @@ def live(question: State) -> Row:
         "margin": first.spread.margin(first.required_probability), "gpus": cluster.gpus,
         "utilisation": first.mfu * first.step_time / first.step.model_flop,
     }  # fmt: skip
+
+
+def _spelled(found: SearchResult, plan: Plan) -> list[Plan]:
+    """A plan with every value that the search tried of fields whose words can be joined: any may lead under moved sliders."""
+    columns = {} if found.every is None else found.every.columns
+    fields = (name for name, row in table(Plan).items() if isinstance(row.kind, Spelled) and name in columns)
+    return [changed(plan, {name: value}) for name in fields for value in dict.fromkeys(columns[name].tolist())]
 
 
 def _tried(quantity: str) -> float:
@@ -107,8 +115,8 @@ def _places(one: object, other: object, path: Path = ()) -> Iterator[Path]:
         for name in one:
             yield from _places(one[name], other[name], (*path, name))
     elif isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        for place, (part, changed) in enumerate(zip(one, other, strict=True)):
-            yield from _places(part, changed, (*path, place))
+        for place, (part, beside) in enumerate(zip(one, other, strict=True)):
+            yield from _places(part, beside, (*path, place))
     elif one != other:
         yield path
 
