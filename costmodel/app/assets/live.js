@@ -197,7 +197,7 @@
   }
   function plot(place, data, layout) {
     const graph = find(`${place} .js-plotly-plot`);
-    if (graph && window.Plotly) window.Plotly.react(graph, data, layout, { displaylogo: false, displayModeBar: false, responsive: true });
+    if (graph && window.Plotly) window.Plotly.react(graph, data, layout); // with another configuration it would be made anew
   }
 
   window.costmodelLive = {
