@@ -23,6 +23,9 @@ from costmodel.formulas.pipeline import layout
 from tests.drawing import legal, questions, quick
 
 ALL = framework_names()
+GRADIENTS_FROM_THE_START = [name for name in ALL if not load_framework(name).lazy_gradients]
+"""At the end of a backward pass gradients that come late are all there, and of the last layer at work what it makes again, but
+not what it kept, which it is about to free."""
 FACTORS = st.floats(1.01, 20.0)
 ALIKE = 0.01
 """By how much a step may be slower where the host sets the pace: what it waits moves from passes that hide exchange to others."""
@@ -99,11 +102,15 @@ def test_more_memory_never_leaves_fewer_plans_that_fit(framework):
 
 
 @quick
-@given(questions(frameworks=ALL, offload=[0.0]), st.data())  # what is made again isn't offloaded either
+@given(questions(frameworks=GRADIENTS_FROM_THE_START, offload=[0.0]), st.data())  # what is made again isn't offloaded either
 def test_recomputation_never_holds_more_than_what_it_begins_from_and_is_never_faster(question, data):
-    """Nothing is held for less than a stage of one layer, which is made again whole beside the input that was kept for it."""
+    """Nothing is held for less than a stage of one layer, which is made again whole beside the input that was kept for it.
+
+    Where every other layer is, a stage of one has half of one on average.
+    """
     model, cluster, plan, framework = question
-    kinds = ["selective", "full", 1, 2, *framework.recompute_modules]
+    alternate = [2] if model.layers >= 2 * plan.pipeline_parallel * plan.virtual_stages else []
+    kinds = ["selective", "full", 1, *alternate, *framework.recompute_modules]
     none = legal((model, cluster, dataclasses.replace(plan, recompute="none"), framework))
     some = legal((model, cluster, dataclasses.replace(plan, recompute=data.draw(st.sampled_from(kinds))), framework))
     kept = 4.0 * plan.micro_batch * plan.seq_len * model.hidden * layout.micro_batches(*none.inputs[1:3])
@@ -115,11 +122,17 @@ def test_recomputation_never_holds_more_than_what_it_begins_from_and_is_never_fa
 @quick
 @given(questions(frameworks=ALL))
 def test_a_further_zero_stage_holds_no_more_but_for_its_buckets_and_what_it_gathers(question):
-    """DeepSpeed adds its buckets, whatever they spare; stage 3 holds the weights of a stage whole while a pipeline works on
-    them, and the gradients of the unit that it scatters."""
+    """DeepSpeed adds its buckets, whatever they spare; stage 3 holds the weights of a stage whole while a pipeline works on them.
+
+    Then it has the gradients of the unit that it scatters, too, as wide as weights and again in 32 bit: six bytes for two of a
+    weight. Where a library shards that keeps states of its own, no stage goes before its first.
+    """
     model, cluster, plan, framework = question
+    units = max(model.layers // (plan.pipeline_parallel * plan.virtual_stages), 1)
     held = {}
     for stage in framework.zero_stages:
+        if stage == 0 and framework.sharded_optimizer_bytes:
+            continue
         try:
             held[stage] = estimate(model, cluster, dataclasses.replace(plan, zero_stage=stage), framework)
         except IllegalPlan:
@@ -130,6 +143,8 @@ def test_a_further_zero_stage_holds_no_more_but_for_its_buckets_and_what_it_gath
         room = 1.1 * max(buckets, 0.0)
         if more == 3 or less == 0:
             room += 1.15 * (before.memory.weights + 4.0 * model.vocabulary * model.hidden) + 0.5e9
+        if more == 3:
+            room += 3.0 * before.memory.weights / units
         assert after.memory.total <= before.memory.total + room, (less, more)
 
 

@@ -366,7 +366,7 @@ def _model(trace: Trace, notes: list[str]) -> Transformer:
     config = trace.facts.get("model")
     if config is None:
         raise NotModelled(
-            "a plan of code that doesn't say which model it trains, as transformers' config.json does: give model=, or --model"
+            "a plan of code that doesn't say which model it trains, as transformers' config.json does: say it as model"
         )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "config.json"

@@ -283,7 +283,7 @@ def gathered_weights(
 def gathered_backward(
     owned: RankParameters, settings: Settings, plan: PlanNumbers, layers: Number, experts: Number
 ) -> Number:
-    """Bytes that ZeRO-3 adds beside a backward pass where a layer is a unit: the next layer's weights, and whole gradients.
+    """Bytes that ZeRO-3 adds beside a backward pass where a layer is a unit: weights of the next, if any, and whole gradients.
 
     Gradients come in the width of what was gathered, and a layer's are laid out in the width of their sum to be scattered. The
     head's wait for the embedding's, which come last: both are one unit.
@@ -302,7 +302,8 @@ def gathered_backward(
     widths = settings.widths
     unit = largest_unit(owned, plan, layers, experts)
     whole = widths.parameter * (unit + split_parameters(owned.head, 0.0, plan)) + widths.reduce * unit
-    units = layer.sharded_gradients(settings, plan) * (widths.stored * unit + settings.trainable * whole)
+    following = ops.where(layers > 1.0, widths.stored * unit, 0.0)
+    units = layer.sharded_gradients(settings, plan) * (following + settings.trainable * whole)
     return ops.where(settings.buckets.live > 0.0, 0.0, units)
 
 
