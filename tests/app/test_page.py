@@ -428,7 +428,7 @@ def test_a_slider_redraws_soon_after_it_is_moved(page, capsys):
         page.turns_to(tab)
         page.followed()
         page.browser.execute_script("document.querySelector('#x-price').closest('details').open = true")
-        for name in {"time": (*SLIDERS, "price"), "memory": ("inner", "memory")}.get(tab, ("inner",)):
+        for name in (*SLIDERS, "price") if tab == "time" else ("inner", "memory"):
             if not page.find(f"#x-{name}").size["width"]:  # a slider of what the question lacks, or of a part that is folded
                 continue
             took = []
