@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from calibration.fit.fields import Field
 from calibration.fit.pooled import Posterior
-from costmodel.catalogue.effects import ANY
+from costmodel.catalogue.effects import ANY, parts_of
 from costmodel.catalogue.records.software import UNTUNED
 from costmodel.description.run import Run
 
@@ -75,7 +75,7 @@ def effect_rows(
 
 
 def _serves(level: str, owner: str, frameworks: Collection[str]) -> bool:
-    return not level.startswith("framework") or owner.partition("@")[0] in frameworks
+    return not level.startswith("framework") or parts_of(owner)[0] in frameworks
 
 
 def correlation_lines(found: Posterior, correlated: Sequence[int]) -> str:

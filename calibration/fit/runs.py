@@ -17,7 +17,7 @@ from calibration.fit.pooled import Effect, Model, Posterior
 from calibration.fit.problem import columns_at, counted_otherwise, memory_model, take, thinned, time_model
 from calibration.validate.predictions import columns_of
 from costmodel.arithmetic.named_tuples import Row
-from costmodel.catalogue.effects import CLOCKS, CORRELATIONS, FILE, TIMED, Timed, clocks
+from costmodel.catalogue.effects import CLOCKS, CORRELATIONS, FILE, TIMED, Timed, clocks, parts_of
 from costmodel.catalogue.loader import load_device
 from costmodel.catalogue.software import framework_names, load_framework
 from costmodel.description.run import Run
@@ -188,7 +188,7 @@ def memory_table(text: str, memory: Fitted) -> dict[str, str]:
 
 def _rows(fitted: Fitted) -> tuple[list[Line], list[int]]:
     """Rows of the effects of a fit; those of memory are told without how their errors go together."""
-    known = {load_framework(name).owner.partition("@")[0] for name in framework_names()}
+    known = {parts_of(load_framework(name).owner)[0] for name in framework_names()}
     rows, correlated = effect_rows(fitted.model.fields, fitted.posterior, fitted.model.grouping.owners, known)
     if fitted.model.fields is not TIME:
         rows = [row._replace(correlated="") for row in rows]

@@ -31,7 +31,10 @@ Path = tuple[str | int, ...]
 @functools.cache
 def shared() -> str:
     """JavaScript that is the same for all questions: the formulas and the charts of the page."""
-    names = "view, filled, breakdown, fall, planLabel, seconds, between, figures, gib, wholePercent, title, secondsUnit, slim"
+    names = (
+        "view, filled, breakdown, fall, planLabel, seconds, between, figures, "
+        "gib, percentage, wholePercent, title, secondsUnit, slim"
+    )
     return (
         f"window.costmodelPage = (() => {{\n\"use strict\";\nconst view = {embedded(looks())};\n{static('charts.js')}\n"
         f"const modelOf = {maker()};\nreturn {{modelOf, {names}}};\n}})();\n"

@@ -12,7 +12,7 @@ import csv
 import functools
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from costmodel.catalogue.files import text_of
@@ -137,6 +137,33 @@ def constants() -> Mapping[str, Constant]:
     return {path: Constant(links[path], mine) for path, mine in effects.items()}
 
 
+def owner_of(framework: str, architecture: str | None) -> str:
+    """The name of a framework on an architecture, as `costmodel.description.framework.Framework` holds it.
+
+    Parameters
+    ----------
+    framework : or empty, of any
+    architecture : of devices, or None, of any
+
+    Examples
+    --------
+    >>> owner_of("nemo", "hopper"), parts_of("nemo@hopper"), parts_of(owner_of("nemo", None))
+    ('nemo@hopper', ('nemo', 'hopper'), ('nemo', None))
+    """
+    return f"{framework}@{architecture or ''}"
+
+
+def parts_of(owner: str) -> tuple[str, str | None]:
+    """The framework and the architecture of such a name; empty and None where it is of any.
+
+    Parameters
+    ----------
+    owner : as `owner_of` names it, or a framework alone
+    """
+    framework, _, architecture = owner.partition("@")
+    return framework, architecture or None
+
+
 def owners_of(framework: str, architecture: str | None, device: str = ANY) -> dict[str, str]:
     """Names of the owners at each level.
 
@@ -151,7 +178,7 @@ def owners_of(framework: str, architecture: str | None, device: str = ANY) -> di
     >>> owners_of("nemo", "hopper")["framework on architecture"]
     'nemo@hopper'
     """
-    both = f"{framework}@{architecture}" if framework and architecture else ANY
+    both = owner_of(framework, architecture) if framework and architecture else ANY
     return {
         "field": "", "framework": framework or ANY, "architecture": architecture or ANY, "framework on architecture": both,
         "device": device,
@@ -178,11 +205,13 @@ def composed(owners: Mapping[str, str], paths: Iterable[str] | None = None) -> d
     (True, True)
     """
     known = constants()
-    found = {}
-    for path in paths or (path for path in known if path not in CLOCKS):
-        place = sum(effect.place for effect in known[path].of(owners))
-        found[path] = float(f"{known[path].link.to_constant(place):.{DIGITS}g}")
-    return found
+    chosen = paths or (path for path in known if path not in CLOCKS)
+    return {path: float(f"{known[path].link.to_constant(_place(known[path].of(owners))):.{DIGITS}g}") for path in chosen}
+
+
+def _place(effects: Sequence[Effect]) -> float:
+    """Where a constant is on its line by all effects on it."""
+    return sum(effect.place for effect in effects)
 
 
 class Timed(NamedTuple):
@@ -304,6 +333,11 @@ def _together(one: Effect, other: Effect) -> float:
     return correlation * one.standard_error * other.standard_error
 
 
+def _covariance(effects: Sequence[Effect], others: Sequence[Effect]) -> float:
+    """Covariance of the errors of two constants on their lines, by the effects on each."""
+    return sum(_together(one, other) for one in effects for other in others)
+
+
 @functools.cache
 def errors_of(framework: str, architecture: str | None) -> Errors:
     """Errors of the constants of a framework on an architecture that times depend on, clocks among them.
@@ -322,15 +356,11 @@ def errors_of(framework: str, architecture: str | None) -> Errors:
     owners = owners_of(framework, architecture, usual_device(framework, architecture))
     paths = tuple(path for path in constants() if not path.startswith("memory_"))
     mine = [constants()[path].of(owners) for path in paths]
-    slopes = [
-        constants()[path].link.logarithmic_slope(sum(effect.place for effect in effects))
-        for path, effects in zip(paths, mine, strict=True)
-    ]
+    slopes = [constants()[path].link.logarithmic_slope(_place(effects)) for path, effects in zip(paths, mine, strict=True)]
     matrix = [[0.0] * len(paths) for _ in paths]
     for row, (effects, slope) in enumerate(zip(mine, slopes, strict=True)):
         for column in range(row + 1):
-            covariance = sum(_together(one, other) for one in effects for other in mine[column])
-            matrix[row][column] = matrix[column][row] = slope * slopes[column] * covariance
+            matrix[row][column] = matrix[column][row] = slope * slopes[column] * _covariance(effects, mine[column])
     return Errors(paths, tuple(map(tuple, matrix)))
 
 
@@ -344,5 +374,4 @@ def error_of(path: str, framework: str, architecture: str | None) -> float:
     architecture : of devices, or None, of any
     """
     effects = constants()[path].of(owners_of(framework, architecture, usual_device(framework, architecture)))
-    variance = sum(_together(one, other) for one in effects for other in effects)
-    return constants()[path].link.logarithmic_slope(sum(effect.place for effect in effects)) * math.sqrt(variance)
+    return constants()[path].link.logarithmic_slope(_place(effects)) * math.sqrt(_covariance(effects, effects))

@@ -204,7 +204,7 @@ def _of_catalogue(name: str, architecture: str | None, network: str) -> Framewor
     stack = nested(Software, {path: float(values[path]) for path in paths(Software)})
     defaults = {key: value for key, value in entry.items() if key not in ("base", "source", "constants", "on")}
     servers = [server_system(system) for system in PLANNED_SERVERS]
-    return Framework(name=name, constants=stack, owner=f"{base}@{architecture or ''}", server_systems=servers, **defaults)
+    return Framework(name=name, constants=stack, owner=effects.owner_of(base, architecture), server_systems=servers, **defaults)
 
 
 def framework_on(cluster: Cluster, framework: Framework | str) -> Framework:

@@ -8,7 +8,7 @@ import functools
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.cli import layout
@@ -27,6 +27,19 @@ Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 
 class Misused(CostModelError):
     """Arguments that can't be understood."""
+
+
+class CommandLine(NamedTuple):
+    """A command line as it is understood.
+
+    Parameters
+    ----------
+    argv : its words
+    notes : what was taken for what
+    """
+
+    argv: list[str]
+    notes: list[str]
 
 
 def spelled(name: str) -> tuple[str, ...]:

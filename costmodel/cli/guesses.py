@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from costmodel.catalogue.spellings import holding
 from costmodel.cli import amounts, phrases
-from costmodel.cli.arguments import Misused, Parser, whole
+from costmodel.cli.arguments import CommandLine, Misused, Parser, whole
 from costmodel.cli.words import FLAGS, VALUED, option_of, settings
 from costmodel.text.errors import CostModelError
 from costmodel.text.suggestions import MEANT, meant
@@ -40,20 +40,7 @@ FILE = re.compile(r"\.(json|ya?ml|toml|sh|py|log|txt|csv)$", re.IGNORECASE)
 TIMES = "\\s*[x*:\N{MULTIPLICATION SIGN}]\\s*"
 
 
-class Guessed(NamedTuple):
-    """A command line in the command's own words.
-
-    Parameters
-    ----------
-    argv : its words
-    notes : what was taken for what
-    """
-
-    argv: list[str]
-    notes: list[str]
-
-
-def guessed(parser: Parser, argv: Sequence[str]) -> Guessed:
+def guessed(parser: Parser, argv: Sequence[str]) -> CommandLine:
     """A command line, what can mean one thing alone in the command's own words.
 
     Parameters
@@ -70,7 +57,7 @@ def guessed(parser: Parser, argv: Sequence[str]) -> Guessed:
     words = phrases.whole_options(amounts.cleaned(amounts.joined(words), known), known, notes)
     unknown = any(word.startswith("--") and word.partition("=")[0] not in known for word in words)  # it may have a value
     if unknown or command in MANY_MODELS or parser.variants.keys() & set(words):
-        return Guessed([command, *words], notes)
+        return CommandLine([command, *words], notes)
     options, plain = _apart(words, known)
     apart = any({"--nodes", "--gpus"} <= set(known) and {known["--nodes"], known["--gpus"]} <= set(group._group_actions)
                 for group in parser._mutually_exclusive_groups)  # fmt: skip
@@ -92,7 +79,7 @@ def guessed(parser: Parser, argv: Sequence[str]) -> Guessed:
         options += hardware
     if "model" in {action.dest for action in parser._actions}:
         plain = _of_size(plain, notes)
-    return Guessed([command, *plain, *options], notes)
+    return CommandLine([command, *plain, *options], notes)
 
 
 def _options(parser: Parser, words: Sequence[str]) -> dict[str, argparse.Action]:
@@ -409,4 +396,4 @@ def _of_size(words: list[str], notes: list[str]) -> list[str]:
     return [named]
 
 
-__all__ = ["Guessed", "guessed"]
+__all__ = ["guessed"]

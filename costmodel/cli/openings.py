@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
 
+from costmodel.cli.arguments import CommandLine
 from costmodel.text.suggestions import MEANT
 
 TAKEN = (
@@ -37,20 +37,7 @@ LEADING = ("for", "of", "on", "a", "the", "my", "memory", "gpu", "gpus", "card",
 """What such a question is about, in front of the model."""
 
 
-class Opened(NamedTuple):
-    """A command line that begins with a command.
-
-    Parameters
-    ----------
-    argv : its words
-    notes : what was taken for what
-    """
-
-    argv: list[str]
-    notes: list[str]
-
-
-def opened(argv: Sequence[str], commands: Collection[str]) -> Opened:
+def opened(argv: Sequence[str], commands: Collection[str]) -> CommandLine:
     """A command line, its first words as the command that they mean where they can mean one alone.
 
     Parameters
@@ -67,10 +54,10 @@ def opened(argv: Sequence[str], commands: Collection[str]) -> Opened:
     """
     first, rest = (argv[0].lower() if argv else ""), list(argv[1:])
     if not first or first in commands or first.startswith("-"):
-        return Opened(list(argv), [])
+        return CommandLine(list(argv), [])
     command = _meant(first, argv)
     if command is None:
-        return Opened(list(argv), [])
+        return CommandLine(list(argv), [])
     if first in ADAPTED or first in MOST:
         rest = list(argv)
     elif first in ("max-batch", "batch-size"):
@@ -82,7 +69,8 @@ def opened(argv: Sequence[str], commands: Collection[str]) -> Opened:
     elif command == "search" and first not in TAKEN:
         rest = list(argv)
     note = f"{argv[0][:80]}: taken as {command}" if rest != list(argv) or first in ADAPTED else f"taken as {command}"
-    return Opened([command, *rest], [note + ("; money needs --price, such as --price h100=2.5" if first == "cheapest" else "")])
+    money = "; money needs --price, such as --price h100=2.5" if first == "cheapest" else ""
+    return CommandLine([command, *rest], [note + money])
 
 
 def _meant(first: str, argv: Sequence[str]) -> str | None:
@@ -117,4 +105,4 @@ def _without(words: Collection[str], typed: Sequence[str]) -> list[str]:
     return [word for place, word in enumerate(typed) if place >= end or word.lower() not in words]
 
 
-__all__ = ["Opened", "opened"]
+__all__ = ["opened"]

@@ -100,8 +100,7 @@ def _table(file: str) -> Row:
 
 def _errors(owner: str) -> effects.Errors:
     """Errors of the constants of an owner, and how they go together."""
-    framework, _, architecture = owner.partition("@")
-    return effects.errors_of(framework, architecture or None)
+    return effects.errors_of(*effects.parts_of(owner))
 
 
 OF_STATES = "none of layers with a state, whose scans are from a roofline: wider by their share"
@@ -127,7 +126,7 @@ def novelty(framework: Framework, device: Device) -> str:
 def _family(framework: Framework) -> Row | None:
     """What was measured of a framework, or of that whose constants it shares; None of none."""
     table = _table("residuals.toml")["framework"]
-    found: Row | None = table.get(base_name(framework.name)) or table.get(framework.owner.partition("@")[0])
+    found: Row | None = table.get(base_name(framework.name)) or table.get(effects.parts_of(framework.owner)[0])
     return found
 
 
@@ -152,7 +151,7 @@ def evidence_of(framework: Framework, device: Device, experts: bool, states: flo
     if family is None:
         return "no run of this framework: the mean of all frameworks" + ("; " + OF_STATES if states else "")
     on_device, of_experts = family["devices"].get(device.name, 0), family["experts"]
-    shared = f"no run of this framework, {family['rows']} of {framework.owner.partition('@')[0]}, whose constants it has"
+    shared = f"no run of this framework, {family['rows']} of {effects.parts_of(framework.owner)[0]}, whose constants it has"
     words = [f"{family['rows']} runs of this framework" if own else shared, f"{on_device or 'none'} of them on this device"]
     if experts:
         words.append(f"{of_experts or 'none'} of a mixture of experts")
@@ -264,17 +263,16 @@ def constant_error(field: str, device: Device, framework: Framework) -> tuple[fl
         of_device, source = constant_errors(device.name)
         if key in of_device:
             return float(of_device[key]), f"calibration of {source}" if source == device.name else source
-    of_fit, architecture = effects.constants(), framework.owner.partition("@")[2]
-    base = framework.owner.partition("@")[0]
+    of_fit, (base, architecture) = effects.constants(), effects.parts_of(framework.owner)
     if field in of_fit:
         known = _family(framework) is not None
-        error = effects.error_of(field, base if known else "", architecture or None)
+        error = effects.error_of(field, base if known else "", architecture)
         return error, f"calibration of {framework.owner if known else 'all frameworks'}"
     errors = [errors[key] for errors, _ in map(constant_errors, names("device")) if key in errors]
     if errors:
         return float(max(errors)), "the widest of all calibrations: none has this device"
     if field in paths(Software):  # no run tells it apart from its prior
-        return max(effects.error_of(one, base, architecture or None) for one in of_fit), "the widest of any: no run identifies it"
+        return max(effects.error_of(one, base, architecture) for one in of_fit), "the widest of any: no run identifies it"
     raise InvalidValue("field", field, "a constant that calibration fits")
 
 

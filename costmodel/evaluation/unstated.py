@@ -12,6 +12,7 @@ from typing import NamedTuple
 from costmodel.arithmetic.named_tuples import Row, changed
 from costmodel.catalogue import releases
 from costmodel.catalogue.communication import network_kind
+from costmodel.catalogue.effects import parts_of
 from costmodel.catalogue.files import text_of
 from costmodel.catalogue.software import framework_names, load_framework
 from costmodel.description.cluster import Cluster
@@ -112,7 +113,7 @@ def _others(run: Run, key: str, parts: _Parts) -> Iterator[tuple[float, Run]]:
 def _of_today(run: Run) -> Row:
     """Fields that the software of a run that dates nothing has otherwise today, but for what its record says."""
     place = run.cluster.device.architecture, network_kind(run.cluster.levels[-1].name)
-    name = run.framework.owner.partition("@")[0]
+    name = parts_of(run.framework.owner)[0]
     if name not in framework_names():
         return {}
     then, today = (load_framework(one, *place) for one in (releases.dated(name, releases.UNDATED), name))

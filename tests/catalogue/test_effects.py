@@ -17,10 +17,10 @@ from calibration.fit.fields import Field
 from calibration.fit.pooled import Grouping, Model
 from calibration.fit.problem import constants_of
 from costmodel.catalogue import effects
-from costmodel.catalogue.effects import ANY, CLOCKS, composed, errors_of, owners_of, timed_runs
+from costmodel.catalogue.effects import ANY, CLOCKS, composed, errors_of, owners_of, parts_of, timed_runs
 from costmodel.catalogue.software import framework_names, load_framework
 
-BASES = sorted({load_framework(name).owner.partition("@")[0] for name in framework_names()})
+BASES = sorted({parts_of(load_framework(name).owner)[0] for name in framework_names()})
 ARCHITECTURES = sorted({one.architecture for one in timed_runs()} | {"trainium"})
 
 

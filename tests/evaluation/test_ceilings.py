@@ -9,7 +9,7 @@ import pytest
 
 from costmodel import Cluster, load_cluster, load_device, load_framework, load_model, search
 from costmodel.catalogue import loader
-from costmodel.catalogue.effects import composed, owners_of, runs_of
+from costmodel.catalogue.effects import composed, owners_of, parts_of, runs_of
 from costmodel.catalogue.loader import cluster_with, link_bandwidth, names
 from costmodel.catalogue.software import framework_names
 from costmodel.description.cluster import Level
@@ -117,14 +117,14 @@ def test_software_that_never_ran_on_a_device_is_not_promised_more_there_than_wha
 
 UNTIMED = [
     (framework, architecture) for framework in FRAMEWORKS for architecture in ("ampere", "hopper", "blackwell", "cdna3", "volta")
-    if not runs_of(load_framework(framework).owner.partition("@")[0], architecture)
+    if not runs_of(parts_of(load_framework(framework).owner)[0], architecture)
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("framework", "architecture"), UNTIMED)
 def test_kernels_gain_nothing_where_software_was_never_timed(framework, architecture):
     software = load_framework(framework, architecture)
-    constants, owner = software.constants.compute, software.owner.partition("@")[0]
+    constants, owner = software.constants.compute, parts_of(software.owner)[0]
     own, others = (composed(owners_of(one, architecture)) for one in (owner, ""))
     assert constants.attention_efficiency_scale <= others["compute_attention_efficiency_scale"]
     assert constants.gemm_efficiency_scale <= others["compute_gemm_efficiency_scale"]

@@ -68,7 +68,6 @@
 
   // words
   const { round, max, log2 } = Math;
-  const percent = (share) => `${share < 0 ? "−" : "+"}${Math.abs(100 * share).toFixed(1)} %`;
   const three = (value) => { const [head, tail] = Number(value.toPrecision(3)).toString().split("."); return Number(head).toLocaleString("en") + (tail ? `.${tail}` : ""); };
   const times = (factor) => `${Number(factor.toPrecision(2))}×`;
   function sliderText(name, about, factor) {
@@ -90,7 +89,7 @@
     return true;
   }
   function say(rows, one, moved, price) {
-    const { between, gib, wholePercent, seconds } = window.costmodelPage, head = find("#said h1");
+    const { between, gib, percentage, wholePercent, seconds } = window.costmodelPage, head = find("#said h1");
     const low = Math.exp(given.shift - one.error), high = Math.exp(given.shift + one.error);
     write(textOf(find("b", head)), between(one.step_time_s));
     write(textOf(head), ` a step with ${one.name}: ${wholePercent(given.utilisation * one.model_flop / one.step_time_s)} % MFU, ${gib(one.peak_memory_bytes)} of ${gib(one.limit)} GiB`);
@@ -100,14 +99,14 @@
     const paid = find("#said p .evidence")?.nextSibling, billions = given.tokens / 1e9;
     if (paid && price) write(paid, ` ${(price * given.gpus * one.step_time_s / 3600 / billions).toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 })} per billion tokens`);
     const beside = rows[shown.beside], line = textOf(find("#said .beside"));
-    if (beside && line) write(line, `Beside it ${beside.name}: ${seconds(beside.step_time_s)} a step, ${percent(beside.step_time_s / one.step_time_s - 1)}.`);
+    if (beside && line) write(line, `Beside it ${beside.name}: ${seconds(beside.step_time_s)} a step, ${percentage(beside.step_time_s / one.step_time_s - 1)}.`);
     const diff = find("#diff"), then = one.before.step_time_s;
     if (!moved) { if (diff.firstChild) write(diff.firstChild, ""); return; }
-    const words = `${moved}: ${one.name} takes ${seconds(one.step_time_s)}` + (Math.abs(one.step_time_s / then - 1) < 5e-4 ? " as before" : ` instead of ${seconds(then)} (${percent(one.step_time_s / then - 1)})`);
+    const words = `${moved}: ${one.name} takes ${seconds(one.step_time_s)}` + (Math.abs(one.step_time_s / then - 1) < 5e-4 ? " as before" : ` instead of ${seconds(then)} (${percentage(one.step_time_s / then - 1)})`);
     if (diff.firstChild) write(diff.firstChild, words); else put(diff, "textContent", words);
   }
   function table(rows) {
-    const { view, figures, title } = window.costmodelPage, places = all("#table tbody tr").map((row) => Number(row.cells[0].textContent));
+    const { view, figures, gib, title } = window.costmodelPage, places = all("#table tbody tr").map((row) => Number(row.cells[0].textContent));
     const longest = max(...rows.map((one) => one.step_time_s)), fullest = max(...rows.map((one) => one.limit), ...rows.slice(shown.ranked).map((one) => one.peak_memory_bytes));
     all("#table tbody tr").forEach((row, at) => {
       const one = rows[places[at] ? places[at] - 1 : shown.ranked], cells = row.cells;
@@ -116,7 +115,7 @@
       write(textOf(cells[3]), figures(one.step_time_s, 4));
       write(textOf(cells[4]), round(given.tokens / one.step_time_s / given.gpus).toLocaleString("en"));
       bar(cells[5].firstElementChild, view.memory, (part) => one.memory_parts[part], fullest, (value) => `${figures(value / 2 ** 30, 3)} GiB`, one.limit);
-      write(textOf(cells[6]), (one.peak_memory_bytes / 2 ** 30).toFixed(1));
+      write(textOf(cells[6]), gib(one.peak_memory_bytes));
       put(row, "className", one.peak_memory_bytes > one.limit ? `${row.className.replace(/ ?off/, "")} off`.trim() : row.className.replace(/ ?off/, ""));
     });
     function bar(box, looks, of, whole, words, limit) {
