@@ -14,8 +14,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-
 import costmodel
 from calibration.data.reference import DEFAULT_FOLDER, default_files
 from calibration.data.runs import measured_runs
@@ -93,7 +91,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="files of `measure` (.json) and of runs (.csv); all that are known if none is named")  # fmt: skip
     parser.add_argument("--reference", type=Path, metavar="DIR", help="reference folder (default: ../shared/reference)")
     parser.add_argument("--devices", action="store_true", help="fit devices to their operators too, and write them")
-    parser.add_argument("--plots", type=Path, metavar="FILE", help="write measured against fitted, a plot for each family")
     parser.add_argument("--iterations", type=int, default=ITERATIONS, help=f"most iterations (default: {ITERATIONS})")
     parser.add_argument("--memory", action="store_true", help="fit the constants of memory alone, and leave those of time")
     parser.add_argument("--dry-run", action="store_true", help="print the errors, write nothing")
@@ -131,12 +128,6 @@ def _run_tables(cases: Sequence[Run], arguments: argparse.Namespace) -> dict[str
 
     time, memory = fit_runs(cases, arguments.iterations, print)
     assert memory is not None  # both are asked for
-    if arguments.plots:
-        from calibration.validate.figures import fit_page
-
-        measured = np.array([float(case.seconds or 0.0) for case in time.cases])
-        places = time.model.incidence(time.posterior.effects, np.arange(len(measured))).places(time.posterior.mean)
-        fit_page(arguments.plots, time.cases, np.exp(time.model.predict(places, None)), {}, [])
     for name, fitted in (("time", time), ("memory", memory)):
         counts = identification(fitted)
         print(f"{name}: " + ", ".join(f"{count} {what.replace('_', ' ')}" for what, count in counts.items()))

@@ -14,6 +14,8 @@ from costmodel.text.errors import InvalidValue
 
 BAND = 0.1
 """Relative error that the shaded band marks."""
+MOST_WHISKERS = 100
+"""Runs beyond which intervals would hide what they are of."""
 
 
 class MeasuredTime(NamedTuple):
@@ -78,7 +80,7 @@ def comparison(runs: Iterable[MeasuredTime], quantity: str = "step time", unit: 
 
 
 def measured_figure(runs: Iterable[MeasuredTime], quantity: str = "step time", unit: str = "s") -> go.Figure:
-    """Predicted over measured on logarithmic axes of one scale, with 90 % intervals and a band of ten per cent.
+    """Predicted over measured on logarithmic axes of one scale, with a band of ten per cent; up to 100 runs have 90 % intervals.
 
     Parameters
     ----------
@@ -97,6 +99,8 @@ def measured_figure(runs: Iterable[MeasuredTime], quantity: str = "step time", u
     """
     shown = comparison(runs, quantity, unit)
     ends = [shown.low, shown.high]
+    intervals = sum(map(len, shown.runs.values())) <= MOST_WHISKERS
+    ordinate = f"predicted {quantity} [{unit}]{', whiskers: 90 %' if intervals else ''}"
     figure = go.Figure()
     figure.add_scatter(
         x=[*ends, *reversed(ends)], y=[*(end * (1 + BAND) for end in ends), *(end * (1 - BAND) for end in reversed(ends))],
@@ -115,7 +119,7 @@ def measured_figure(runs: Iterable[MeasuredTime], quantity: str = "step time", u
             ],
             hovertemplate="%{text}<extra></extra>",
             marker={"color": colour(place), "symbol": marker(place), "size": 9, "line": {"color": BLACK, "width": 0.5}},
-            error_y=whiskers(
+            error_y=None if not intervals else whiskers(
                 [run.predicted for run in members], [run.low for run in members], [run.high for run in members], GREY
             ),
         )  # fmt: skip
@@ -124,6 +128,6 @@ def measured_figure(runs: Iterable[MeasuredTime], quantity: str = "step time", u
         template=TEMPLATE, title=shown.title, height=560, margin={"l": 70, "r": 20, "t": 60, "b": 40},
         legend=LEGEND_BELOW,
         xaxis={**axis, "title": f"measured {quantity} [{unit}]", "constrain": "domain"},
-        yaxis={**axis, "title": f"predicted {quantity} [{unit}], whiskers: 90 %", "scaleanchor": "x", "constrain": "domain"},
+        yaxis={**axis, "title": ordinate, "scaleanchor": "x", "constrain": "domain"},
     )  # fmt: skip
     return figure

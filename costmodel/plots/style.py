@@ -29,8 +29,8 @@ def colour(place: int) -> str:
 
 
 def marker(place: int) -> str:
-    """Marker of the series at a place, from 0."""
-    return MARKERS[place % len(MARKERS)]
+    """Marker of the series at a place, from 0: another in each round of the colours, so that pairs of both repeat late."""
+    return MARKERS[(place + place // len(OKABE_ITO)) % len(MARKERS)]
 
 
 def dash(place: int) -> str:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import itertools
 import json
 import math
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +17,6 @@ from hypothesis import strategies as st
 import costmodel
 from calibration.__main__ import main
 from calibration.data.reference import QUOTED
-from calibration.fit.operators import Operator
 from calibration.validate import figures, readme
 from calibration.validate.command import markdown
 from calibration.validate.judged import COLUMNS, judged, table
@@ -29,7 +25,6 @@ from costmodel import load_runs
 from costmodel.catalogue.records import read_records
 from costmodel.evaluation.counted_memory import Count, counted
 from costmodel.evaluation.many_questions import estimates_of
-from costmodel.evaluation.own_runs_fit import Fit, UnknownConstant
 from costmodel.evaluation.unstated import doubts_of, widened
 from costmodel.text.errors import CostModelError
 
@@ -235,60 +230,32 @@ def test_the_readmes_table_shows_first_contact_before_what_was_fitted(tmp_path):
 # ---- figures
 
 
-def test_what_a_figure_shows_needs_no_plotly():
-    program = (
-        "import sys\n"
-        "from calibration.validate import figures, judged\n"
-        "from calibration.data.reference import QUOTED\n"
-        "rows = judged.judged([QUOTED])\n"
-        "assert figures.time_comparison(rows) and figures.errors_by_feature(rows)\n"
-        "assert 'plotly' not in sys.modules\n"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=120, cwd=QUOTED.parents[2])
+@pytest.fixture
+def drawn(quoted, monkeypatch, tmp_path):
+    """The figures of the page."""
+    kept = []
+    monkeypatch.setattr(figures, "write_page", lambda path, title, shown: kept.extend(shown))
+    figures.accuracy_page(tmp_path / "page.html", quoted)
+    return kept
 
 
-def test_step_times_have_a_series_for_each_source_and_say_what_ran(quoted):
-    shown = figures.time_comparison(quoted)
-    assert [series.name for series in shown.series] == ["megatron_tables"]
-    assert sum(len(series.points) for series in shown.series) == len(ROWS)
-    for point in itertools.chain(*(series.points for series in shown.series)):
-        assert shown.low < min(point[:2]) and max(point[:2]) < shown.high
-    hovers = [point.hover for series in shown.series for point in series.points]
-    assert any("megatron_tables/46" in hover and "TP 8" in hover and "measured 1.42 s" in hover for hover in hovers)
+def test_step_times_have_a_series_for_each_source_and_there_is_no_figure_of_memory_that_nobody_measured(drawn):
+    times, errors = drawn
+    (series,) = [trace for trace in times.data if trace.mode == "markers"]
+    assert series.name == "megatron_tables" and len(series.x) == len(ROWS)
+    assert any(text.startswith("megatron_tables/46<br>measured 1.42 s") for text in series.text)
+    assert errors.layout.title.text.startswith(f"Errors of {len(ROWS)} step times")
 
 
-def test_without_measured_memory_there_is_no_figure_of_it(quoted):
-    assert figures.memory_comparison(quoted) is None
-    assert figures.time_comparison([]) is None and figures.errors_by_feature([]) == ()
+def test_errors_by_feature_count_every_run_once(drawn):
+    boxes = [trace for trace in drawn[-1].data if trace.type == "box"]
+    assert len(boxes) == len(figures.FEATURES)
+    assert all(len(box.x) == len(box.y) == len(ROWS) for box in boxes)
 
 
-def test_errors_by_feature_count_every_run_once(quoted):
-    for feature in figures.errors_by_feature(quoted):
-        assert sum(spread.runs for spread in feature.spreads) == len(quoted)
-
-
-def test_hover_text_is_not_read_as_markup():
-    assert figures.lines("<b>model</b> & more", "second") == "&lt;b&gt;model&lt;/b&gt; &amp; more<br>second"
-
-
-@pytest.mark.parametrize(("low", "high"), [(0.8, 1.25), (0.05, 20.0), (0.5, 1.1), (0.01, 100.0)])
-def test_ticks_of_errors_hold_zero_and_lie_inside(low, high):
-    ticks, texts = figures.error_ticks(low, high)
-    assert "0 %" in texts and len(ticks) >= 3 and all(low <= tick <= high for tick in ticks)
-
-
-def fitted(count: int) -> tuple[dict[str, Fit], list[Operator]]:
-    sizes = {"m": 1.0, "n": 1.0, "k": 1.0, "element_bytes": 2.0}
-    operators = [Operator("h100-sxm", "gemm", sizes, "bf16", 1e-3 * (i + 1), "file") for i in range(count)]
-    constants = [UnknownConstant("h100-sxm", "gemm.bf16", 0.8, 0.1, 0.1, 1.0)]
-    result = Fit(constants, np.array([0.8]), np.eye(1), np.log(np.linspace(0.9, 1.1, count)), 0.1)
-    return {"h100-sxm": result}, operators
-
-
-def test_residuals_of_operators_become_fitted_times():
-    (shown,) = figures.fitted_operators(*fitted(3))
-    assert [point.predicted for point in shown.series[0].points] == pytest.approx([0.9, 2.0, 3.3])
-    assert figures.mean_error(shown.series[0].points) == pytest.approx(0.2 / 3)
+def test_without_runs_the_page_has_no_figure(monkeypatch, tmp_path):
+    monkeypatch.setattr(figures, "write_page", lambda path, title, shown: shown and pytest.fail("nothing was measured"))
+    figures.accuracy_page(tmp_path / "page.html", [])
 
 
 def plots_of(page: str) -> int:
@@ -303,15 +270,6 @@ def test_the_accuracy_page_is_one_file_that_needs_no_network(capsys, tmp_path):
     assert not re.search(r"<(script|link|img)[^>]+(src|href)=", page)
     assert plots_of(page) == 2 and [found.name for found in tmp_path.iterdir()] == ["page.html"]
     parsed(capsys.readouterr().out)
-
-
-def test_the_fit_page_has_a_plot_for_each_family_and_one_of_the_runs(tmp_path):
-    pytest.importorskip("plotly")
-    runs = load_runs(QUOTED)
-    path = tmp_path / "fit.html"
-    figures.fit_page(path, runs, [run.seconds * 1.05 for run in runs], *fitted(5))
-    page = path.read_text(encoding="utf-8")
-    assert plots_of(page) == 2 and "Matrix products" in page and "mean error 5.0 %" in page
 
 
 def test_no_reader_of_prose_is_left():
