@@ -10,10 +10,21 @@ from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.topology import Group
 from costmodel.text.errors import InvalidValue
-from costmodel.traces.record import Trace
+from costmodel.traces.record import PHASES, Role, Trace
 
-DEFAULT_FRAMEWORK = "fsdp2"
-"""Whose constants are taken of software that isn't recognised: PyTorch's own."""
+PACKAGES = {
+    "deepspeed": "deepspeed", "megatron-core": "megatron-core", "megatron_core": "megatron-core", "torchtitan": "fsdp2",
+    "nanotron": "nanotron",
+}  # fmt: skip
+"""Frameworks of the catalogue by the package that a trace's versions name."""
+SHARDED, REPLICATED = "fsdp2", "ddp"
+"""PyTorch's own, whose constants are taken of software that isn't recognised: as its ranks share states, or hold all of them."""
+TRAINER = {"fsdp1": "hf-fsdp", "fsdp2": "hf-fsdp"}
+"""What transformers' Trainer is called by what shards its model; "hf-trainer" where nothing does."""
+COPIES = ("broadcast", "barrier")
+"""Of one rank's states at the start, and none."""
+LEAST = 1024
+"""Bytes of a transaction below which it is of losses, norms and counts, which every framework sums."""
 
 
 def group_of(ranks: Sequence[int]) -> Group:
@@ -43,16 +54,49 @@ def even(ranks: Sequence[int]) -> bool:
     return len({later - earlier for earlier, later in itertools.pairwise(placed)}) <= 1
 
 
+def framework_of(trace: Trace) -> tuple[str, list[str]]:
+    """The framework of the catalogue that ran, as the trace's facts, its packages or its exchanges say, and what was taken.
+
+    Parameters
+    ----------
+    trace : `Trace`
+    """
+    facts = trace.facts
+    if "framework" in facts:
+        return facts["framework"], []
+    for package, name in PACKAGES.items():
+        if package in trace.versions:
+            return name, []
+    sharding = facts.get("sharding", "")
+    if facts.get("trainer") == "transformers":
+        return TRAINER.get(sharding, "hf-trainer"), []
+    if sharding:
+        return sharding, []
+    if all(_sums_gradients(role) for role in trace.roles):
+        return REPLICATED, []
+    return SHARDED, [f"the framework isn't named: taken as PyTorch's own ({SHARDED})"]
+
+
+def _sums_gradients(role: Role) -> bool:
+    """Whether a rank exchanges nothing but sums behind its forward pass, and copies of one rank's: it holds all states."""
+    moves = role.transactions
+    columns = zip(moves.op.tolist(), moves.phase.tolist(), moves.bytes.tolist(), strict=True)
+    return all(
+        size < LEAST or role.texts[op] in COPIES or (role.texts[op] == "all-reduce" and PHASES[phase] != "forward")
+        for op, phase, size in columns
+    )
+
+
 def software_of(trace: Trace, cluster: Cluster, framework: Framework | str | None = None) -> Framework:
     """The framework whose constants price a trace, on a cluster.
 
     Parameters
     ----------
-    trace : whose fact ``framework`` names it
+    trace : whose own is taken unless another is given
     cluster : on which
     framework : or its name in the catalogue, in place of the trace's own
     """
-    return framework_on(cluster, framework if framework is not None else trace.facts.get("framework", DEFAULT_FRAMEWORK))
+    return framework_on(cluster, framework if framework is not None else framework_of(trace)[0])
 
 
 def checked_cluster(trace: Trace, cluster: Cluster) -> Cluster:

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from costmodel.catalogue.software import framework_names
 from costmodel.description import huggingface
 from costmodel.description.cluster import Cluster
 from costmodel.description.plan import Plan
@@ -24,7 +23,7 @@ from costmodel.text.errors import InvalidValue, NotModelled
 from costmodel.text.results import brief
 from costmodel.text.units import counted
 from costmodel.traces.builder import shape_of
-from costmodel.traces.places import even
+from costmodel.traces.places import LEAST, even, framework_of
 from costmodel.traces.record import (
     BORN,
     KERNEL,
@@ -41,13 +40,6 @@ from costmodel.traces.record import (
 FORWARD, BACKWARD = PHASES.index("forward"), PHASES.index("backward")
 RECOMPUTED, PARTLY = 2.8, 2.2
 """FLOP of the backward pass over those of the forward pass: twice without recomputation, three times with all of it."""
-PACKAGES = {
-    "deepspeed": "deepspeed", "megatron-core": "megatron-core", "megatron_core": "megatron-core", "torchtitan": "fsdp2",
-    "nanotron": "nanotron",
-}  # fmt: skip
-"""Frameworks of the catalogue by the package that a trace's versions name."""
-LEAST = 1024
-"""Bytes of a transaction below which it is of losses, norms and counts, which every framework sums."""
 TOLERANCE = 0.02
 """Relative difference of a model's parameters and a trace's up to which they are one model."""
 WIDTHS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float8_e4m3fn": "fp8"}
@@ -123,7 +115,8 @@ def recognise(trace: Trace, model: Transformer | None = None) -> Recognised:
             f"a plan of this trace: {trace.world_size} ranks are no multiple of {tensor} tensor x {pipeline} pipeline ranks"
         )
     stage = _zero_stage(trace, notes)
-    framework = _framework(trace, notes)
+    framework, assumed = framework_of(trace)
+    notes += assumed
     batch = _batches(trace, data)
     first = trace.roles[0]
     fields: dict[str, object] = {
@@ -261,22 +254,6 @@ def _zero_stage(trace: Trace, notes: list[str]) -> int:
         return 0
     notes.append("updated weights are gathered after the step: ZeRO-1 or ZeRO-2, which exchange the same; taken as ZeRO-1")
     return 1
-
-
-def _framework(trace: Trace, notes: list[str]) -> str:
-    told = trace.facts.get("framework", "")
-    if told in framework_names():
-        return told
-    for package, name in PACKAGES.items():
-        if package in trace.versions:
-            return name
-    sharding = trace.facts.get("sharding", "")
-    if trace.facts.get("trainer") == "transformers":
-        return "hf-fsdp" if sharding else "hf-trainer"
-    if sharding in framework_names():
-        return sharding
-    notes.append("the framework isn't named: taken as PyTorch's own (fsdp2)")
-    return "fsdp2"
 
 
 def _batches(trace: Trace, data: int) -> dict[str, object]:

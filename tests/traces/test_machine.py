@@ -76,6 +76,7 @@ def test_a_plain_loop_holds_its_weights_and_twice_as_much_for_adam_and_multiplie
 
 def test_ddp_sums_every_gradient_once_a_step(tmp_path: Path) -> None:
     trace = traced(tmp_path, scripts.DDP)
+    assert trace.facts["sharding"] == "ddp"
     (role,) = trace.roles  # the first and the last rank do the same
     assert role.stands_for == tuple(range(8))
     assert exchanged(role) == {("all-reduce", 4 * (64 * 256 + 256 + 256 * 64 + 64)): 1}

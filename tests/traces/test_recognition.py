@@ -86,6 +86,24 @@ def test_states_that_are_sharded_are_gathered_after_the_update(after, stage):
     assert recognise(told).plan.zero_stage == 2
 
 
+@pytest.mark.parametrize(
+    ("facts", "forward", "backward", "name"),
+    [
+        ({}, (), (), "ddp"),  # on one GPU, or ranks that are strangers
+        ({}, (), (("all-reduce", ALL, "w"),), "ddp"),
+        ({"sharding": "ddp"}, (("broadcast", ALL),), (("all-reduce", ALL, "w"),), "ddp"),
+        ({}, (("all-gather", ALL, "w"),), (("reduce-scatter", ALL, "w"),), "fsdp2"),
+        ({"sharding": "fsdp1"}, (("all-gather", ALL, "w"),), (), "fsdp1"),
+        ({"sharding": "fsdp1", "trainer": "transformers"}, (), (), "hf-fsdp"),
+        ({"sharding": "ddp", "trainer": "transformers"}, (), (("all-reduce", ALL, "w"),), "hf-trainer"),
+        ({"framework": "deepspeed"}, (), (("all-reduce", ALL, "w"),), "deepspeed"),
+    ],
+)
+def test_a_trace_is_priced_and_seen_as_the_software_that_ran(facts, forward, backward, name):
+    trace = Run().trace(forward, backward, **facts)
+    assert recognise(trace).framework == name == price_trace(trace, CLUSTER).framework.name
+
+
 def test_tensor_groups_exchange_activations_and_stages_send_them():
     tensor = Run().trace([("all-reduce", range(4))], [("all-reduce", range(4)), ("all-reduce", range(0, 16, 4), "w")])
     plan = recognise(tensor).plan

@@ -16,6 +16,7 @@ from costmodel.traces.fake_machine.recorder import Recorder
 HOOKS = {
     "transformers.modeling_utils": "transformers",
     "transformers.trainer": "trainer",
+    "torch.nn.parallel.distributed": "replicated",
     "torch.distributed.fsdp._fully_shard._fsdp_param": "fully_shard",
     "torch.distributed.fsdp.fully_sharded_data_parallel": "fully_sharded",
     "torchvision.extension": "torchvision",
