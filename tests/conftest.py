@@ -23,6 +23,7 @@ from costmodel import cli
 
 LONGEST = (
     "tests/test_site.py", "tests/formulas/test_engines.py", "tests/test_budgets.py", "tests/app/test_page.py",
+    "tests/app/test_page_for_everybody.py", "tests/app/test_page_sliders.py",
     "tests/page/test_site.py", "tests/page/test_page.py", "tests/partition/test_pipedream.py", "tests/test_cli_pages.py",
     "tests/evaluation/test_sweep_files.py", "tests/calibration/test_bars.py", "tests/test_properties.py",
     "tests/evaluation/test_ceilings.py", "tests/test_cli.py",

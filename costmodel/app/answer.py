@@ -146,6 +146,17 @@ def ends(model: Transformer, cluster: Cluster) -> dict[str, tuple[float, float]]
     }
 
 
+def at_peak(factor: float, most: float) -> bool:
+    """Whether an efficiency is the peak, as far as links write factors.
+
+    Parameters
+    ----------
+    factor : that it is multiplied by
+    most : at which it would be the peak
+    """
+    return most < LARGEST_FACTOR and factor >= most * (1.0 - 1e-5)
+
+
 def reached(cluster: Cluster) -> float:
     """Share of the peak that the best of a device's products and its attention reach."""
     constants = cluster.device.efficiency
@@ -260,9 +271,13 @@ def difference(answer: Answer) -> str:
     """
     if not answer.moved:
         return ""
-    factors = factors_of(answer.state, answer.before.model, answer.before.cluster)
-    most = ends(answer.before.model, answer.before.cluster)["efficiency"][1]
-    moved = ", ".join(_moved(name, factor, most) for name, factor in factors.items())
+    model, cluster = answer.before.model, answer.before.cluster
+    given, limits = dict(answer.state.factors), ends(model, cluster)
+    moved = ", ".join(
+        _moved(name, slider, min(max(given[slider], least), most), most)
+        for slider, name in called(model, cluster).items() if slider in given
+        for least, most in [limits.get(slider, (0.0, LARGEST_FACTOR))]
+    )  # fmt: skip
     head = moved[0].upper() + moved[1:]
     if answer.chosen is None or answer.unmoved is None:
         return f"{head}: nothing fits any more"
@@ -278,13 +293,28 @@ def difference(answer: Answer) -> str:
     return f"{text}; the best plan is now {label(best.plan)}, before it was {label(first.plan)}{fate}"
 
 
-def _moved(name: str, factor: float, ceiling: float) -> str:
-    own = {"device.memory": "GPU memory", "device.efficiency": "efficiency", IMBALANCE: "imbalance of experts"}
-    what = own.get(name, name.replace(".", " "))
-    near = {0.5: "half the ", 2.0: "twice the ", 0.25: "a quarter of the ", 4.0: "four times the "}
-    word = next((text for value, text in near.items() if abs(factor / value - 1.0) < 0.02), None)
-    at = f" ({PEAK})" if name == "device.efficiency" and factor == ceiling else ""
-    return f"{word}{what}{at}" if word else f"{factor:.2g} times the {what}{at}"
+def called(model: Transformer, cluster: Cluster) -> dict[str, str]:
+    """The sliders that a question has, and what they are called.
+
+    Parameters
+    ----------
+    model, cluster : of the question
+    """
+    found = {slider: f"{level.name} bandwidth" for slider, level in zip(SLIDERS, cluster.levels, strict=False)}
+    if any(level.latency for level in cluster.levels):
+        found["latency"] = "network latency"
+    found |= {"memory": "GPU memory", "efficiency": "efficiency"}
+    if model.experts and model.expert_capacity is None:
+        found["imbalance"] = "token imbalance"
+    return found
+
+
+def _moved(name: str, slider: str, factor: float, most: float) -> str:
+    """A moved slider in words; ``assets/live.js`` has the same ones."""
+    near = {0.5: "half the", 2.0: "twice the", 0.25: "a quarter of the", 4.0: "four times the"}
+    word = next((text for value, text in near.items() if abs(factor / value - 1.0) < 0.02), f"{factor:.3g} times the")
+    at = f" ({PEAK})" if slider == "efficiency" and at_peak(factor, most) else ""
+    return f"{word} {name}{at}"
 
 
 def _change(then: float, now: float) -> str:
@@ -309,6 +339,6 @@ def command(state: State) -> str:
 
 
 __all__ = [
-    "PEAK", "TOP", "Answer", "answered", "command", "described", "difference", "ends", "factors_of",
+    "PEAK", "TOP", "Answer", "answered", "at_peak", "called", "command", "described", "difference", "ends", "factors_of",
     "offered", "reached", "run_of", "searched", "taken", "under_sliders", "unmoved",
 ]  # fmt: skip

@@ -8,7 +8,18 @@ from urllib.parse import urlencode
 
 from dash import html
 
-from costmodel.app.answer import PEAK, Answer, difference, ends, offered, reached, run_of, taken
+from costmodel.app.answer import (
+    PEAK,
+    Answer,
+    at_peak,
+    called,
+    difference,
+    ends,
+    offered,
+    reached,
+    run_of,
+    taken,
+)
 from costmodel.app.state import LARGEST_FACTOR, SLIDERS, TABS, State
 from costmodel.description.labels import TIED, label, part_name, spoken
 from costmodel.evaluation.estimation import Estimate, lack, of_limit
@@ -248,28 +259,26 @@ def strip(answer: Answer) -> dict[str, dict[str, object]]:
     """For each slider whether it is there, what it is called, what it stands at, and in doublings how far it goes."""
     cluster, model = answer.before.cluster, answer.before.model
     given: Mapping[str, float] = dict(answer.state.factors)
-    levels = list(zip(SLIDERS, cluster.levels, strict=False))
-    shown: dict[str, dict[str, object]] = {name: {"shown": False, "label": "", "text": ""} for name in SLIDERS}
-    for name, level in levels:
-        now = level.bandwidth / level.oversubscription * given.get(name, 1.0) / GB
-        shown[name] = {"shown": True, "label": f"{level.name} bandwidth", "text": f"{now:,.3g} GB/s",
-                       "base": level.bandwidth / level.oversubscription / GB, "unit": "GB/s"}  # fmt: skip
-    if any(level.latency for level in cluster.levels):
-        shown["latency"] = {"shown": True, "label": "network latency", "text": _times(given.get("latency", 1.0))}
-    memory = float(cluster.device.usable_memory or cluster.device.memory) * given.get("memory", 1.0) / GiB
-    shown["memory"] = {"shown": True, "label": "GPU memory", "text": f"{memory:,.3g} GiB", "unit": "GiB",
-                       "base": float(cluster.device.usable_memory or cluster.device.memory) / GiB}  # fmt: skip
+    names = called(model, cluster)
+    shown: dict[str, dict[str, object]] = {
+        name: {"shown": name in names, "label": names.get(name, ""), "text": ""} for name in SLIDERS
+    }
+    bases = {name: (level.bandwidth / level.oversubscription / GB, "GB/s")
+             for name, level in zip(SLIDERS, cluster.levels, strict=False)}  # fmt: skip
+    bases["memory"] = float(cluster.device.usable_memory or cluster.device.memory) / GiB, "GiB"
+    for name, (base, unit) in bases.items():
+        now = float(f"{base * given.get(name, 1.0):.3g}")
+        shown[name] |= {"text": f"{now:,.15g} {unit}", "base": base, "unit": unit}
+    shown["latency"]["text"] = _times(given.get("latency", 1.0))
     limits = ends(model, cluster)
-    factor = min(given.get("efficiency", 1.0), limits["efficiency"][1])
-    share = 100.0 * factor * reached(cluster)
-    of = PEAK if factor == limits["efficiency"][1] else f"{share:.0f} % of peak"
-    shown["efficiency"] = {"shown": True, "label": "efficiency", "text": f"{_times(factor)}, {of}", "base": reached(cluster),
-                           "top": PEAK if limits["efficiency"][1] < LARGEST_FACTOR else ""}  # fmt: skip
-    if model.experts and model.expert_capacity is None:
+    most = limits["efficiency"][1]
+    factor, top = min(given.get("efficiency", 1.0), most), PEAK if most < LARGEST_FACTOR else ""
+    of = top if at_peak(factor, most) else f"{100.0 * factor * reached(cluster):.0f} % of peak"
+    shown["efficiency"] |= {"text": f"{_times(factor)}, {of}", "base": reached(cluster), "top": top}
+    if "imbalance" in names:
         load = max(1.0, model.expert_imbalance * given.get("imbalance", 1.0))
         even = ", even" if load == 1.0 else ""
-        shown["imbalance"] = {"shown": True, "label": "token imbalance", "text": f"{load:.2f}{even}",
-                              "base": model.expert_imbalance}  # fmt: skip
+        shown["imbalance"] |= {"text": f"{load:.2f}{even}", "base": model.expert_imbalance}
     for name in SLIDERS:
         least, most = limits.get(name, (1.0 / LARGEST_FACTOR, LARGEST_FACTOR))
         shown[name] |= {"least": math.log2(least), "most": math.log2(most)}
@@ -279,7 +288,7 @@ def strip(answer: Answer) -> dict[str, dict[str, object]]:
 
 
 def _times(factor: float) -> str:
-    return f"{factor:.2g}\N{MULTIPLICATION SIGN}"
+    return f"{factor:.3g}\N{MULTIPLICATION SIGN}"
 
 
 def other(answer: Answer) -> int:

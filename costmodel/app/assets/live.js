@@ -4,7 +4,7 @@
   const find = (selector, within) => (within || document).querySelector(selector);
   const all = (selector, within) => Array.from((within || document).querySelectorAll(selector));
   let asked = null, given = null, before = null, now = null; // the question, its numbers, its model before and under sliders
-  let shown = null; // the last answer: its plans, its figures, what is looked at
+  let shown = null, followed = false; // the last answer: its plans, its figures, what is looked at; whether others were drawn over them
 
   // What is written over the server's answer is taken back before the next: the nodes are React's.
   const written = new Map();
@@ -12,17 +12,28 @@
     if (!node) return;
     let kept = written.get(node);
     if (!kept) written.set(node, kept = {});
-    if (!(key in kept)) kept[key] = key === "style" ? node.style.backgroundImage : key in node ? node[key] : node.getAttribute(key);
+    const there = held(node, key);
+    if (there !== kept[key]?.put) kept[key] = { was: there };
     assign(node, key, value);
+    kept[key].put = held(node, key);
   }
+  const held = (node, key) => key === "style" ? node.style.backgroundImage : key in node ? node[key] : node.getAttribute(key);
   function assign(node, key, value) {
     if (key === "style") node.style.backgroundImage = value;
     else if (key in node) node[key] = value;
     else node.setAttribute(key, value);
   }
   function restore() {
-    for (const [node, kept] of written) for (const [key, value] of Object.entries(kept)) assign(node, key, value);
+    for (const [node, kept] of written) for (const [key, { was, put }] of Object.entries(kept)) if (held(node, key) === put) assign(node, key, was);
     written.clear();
+  }
+  // The server's answer as it stood before sliders were followed, with its charts.
+  function back() {
+    restore();
+    if (followed) for (const [place, figure] of [["#chart", shown.figures[0]], ["#chart-beside", shown.figures[1]]]) {
+      if (figure) { const { data, layout } = window.costmodelPage.slim(figure, true); plot(place, data, layout); }
+    }
+    followed = false;
   }
   const write = (node, text) => put(node, "nodeValue", text);
   const textOf = (node) => node && Array.from(node.childNodes).find((one) => one.nodeType === Node.TEXT_NODE);
@@ -69,42 +80,54 @@
   // words
   const { round, max, log2 } = Math;
   const three = (value) => { const [head, tail] = Number(value.toPrecision(3)).toString().split("."); return Number(head).toLocaleString("en") + (tail ? `.${tail}` : ""); };
-  const times = (factor) => `${Number(factor.toPrecision(2))}×`;
+  const times = (factor) => `${Number(factor.toPrecision(3))}×`;
   function sliderText(name, about, factor) {
     if (name === "price") return factor ? factor.toFixed(2) : "not asked";
     if (name === "latency") return times(factor);
-    if (name === "efficiency") return `${times(factor)}, ${factor >= 2 ** about.most - 1e-9 ? about.top : `${round(100 * factor * about.base)} % of peak`}`;
+    if (name === "efficiency") return `${times(factor)}, ${atTop(about, factor) ? about.top : `${round(100 * factor * about.base)} % of peak`}`;
     if (name === "imbalance") { const load = max(1, about.base * factor); return `${load.toFixed(2)}${load === 1 ? ", even" : ""}`; }
     return `${three(about.base * factor)} ${about.unit}`;
   }
 
-  function follow(factors, moved, price) {
-    const rows = priced(factors);
-    if (!rows || !find("#said h1 b")) return false;
-    const chosen = rows[Math.min(shown.row, shown.ranked - 1)];
-    if (!chosen) return false;
+  const atTop = (about, factor) => Boolean(about.top) && factor >= 2 ** about.most * (1 - 1e-5);
+  const NEAR = [[0.5, "half the"], [2, "twice the"], [0.25, "a quarter of the"], [4, "four times the"]];
+  // Moved sliders in the words of the server.
+  function movedText(factors, about) {
+    const words = Object.keys(about).filter((name) => name in factors && about[name].shown).map((name) => {
+      const factor = factors[name], near = NEAR.find(([value]) => Math.abs(factor / value - 1) < 0.02);
+      return `${near ? near[1] : `${Number(factor.toPrecision(3))} times the`} ${about[name].label}${name === "efficiency" && atTop(about[name], factor) ? ` (${about[name].top})` : ""}`;
+    }).join(", ");
+    return words && words[0].toUpperCase() + words.slice(1);
+  }
+
+  function follow(factors, about, price) {
+    const rows = priced(factors), chosen = rows?.[Math.min(shown.row, shown.ranked - 1)];
+    const moved = movedText(factors, about);
+    if (!chosen || !find("#said h1 b")) { back(); differ(moved && `${moved}: …`); return false; } // the server will say
+    followed = true;
     say(rows, chosen, moved, price);
     table(rows);
     draw(rows, chosen, factors);
     return true;
   }
+  const fits = (one) => one.peak_memory_bytes <= one.limit;
   function say(rows, one, moved, price) {
     const { between, gib, percentage, wholePercent, seconds } = window.costmodelPage, head = find("#said h1");
     const low = Math.exp(given.shift - one.error), high = Math.exp(given.shift + one.error);
     write(textOf(find("b", head)), between(one.step_time_s));
-    write(textOf(head), ` a step with ${one.name}: ${wholePercent(given.utilisation * one.model_flop / one.step_time_s)} % MFU, ${gib(one.peak_memory_bytes)} of ${gib(one.limit)} GiB`);
-    put(head, "className", one.peak_memory_bytes <= one.limit ? "" : "bad");
+    write(textOf(head), ` a step with ${one.name}: ${wholePercent(given.utilisation * one.model_flop / one.step_time_s)} % MFU, ${gib(one.peak_memory_bytes)} of ${gib(one.limit)} GiB${fits(one) ? "" : ": does not fit"}`);
+    put(head, "className", fits(one) ? "" : "bad");
     const sure = textOf(find("#said p"));
     if (sure) write(sure, `${between(one.step_time_s * low, one.step_time_s * high)} with ${sure.nodeValue.split(" with ").slice(1).join(" with ")}`);
     const paid = find("#said p .evidence")?.nextSibling, billions = given.tokens / 1e9;
     if (paid && price) write(paid, ` ${(price * given.gpus * one.step_time_s / 3600 / billions).toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 })} per billion tokens`);
     const beside = rows[shown.beside], line = textOf(find("#said .beside"));
     if (beside && line) write(line, `Beside it ${beside.name}: ${seconds(beside.step_time_s)} a step, ${percentage(beside.step_time_s / one.step_time_s - 1)}.`);
-    const diff = find("#diff"), then = one.before.step_time_s;
-    if (!moved) { if (diff.firstChild) write(diff.firstChild, ""); return; }
-    const words = `${moved}: ${one.name} takes ${seconds(one.step_time_s)}` + (Math.abs(one.step_time_s / then - 1) < 5e-4 ? " as before" : ` instead of ${seconds(then)} (${percentage(one.step_time_s / then - 1)})`);
-    if (diff.firstChild) write(diff.firstChild, words); else put(diff, "textContent", words);
+    const then = one.before.step_time_s;
+    const lost = fits(one) ? "" : rows.some(fits) ? "; it no longer fits" : "; no plan on show fits any more";
+    differ(moved && `${moved}: ${one.name} takes ${seconds(one.step_time_s)}${Math.abs(one.step_time_s / then - 1) < 5e-4 ? " as before" : ` instead of ${seconds(then)} (${percentage(one.step_time_s / then - 1)})`}${lost}`);
   }
+  const differ = (words) => put(find("#diff"), "textContent", words);
   function table(rows) {
     const { view, figures, gib, title } = window.costmodelPage, places = all("#table tbody tr").map((row) => Number(row.cells[0].textContent));
     const longest = max(...rows.map((one) => one.step_time_s)), fullest = max(...rows.map((one) => one.limit), ...rows.slice(shown.ranked).map((one) => one.peak_memory_bytes));
@@ -116,7 +139,7 @@
       write(textOf(cells[4]), round(given.tokens / one.step_time_s / given.gpus).toLocaleString("en"));
       bar(cells[5].firstElementChild, view.memory, (part) => one.memory_parts[part], fullest, (value) => `${figures(value / 2 ** 30, 3)} GiB`, one.limit);
       write(textOf(cells[6]), gib(one.peak_memory_bytes));
-      put(row, "className", one.peak_memory_bytes > one.limit ? `${row.className.replace(/ ?off/, "")} off`.trim() : row.className.replace(/ ?off/, ""));
+      put(row, "className", `${row.className.replace(/ ?off/, "")}${fits(one) ? "" : " off"}`.trim());
     });
     function bar(box, looks, of, whole, words, limit) {
       const stops = [], said = [];
@@ -200,10 +223,10 @@
   }
 
   window.costmodelLive = {
-    learn, restore, follow, priced, sliderText,
+    learn, restore, back, follow, priced, sliderText,
     /** Whether the numbers of the question are there. */
     get ready() { return Boolean(given && window.costmodelPage); },
     /** Remember what an answer shows. */
-    answered(answer) { shown = answer; },
+    answered(answer) { shown = answer; followed = false; },
   };
 })();

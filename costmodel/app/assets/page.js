@@ -3,15 +3,17 @@
   "use strict";
   const state = new URLSearchParams(location.search);
   const live = window.costmodelLive;
-  let busy = false, waiting = false, sent = 0, asked = null, other = -1;
+  let busy = false, waiting = false, sent = 0, asked = null, other = -1, moving = null;
   const find = (selector, within) => (within || document).querySelector(selector);
   const all = (selector, within) => Array.from((within || document).querySelectorAll(selector));
 
   function push() {
     if (busy) { waiting = true; return; }
     const query = state.toString();
-    if (query === push.last) { live.restore(); return; } // moved and moved back
+    moving = null;
+    if (query === push.last) { live.back(); stands(); return; } // moved and moved back
     busy = true;
+    changes();
     push.last = query;
     sent = performance.now();
     history.replaceState(null, "", query ? "?" + query : location.pathname);
@@ -19,7 +21,7 @@
     document.body.classList.add("asking");
     clearTimeout(rest.timer);
     clearTimeout(push.rescue);
-    push.rescue = setTimeout(done, 20000);
+    push.rescue = setTimeout(free, 20000);
   }
 
   // An answer goes where it belongs, unless the sliders were moved on by then; `null` parts stay as they are.
@@ -28,7 +30,8 @@
     const keep = window.dash_clientside.no_update;
     if (!answer || answer.query !== state.toString()) { waiting = true; done(); return Array(PARTS).fill(keep); }
     const strip = answer.parts[STRIP];
-    if (strip && !strip.error) {
+    if (strip?.error) live.back();
+    else if (strip) {
       live.restore();
       live.answered({ ...strip, figures: FIGURES.map((place) => answer.parts[place]) });
       if (strip.question !== null) live.learn(strip.question);
@@ -52,8 +55,7 @@
   function follow(slider) {
     const since = performance.now(), moved = factors(), name = slider.dataset.slider, one = about[name];
     find("output", slider).textContent = live.sliderText(name, one, name === "price" ? Number(state.get("price")) : moved[name] ?? 1);
-    const words = Object.keys(moved).filter((each) => about[each].shown).map((each) => `${about[each].label} ${live.sliderText(each, about[each], moved[each])}`).join(", ");
-    const followed = live.follow(moved, words, Number(state.get("price")));
+    const followed = live.follow(moved, about, Number(state.get("price")));
     document.body.classList.toggle("followed", followed);
     if (followed) requestAnimationFrame(() => setTimeout(() => window.costmodel.followed.push(performance.now() - since), 0));
   }
@@ -62,11 +64,23 @@
     rest.timer = setTimeout(push, soon ? 0 : REST);
   }
 
-  function done() {
-    clearTimeout(push.rescue);
-    document.body.classList.remove("asking", "followed");
+  function free() {
     busy = false;
     if (waiting) { waiting = false; push(); }
+  }
+  function done() {
+    clearTimeout(push.rescue);
+    document.body.classList.remove("asking");
+    free();
+    if (busy) return;
+    if (moving) follow(moving); // on since this answer was asked for, over which it is written again
+    else stands();
+  }
+  // Between a change and the server's answer to it the page is busy; what stands then is of the link.
+  function changes() { find("#answer").setAttribute("aria-busy", "true"); }
+  function stands() {
+    document.body.classList.remove("followed");
+    find("#answer").setAttribute("aria-busy", "false");
   }
 
   function set(pairs) {
@@ -133,6 +147,8 @@
     find(".reset", slider).hidden = value === 0;
     const [key, text] = name === "price" ? ["price", value ? String(value) : ""] : ["x." + name, value ? Math.pow(2, value).toPrecision(6) : ""];
     if (text) state.set(key, text); else state.delete(key);
+    moving = slider;
+    changes();
     if (about) follow(slider);
     rest();
   }

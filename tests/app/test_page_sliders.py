@@ -1,0 +1,161 @@
+"""Sliders of the page in a browser: what follows them at once is what the library says, and then the server's answer stands.
+
+The time from a slider's move to what it changes on the screen is printed by
+``pytest -m slow -n 0 -s tests/app/test_page_sliders.py -k redraws_soon``.
+"""
+
+import statistics
+
+import pytest
+
+pytest.importorskip("dash")
+pytest.importorskip("selenium")
+
+from costmodel import estimate
+from costmodel.app.answer import answered, described, factors_of
+from costmodel.app.state import SLIDERS, TABS, read_state
+from costmodel.description.labels import label
+from costmodel.evaluation.factors import scaled
+from tests.app.visits import BROWSED, SMALL
+from tests.browser import STILL
+
+pytestmark = [pytest.mark.slow, *BROWSED]
+
+
+MOVES = """const slider = document.querySelector(`#x-${given[0]}`), span = slider.max - slider.min, took = [];
+    for (let place = 0; place < 10; place++) {
+        const before = window.costmodel.followed.length;
+        slider.value = Number(slider.min) + span * (0.15 + 0.07 * place);
+        slider.dispatchEvent(new Event('input', {bubbles: true}));
+        while (window.costmodel.followed.length === before) await new Promise(done => setTimeout(done, 2));
+        took.push(window.costmodel.followed.at(-1));
+    }
+    slider.dispatchEvent(new Event('change', {bubbles: true}));
+    return took"""
+
+
+TIMED = {
+    "time": "inner", "memory": "memory", "frontier": "efficiency", "scaling": "middle", "sensitivity": "efficiency",
+    "timeline": "latency",
+}  # fmt: skip
+"""A slider by which each tab is timed."""
+
+
+def test_a_slider_redraws_soon_after_it_is_moved(page, capsys):
+    for tab in TABS:
+        if tab == TABS[0]:
+            page.open()
+        page.turns_to(tab)
+        page.followed()
+        name, took = TIMED[tab], []
+        page.does(lambda name=name, took=took: took.extend(page.awaits(MOVES, name)))
+        with capsys.disabled():
+            middle, longest = statistics.median(took), max(took)
+            late = page.browser.execute_script("return window.costmodel.took.at(-1)")
+            print(f"\n{tab}, {name}: followed in {middle:.0f} ms (most {longest:.0f}), searched in {late:.0f} ms", end="")
+
+
+FOLLOWED = {
+    "dense": ("model=llama3-8b&gpus=16&batch=64", {"inner": 0.5, "middle": 2.0, "latency": 4.0, "memory": 1.5}),
+    "experts": ("model=mixtral-8x7b&gpus=16&batch=64", {"inner": 0.25, "efficiency": 0.5, "imbalance": 1.7}),
+    "recomputed in part": ("model=mixtral-8x7b&gpus=64&batch=512&seq=4096", {"inner": 0.25}),
+    "adapter": ("model=llama3-8b&device=rtx-4090&gpus=8&batch=64&seq=2048&adapter=lora", {"memory": 0.8, "inner": 3.0}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_what_follows_a_slider_in_the_browser_is_what_the_library_says(page, name):
+    query, factors = FOLLOWED[name]
+    page.open(query + "&x.inner=0.3")  # the plans that lead then are priced under other sliders
+    page.followed()
+    rows = page.browser.execute_script("return window.costmodelLive.priced(arguments[0])", factors)
+    state = read_state(query + "".join(f"&x.{slider}={factor}" for slider, factor in factors.items()))
+    answer, before = answered(read_state(query + "&x.inner=0.3")), described(read_state(query))
+    model, cluster = scaled(*described(state), factors_of(state, *described(state)))
+    for row, one in zip(rows, answer.found.ranked, strict=False):
+        asked = estimate(model, cluster, one.plan, one.framework, fit_probability=one.required_probability)
+        assert row["step_time_s"] == pytest.approx(asked.step_time, rel=1e-9)
+        assert row["peak_memory_bytes"] == pytest.approx(float(asked.memory.total), rel=1e-9)
+        assert row["limit"] == pytest.approx(asked.memory_limit, rel=1e-9)
+        still = estimate(*before, one.plan, one.framework)
+        assert row["before"]["step_time_s"] == pytest.approx(still.step_time, rel=1e-9) and row["name"] == label(one.plan)
+        assert row["parts"] == pytest.approx(asked.times, rel=1e-9, abs=1e-12 * asked.step_time)
+
+
+def test_a_slider_is_followed_before_the_server_has_answered_and_its_answer_stands_then(page):
+    page.open(SMALL)
+    page.followed()
+    before = {part: page.text(part) for part in ("h1 b", "#table", "#diff")}
+    drawn = "const drawn = document.querySelector('#chart .js-plotly-plot').data.filter(one => one.name === 'forward')[0].x[0];"
+    forward = page.browser.execute_script(f"{drawn} return drawn")
+    there = page.browser.execute_script(
+        f"""const slider = document.querySelector('#x-efficiency'); slider.value = -1;
+        slider.dispatchEvent(new Event('input', {{bubbles: true}})); {drawn}
+        return {{head: document.querySelector('h1 b').textContent, diff: document.querySelector('#diff').textContent, drawn,
+            output: document.querySelector('[data-slider=efficiency] output').textContent}}"""
+    )  # of the same task: no answer of the server can have come
+    assert there["head"] != before["h1 b"] and there["drawn"] > 1.5 * forward
+    assert there["output"].startswith("0.5\N{MULTIPLICATION SIGN}") and there["diff"].startswith("Half the efficiency")
+    assert page.answered().text("#diff").startswith("Half the efficiency")
+    page.does(lambda: page.find("[data-slider=efficiency] .reset").click())
+    assert not page.text("#diff") and {part: page.text(part) for part in before} == before
+
+
+def test_a_slider_moved_and_moved_back_before_it_rests_leaves_the_answer_as_it_was(page):
+    page.open(SMALL)
+    page.followed()
+    before = page.text("#said"), page.text("#table")
+    page.browser.execute_script(
+        """const slider = document.querySelector('#x-efficiency');
+        for (const value of [-1, 0]) { slider.value = value; slider.dispatchEvent(new Event('input', {bubbles: true})); }"""
+    )
+    assert (page.text("#said"), page.text("#table")) == before and not page.text("#diff")
+
+
+MOVED = """const slider = document.querySelector(`#x-${given[0]}`); slider.value = given[1];
+    slider.dispatchEvent(new Event('input', {bubbles: true}));"""
+WORDS = """const text = (selector) => document.querySelector(selector).textContent;
+    return {moved: text('#diff').split(':')[0], output: text(`[data-slider=${given[0]}] output`)}"""
+
+
+def test_a_moved_slider_is_in_the_same_words_before_and_after_the_server_has_answered(page):
+    page.open("model=mixtral-8x7b&gpus=16&batch=64&tp=2&pp=2&cp=1&mb=1&zero=1")
+    page.followed()
+    for name in SLIDERS:
+        if not page.find(f"#x-{name}").is_displayed():
+            continue
+        ends = [float(page.find(f"#x-{name}").get_attribute(end)) for end in ("min", "max")]
+        for value in (0.8 * ends[0], ends[1]):
+            at_once = page.awaits(f"{MOVED} {WORDS}", name, value)
+            assert page.answered().awaits(WORDS, name) == at_once, (name, value)
+
+
+def test_where_nothing_fits_any_more_the_page_says_so_at_once_and_the_server_too(page):
+    page.open(SMALL)
+    page.followed()
+    before = {part: page.text(part) for part in ("#said", "#table", "#diff")}
+    at_once = page.awaits(f"{MOVED} return ['h1', '#diff'].map((part) => document.querySelector(part).textContent)", "memory", -3)
+    assert at_once[0].endswith("does not fit") and at_once[1].endswith("no plan on show fits any more")
+    page.answered()
+    assert page.text("h1").startswith("Nothing fits")
+    assert page.text("#diff") == "0.125 times the GPU memory: nothing fits any more"
+    page.does(lambda: page.find("[data-slider=memory] .reset").click())
+    assert {part: page.text(part) for part in before} == before
+
+
+DRAWN = """const graph = document.querySelector('#chart .js-plotly-plot'), found = {};
+    for (const {name, customdata = [], x} of graph.data)
+        customdata.forEach(([what], row) => { found[`${name} of ${what}`] = x[row]; });
+    for (const {y0} of graph.layout.shapes) found.limit = y0;
+    return found;"""
+
+
+@pytest.mark.parametrize(("tab", "slider"), [("sensitivity", "inner"), ("sensitivity", "efficiency"), ("memory", "memory")])
+def test_a_chart_that_followed_a_slider_is_as_the_server_draws_it(page, tab, slider):
+    page.open(f"{SMALL}&tp=2&pp=1&cp=1&mb=1&zero=1&recompute=none&tab={tab}")
+    page.followed()
+    before = page.awaits(DRAWN)
+    followed = page.awaits(f"{MOVED} {DRAWN}", slider, -0.3)
+    page.answered().awaits(STILL)
+    assert "takes" in page.text("#diff")
+    assert followed == pytest.approx(page.awaits(DRAWN), rel=1e-6) != pytest.approx(before, rel=1e-3)

@@ -1,0 +1,105 @@
+"""The page as a visitor has it: what the tests of the page in a browser share."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
+
+from tests.browser import STILL
+
+BROWSER = os.environ.get("BROWSER_PATH") or next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+DRIVER = shutil.which("chromedriver")
+BROWSED = [
+    pytest.mark.skipif(not (BROWSER and DRIVER), reason="no Chromium with its driver: apt-get install chromium chromium-driver"),
+    pytest.mark.filterwarnings("ignore"),
+]
+"""Marks of tests that are there where Chromium (or Chrome) with its driver is; they are slow: ``pytest -m slow tests/app``."""
+WIDTHS = {"laptop": (1440, 900), "tablet": (1024, 768), "phone": (390, 844)}
+LONGEST = 300
+"""Seconds after which nothing more is waited for."""
+SMALL = "model=llama3-8b&gpus=16&batch=64"
+
+
+class Page:
+    """The page as a visitor has it."""
+
+    def __init__(self, browser, address):
+        self.browser, self.address = browser, address
+
+    def open(self, query="", width="laptop", dark=False):
+        wide, high = WIDTHS[width]
+        self.browser.execute_cdp_cmd(
+            "Emulation.setDeviceMetricsOverride",
+            {"width": wide, "height": high, "deviceScaleFactor": 1, "mobile": width == "phone"},
+        )
+        self.coloured(dark)
+        self.browser.get(f"{self.address}?{query}" if query else self.address)
+        return self.drawn(1)
+
+    def coloured(self, dark):
+        """Have the system's colours be dark or light."""
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+
+    def awaits(self, script, *arguments):
+        """What a script returns, awaited."""
+        text = "const given = [...arguments], finish = given.pop(); (async () => { " + script + " })().then(finish)"
+        return self.browser.execute_async_script(text, *arguments)
+
+    def turns_to(self, tab):
+        """Open a tab, and wait until its chart stands."""
+        if self.find(f"#tab-{tab}").get_attribute("aria-selected") != "true":
+            self.does(lambda: self.browser.execute_script("document.getElementById(arguments[0]).click()", f"tab-{tab}"))
+        self.awaits(STILL)
+
+    def drawn(self, count):
+        """Wait until the page has been drawn so often: from a cold start, until all that it runs on is compiled."""
+        WebDriverWait(self.browser, LONGEST, 0.05).until(lambda driver: self.draws >= count and not self.asking)
+        return self
+
+    def followed(self):
+        """Wait until sliders are followed in the browser."""
+        there = "return window.costmodelLive.ready && Boolean(document.querySelector('#chart .js-plotly-plot .main-svg'))"
+        WebDriverWait(self.browser, LONGEST, 0.05).until(lambda driver: driver.execute_script(there))
+
+    @property
+    def draws(self):
+        return self.browser.execute_script("return window.costmodel && window.costmodel.took ? window.costmodel.took.length : 0")
+
+    @property
+    def asking(self):
+        """Whether what stands is not yet the server's answer to the link."""
+        return self.browser.execute_script("return document.querySelector('#answer').getAttribute('aria-busy') === 'true'")
+
+    def answered(self):
+        """Wait until what stands is the server's answer to the link."""
+        WebDriverWait(self.browser, LONGEST, 0.05).until(lambda _: not self.asking)
+        return self
+
+    def does(self, what):
+        """Do something after which the page draws anew; returns the milliseconds that this took."""
+        before = self.draws
+        what()
+        self.drawn(before + 1)
+        return self.browser.execute_script("return window.costmodel.took.at(-1)")
+
+    def types(self, selector, text):
+        """Put a text in the place of what a field holds, and leave it."""
+        self.does(lambda: self.find(selector).send_keys(Keys.CONTROL, "a", Keys.NULL, Keys.DELETE, text, Keys.TAB))
+
+    def find(self, selector):
+        return self.browser.find_element(By.CSS_SELECTOR, selector)
+
+    def text(self, selector):
+        return self.find(selector).text
+
+    @property
+    def query(self):
+        return self.browser.execute_script("return location.search.slice(1)")
