@@ -96,18 +96,21 @@ RANK = 1.0
 OUTER_BYTES = 8.0
 """Per parameter, of the weights at the last exchange and of their momentum, which local SGD keeps [douillard2023]_."""
 LOSSES = {
-    "upcast": 14.0, "upcast-autocast": 20.0, "16-bit": 8.0, "in-place": 8.0, "compiled": 4.0, "loss-parallel": 22.0,
-    "vocab-parallel": 6.0, "fused": 2.0, "fused-linear": 2.0, "chunked": 2.0,
+    "upcast": 12.0, "upcast-autocast": 20.0, "16-bit": 6.0, "in-place": 8.0, "compiled": 4.0, "loss-parallel": 22.0,
+    "vocab-parallel": 6.0, "fused": 2.0, "fused-linear": 2.0, "chunked": 2.0, "upcast-kept": 14.0, "16-bit-kept": 8.0,
 }  # fmt: skip
-"""Bytes held per logit at the peak. Hugging Face's upcast holds logits in 16 bit, their copy, its log-softmax and its gradient
-in 32 (transformers src/transformers/loss/loss_utils.py ``ForCausalLMLoss``), under accelerate's autocast the copies of
-``convert_outputs_to_fp32`` too; a loss in 16 bit logits, their shifted copy, log-softmax and gradient; one in place a copy in 32
-that becomes the gradient (foundation-model-stack/fms-acceleration@876e2ed); a compiled one logits and gradient in 16
+"""Bytes held per logit at the peak. Three tensors are there together: first logits, their copy and its log-softmax, then the
+log-softmax, its gradient and that of its input. Hugging Face's upcast has them in 32 bit (transformers src/transformers/loss/
+loss_utils.py ``ForCausalLMLoss``), under accelerate's autocast the copies of ``convert_outputs_to_fp32`` too; a loss in 16 bit in
+16. A training loop that holds on to the model's outputs during the backward pass keeps the logits in 16 bit beside them, as
+Hugging Face's Trainer, Lightning and torchtitan don't (transformers src/transformers/trainer.py ``compute_loss`` gives the loss
+alone; pytorch/torchtitan@e29b6b4d4 ``del pred``). One in place makes a copy in 32
+that becomes the gradient (foundation-model-stack/fms-acceleration@876e2ed); a compiled one holds logits and gradient in 16
 (pytorch/torchtitan torchtitan/components/loss.py); PyTorch's loss-parallel runs eagerly (torch/distributed/tensor/parallel/
 loss.py); Megatron's vocab-parallel 16-bit logits that become an exponential in 32. Transformer Engine's fused one writes the
 gradient over the logits; linear losses by chunks (Liger, torchtune) hold less than that, which is taken for all of them."""
 FUSED_LOSSES = ("fused", "fused-linear", "chunked")
-AS_WIDE_AS_LOGITS = ("16-bit", "compiled", *FUSED_LOSSES)
+AS_WIDE_AS_LOGITS = ("16-bit", "16-bit-kept", "compiled", *FUSED_LOSSES)
 """Losses whose tensors are all of the dtype of the logits, so that they hold twice as much where products are in 32 bit."""
 
 

@@ -1,6 +1,6 @@
-"""The ledger, and what a layer saves, beside real packages: `python -m tests.audits [CASE ...]` prints tables in Markdown.
+"""The ledger, what a layer saves and what a loss holds, beside real packages.
 
-Their versions are in it.
+`python -m tests.audits [CASE ...]` prints tables in Markdown, their versions in it.
 
 Each case runs on GPUs that aren't there and takes half a minute to two minutes; `--keep FOLDER` keeps the traces.
 """
@@ -15,11 +15,13 @@ from costmodel.text.errors import NotModelled
 from costmodel.text.units import format_bytes
 from costmodel.traces.comparison import Compared
 from costmodel.traces.record import Trace
-from tests.audits import saved
+from tests.audits import losses, saved
 from tests.audits.bloom import CASES, MODEL, RANKS, Case
 
+Cases = Case | saved.Case | losses.Case
 
-def traced(case: Case | saved.Case, folder: Path) -> Trace:
+
+def traced(case: Cases, folder: Path) -> Trace:
     """The trace of a case, read from a folder where it is there."""
     path = folder / f"{'-'.join(case.arguments)}.npz"
     if not path.exists():
@@ -44,7 +46,7 @@ def rows(case: Case, trace: Trace, made: Compared) -> list[str]:
     return found
 
 
-def told(case: Case | saved.Case, folder: Path) -> Trace | str:
+def told(case: Cases, folder: Path) -> Trace | str:
     """The trace of a case, or why there is none."""
     if case.missing:
         return f"{', '.join(case.missing)} isn't installed"
@@ -90,20 +92,44 @@ def layers(names: list[str], folder: Path) -> list[str]:
     return differing
 
 
+def of_losses(names: list[str], folder: Path) -> list[str]:
+    """Print what losses hold of a logit beside the library's number; gives the cases that differ."""
+    print("What a loss holds at its fullest, bytes a logit:\n")
+    print("| case | software | traced | told | |")
+    print("|---|---|---:|---:|---|")
+    differing = []
+    for case in map(losses.CASES.__getitem__, names):
+        trace = told(case, folder)
+        if isinstance(trace, str):
+            print(f"| {case.name} | not traced: {trace} | | | |", flush=True)
+            continue
+        software = ", ".join(f"{name} {trace.versions[name]}" for name in ("torch", "transformers", *case.packages))
+        really, says = losses.held(trace.roles[0]), case.told()
+        equal = round(really) == says
+        print(f"| {case.name} | {software} | {really:.2f} | {says:g} | {'equal' if equal else '**differs**'} |", flush=True)
+        differing += [] if equal else [case.name]
+    return differing
+
+
 def main() -> None:
     """Trace, compare, print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("cases", nargs="*", help=f"of {', '.join([*CASES, *saved.CASES])}; all unless given")
+    parser.add_argument("cases", nargs="*", help=f"of {', '.join([*CASES, *saved.CASES, *losses.CASES])}; all unless given")
     parser.add_argument("--keep", default="", help="folder for the traces, which are read from there where they are")
     asked = parser.parse_args()
-    wanted = asked.cases or [*CASES, *saved.CASES]
+    wanted = asked.cases or [*CASES, *saved.CASES, *losses.CASES]
     with tempfile.TemporaryDirectory() as passing:
         folder = Path(asked.keep or passing)
-        exchanging, saving = ([name for name in wanted if name in known] for known in (CASES, saved.CASES))
+        exchanging, saving, losing = (
+            [name for name in wanted if name in known] for known in (CASES, saved.CASES, losses.CASES)
+        )
         differing = ledgers(exchanging, folder) if exchanging else []
         if saving:
             print()
             differing += layers(saving, folder)
+        if losing:
+            print()
+            differing += of_losses(losing, folder)
     print(f"\nThe library differs from: {', '.join(differing) or 'none'}.")
 
 
