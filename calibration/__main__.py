@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 COMMANDS = {
-    "fit": ("fit.command", "fit constants and write them into the catalogue"),
+    "fit": ("fit.command", "fit constants of software to measured runs and write them into the catalogue"),
     "operators": ("fit.operator_command", "fit devices to operators measured on them and report the errors"),
     "networks": ("convolution.command", "fit constants of convolutions to layer profiles and write them into the catalogue"),
     "communication": ("convolution.communication", "predict the share of communication in PipeDream's figure 1"),
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     parser = _Parser(prog="python -m calibration", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser)
-    commands.add_parser("measure", help="microbenchmarks of this machine's device (needs torch)")
+    commands.add_parser("measure", help="time operators and collectives on this machine's GPUs (needs torch)")
     for name, (module, text) in COMMANDS.items():
         command = commands.add_parser(name, help=text)
         if arguments[:1] == [name]:  # each needs other packages, so the others are not imported

@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -63,6 +64,37 @@ class Sweep:
             return np.zeros(len(self.seconds))
         sizes = self.columns
         return np.asarray(2.0 * sizes["m"] * sizes["n"] * sizes["k"])
+
+
+class Operator(NamedTuple):
+    """One measured operator of the `Sweep` with its kind, device, dtype and kernel: sizes by name, and its time [s]."""
+
+    kind: str
+    device: str
+    dtype: str
+    kernel: str
+    sizes: Mapping[str, float]
+    seconds: float
+
+
+def gathered(operators: Iterable[Operator], file: str) -> list[Sweep]:
+    """Sweeps of operators, in the order in which their first ones come.
+
+    Parameters
+    ----------
+    operators : those of one sweep have the same sizes
+    file : that they come from
+    """
+    groups: dict[tuple[str, str, str, str], list[Operator]] = {}
+    for operator in operators:
+        groups.setdefault(operator[:4], []).append(operator)
+    return [
+        Sweep(
+            *key, {name: np.array([float(one.sizes[name]) for one in members]) for name in members[0].sizes},
+            np.array([one.seconds for one in members]), file,
+        )
+        for key, members in groups.items()
+    ]  # fmt: skip
 
 
 def read_sweeps(folder: Path | None = None) -> list[Sweep]:

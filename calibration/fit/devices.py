@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -78,6 +78,7 @@ SMALL, SMALL_WEIGHT = 1e9, 0.3
 """Products of fewer FLOP show their launch; what they weigh beside larger ones."""
 
 Values = dict[str, float]
+Prior = tuple[float, float, float, float]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,12 +191,49 @@ def unknowns(sweeps: Sequence[Sweep], known: Mapping[str, float], priors: Mappin
     keys += _of_collectors(sweeps)
     found = []
     for key in keys:
-        value, spread, low, high = PRIORS[field_of(key)]
-        value, spread = priors.get(key, (value, spread))
-        if field_of(key) in ("gemm", "grouped"):
-            high = known.get("best." + key.split(".", 1)[1], high)
-        found.append(UnknownConstant("device", key, min(max(value, low * 1.001), high * 0.999), spread, low, high))
+        best = known.get("best." + key.split(".", 1)[-1], math.inf) if field_of(key) in ("gemm", "grouped") else math.inf
+        found.append(unknown(key, PRIORS[field_of(key)], priors, best))
     return found
+
+
+def unknown(key: str, prior: Prior, told: Mapping[str, tuple[float, float]], most: float = math.inf) -> UnknownConstant:
+    """A constant of a device to be fitted.
+
+    Parameters
+    ----------
+    key : of it
+    prior : of any device
+    told : value and spread of the logarithm by key, by other devices
+    most : that it can be, where that is below the prior's bound
+    """
+    value, spread, low, high = prior
+    value, spread = told.get(key, (value, spread))
+    high = min(high, most)
+    return UnknownConstant("device", key, min(max(value, low * 1.001), high * 0.999), spread, low, high)
+
+
+def solved(
+    constants: Sequence[UnknownConstant], predicted: Callable[[Values], Array], seconds: Array, weights: Array
+) -> tuple[Values, Values]:
+    """Values of constants that predict what was measured, and the standard errors of their logarithms, by key.
+
+    Parameters
+    ----------
+    constants : unknown
+    predicted : times by the constants' values [s]
+    seconds : measured
+    weights : of the rows
+    """
+    keys, measured = [constant.field for constant in constants], np.log(seconds)
+
+    def residuals(given: Array, rows: Array | None) -> Array:
+        errors: Array = np.log(predicted(dict(zip(keys, map(float, given), strict=True)))) - measured
+        return errors if rows is None else errors[rows]
+
+    every = [np.arange(len(measured))] * len(constants)
+    result = fit(constants, residuals, len(measured), every, weights, NOISE, ITERATIONS)
+    values, errors = (dict(zip(keys, map(float, of), strict=True)) for of in (result.values, result.standard_errors))
+    return values, errors
 
 
 def _of_collectors(sweeps: Sequence[Sweep]) -> list[str]:
@@ -254,21 +292,13 @@ def fit_device(sweeps: Sequence[Sweep], device: Device, priors: Mapping[str, tup
         told = {constant.field for constant in constants}
         of_the_device = [f"{sweep.label}/slowdown" for sweep in mine if not _serves(sweep)]
         values |= {key: 1.0 for key in of_the_device if key not in told}
-        measured = np.log(np.concatenate([sweep.seconds for sweep in mine]))
-        weights = np.concatenate([_weights(sweep) for sweep in mine])
 
-        def residuals(given: Array, rows: Array | None, mine: Sequence[Sweep] = mine,
-        constants: list[UnknownConstant] = constants,
-                      measured: Array = measured, values: Values = values) -> Array:  # fmt: skip
-            at = values | {constant.field: float(value) for constant, value in zip(constants, given, strict=True)}
-            errors = np.log(np.concatenate([predict(sweep, device, at) for sweep in mine])) - measured
-            found: Array = errors if rows is None else errors[rows]
-            return found
+        def predicted(given: Values, mine: Sequence[Sweep] = mine, known: Values = values) -> Array:
+            return np.concatenate([predict(sweep, device, known | given) for sweep in mine])
 
-        every = np.arange(len(measured))
-        result = fit(constants, residuals, len(measured), [every] * len(constants), weights, NOISE, ITERATIONS)
-        for constant, value, error in zip(constants, result.values, result.standard_errors, strict=True):
-            values[constant.field], own[constant.field] = float(value), float(error)
+        seconds, weights = np.concatenate([sweep.seconds for sweep in mine]), np.concatenate([_weights(sweep) for sweep in mine])
+        found, errors = solved(constants, predicted, seconds, weights)
+        values, own = values | found, own | errors
     files = tuple(sorted({sweep.file for sweep in sweeps}))
     labels = {sweep.label for sweep in sweeps}
     kept = {key: value for key, value in values.items() if "/" not in key or key.split("/")[0] in labels}
@@ -328,11 +358,17 @@ def _spread(groups: Sequence[Sequence[float]], least: float) -> float:
     return max(math.sqrt((squares + least**2) / (freedom + 1)), least)
 
 
+def devices_of(sweeps: Sequence[Sweep]) -> dict[str, list[Sweep]]:
+    """Sweeps of each device."""
+    found: dict[str, list[Sweep]] = {}
+    for sweep in sweeps:
+        found.setdefault(sweep.device, []).append(sweep)
+    return found
+
+
 def fit_all(sweeps: Sequence[Sweep]) -> dict[str, Fitted]:
     """Constants of every device that was measured: around any device's, then around those of its kind."""
-    by_device: dict[str, list[Sweep]] = {}
-    for sweep in sweeps:
-        by_device.setdefault(sweep.device, []).append(sweep)
+    by_device = devices_of(sweeps)
     devices = {name: blank(name) for name in by_device}
     first = {name: fit_device(mine, devices[name], {}) for name, mine in by_device.items()}
     return {

@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
+import csv
+import math
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
 import costmodel
-from calibration.data.micro import REPEATED, TRAINING, Sweep
+from calibration.data.micro import REPEATED, TRAINING, Operator, Sweep, gathered
 from calibration.data.reference import DEFAULT_FOLDER
-from calibration.fit.operators import DEVICE_NAMES, Operator, read_micro, rows_of
 
-KINDS = {"gemm": "product", "stream": "stream"}
+DEVICE_NAMES = {
+    "NVIDIA H200": "h200-sxm", "NVIDIA H100 80GB HBM3": "h100-sxm", "NVIDIA A100-SXM4-80GB": "a100-sxm-80gb",
+    "NVIDIA A100-SXM4-40GB": "a100-sxm-40gb", "NVIDIA A100 80GB PCIe": "a100-pcie-80gb", "NVIDIA B200": "b200-sxm",
+    "Tesla V100-SXM2-32GB": "v100-sxm-32gb", "Tesla V100-SXM3-32GB": "v100-sxm3-32gb", "NVIDIA GB200": "gb200",
+    "A100-PCIe": "a100-pcie-80gb", "A100-80GB-SXM4": "a100-sxm-80gb", "H100-80GB-SXM5": "h100-sxm",
+    "B200-SXM": "b200-sxm", "A100-80GB": "a100-sxm-80gb", "A100-40GB": "a100-sxm-40gb", "H200": "h200-sxm",
+    "V100": "v100-sxm-32gb", "V100-32GB": "v100-sxm-32gb",
+}  # fmt: skip
+"""What a driver or a source calls a device of the catalogue."""
+DTYPES = ("bf16", "fp16", "tf32", "fp32", "fp8")
 NEWEST = ("FlashAttention-3", "cuDNN")
-"""Kernels of training on Hopper, of 16,384 tokens and a hidden size of 2,048 (Shah et al. 2024, arXiv 2407.08608, figure 5)."""
+"""Kernels of training on Hopper; a paper's figures are of 16,384 tokens and a hidden size of 2,048 (Shah et al. 2024, figure 5;
+arXiv 2407.08608)."""
+PAPER_TOKENS, PAPER_HIDDEN = 16384.0, 2048.0
 CLOCKS = {"b200-sxm": 0.8}
 """Of SimuMax's machines over others of their kind, by their products, as records of its runs have it (``cluster.clock``): what
 attention takes at the usual clock. MooreThreads/SimuMax@4dcaae513b configs/system/b200_bf16_ceperm.json: 514 products of its own
 machine take 1.40 times what they take on the B200 that the catalogue's was measured on in short bursts; part of that is what any
 B200 loses in a step, 0.81 of its clock by other sources. Half way."""
 KERNELS = Path(__file__).parents[1] / "reference" / "micro" / "attention_kernels.csv"
-_ATTENTION = {"fwd": ("attention", 1.0), "bwd": ("attention backward", 2.5)}
-
-Groups = dict[tuple[str, str, str], list[tuple[float, ...]]]
-"""Rows of a table by kind, device and kernel: batch, heads, width, length, whether masked, time [s]."""
+LEAST_PROFILED = 3e-4
+"""A profiled operator shorter than this shows its framework's launches, not the product [s]."""
+PASSES = {"fwd": ("attention", 1.0), "bwd": ("attention backward", 2.5), "fwd+bwd": ("attention backward", 3.5)}
+"""Kind of a pass, and its products over those of the forward pass."""
 
 
 def read_earlier(folder: Path | None = None) -> list[Sweep]:
@@ -35,71 +46,126 @@ def read_earlier(folder: Path | None = None) -> list[Sweep]:
     folder : with a folder `micro` of CSV files; the optional one beside the checkout if not given
     """
     base = (folder or DEFAULT_FOLDER) / "micro"
-    groups: dict[tuple[str, str, str, str], list[Operator]] = {}
-    for operator in read_micro(base):
-        passes = operator.family == "attention" and (operator.device != "a100-sxm-80gb" or not operator.parameters["backward"])
-        if not passes:  # of the older kernels' passes only those count that are the newest on their device
-            kind = KINDS.get(operator.family, "attention backward")
-            groups.setdefault((kind, operator.device, operator.dtype, operator.source), []).append(operator)
-    found = []
-    for (kind, device, dtype, source), members in groups.items():
-        columns = {name: np.array([op.parameters[name] for op in members]) for name in members[0].parameters}
-        seconds = np.array([op.seconds for op in members])
-        narrow = "bf16" if "bf16" in costmodel.load_device(device).dense_peak else "fp16"
-        shared = dtype if kind == "product" else narrow  # which kind of number a stream moves makes no difference
-        kernel = TRAINING if "attention" in kind else source.removesuffix(".csv")
-        found.append(Sweep(kind, device, shared, kernel, columns, seconds, source))
-    return found + _attention(base / "attention.csv") + _kernels(KERNELS)
+    readers = (
+        (_products, "gemm.csv"), (_profiled_products, "ops_aceso_v100.csv"), (_older_attention, "attention.csv"),
+        (_streams, "membw.csv"), (_attention, "attention.csv"),
+    )  # fmt: skip
+    found = [sweep for read, name in readers for sweep in gathered(read(base / name), name)]
+    return found + gathered(_kernels(KERNELS), KERNELS.name)
 
 
-def _attention(path: Path) -> list[Sweep]:
-    """Passes of flash attention whose shapes the notes give, of which the rates count all keys, or a paper's figures."""
-    groups: Groups = {}
-    for row in rows_of(path):
-        device, sizes = DEVICE_NAMES.get(row["gpu"]), dict(re.findall(r"(\w+)=(\d+)", row["notes"] or ""))
-        if device is None or row["direction"] not in _ATTENTION:
+def narrow_dtype(device: str) -> str:
+    """The 16-bit dtype of a device: which kind of number a stream moves makes no difference."""
+    return "bf16" if "bf16" in costmodel.load_device(device).dense_peak else "fp16"
+
+
+def attention_sizes(
+    batch: float, heads: float, width: float, seq_len: float, causal: bool, forward: bool = False
+) -> dict[str, float]:
+    """Sizes of attention without a window, a pass by itself or, backward, with the forward pass."""
+    return {
+        "batch": batch, "heads": heads, "head_dim": width, "seq_len": seq_len, "window": 0.0, "causal": float(causal),
+        "forward": float(forward), "backward": 1.0,
+    }  # fmt: skip
+
+
+def _rows_of(path: Path) -> list[dict[str, str]]:
+    """Rows of a CSV file by column; none where there is no such file."""
+    if not path.is_file():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def _of_devices(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """Rows of devices that the catalogue has."""
+    return ((DEVICE_NAMES[row["gpu"]], row) for row in _rows_of(path) if row["gpu"] in DEVICE_NAMES)
+
+
+def _products(path: Path) -> Iterator[Operator]:
+    for device, row in _of_devices(path):
+        batch = re.search(r"b=([\d.]+)", row["notes"])
+        if row["dtype"] not in DTYPES or not row["m"] or float(row["achieved_tflops"]) <= 0 or (batch and float(batch[1]) != 1.0):
             continue
-        causal = row["causal"] != "False"
+        sizes = {key: float(row[key]) for key in ("m", "n", "k")}
+        seconds = 2 * math.prod(sizes.values()) / (float(row["achieved_tflops"]) * 1e12)
+        yield Operator("product", device, row["dtype"], path.stem, sizes, seconds)
+
+
+def _profiled_products(path: Path) -> Iterator[Operator]:
+    """Products in profiled layers of a GPT, in 16 bit: of each MLP the first forward or the second backward.
+
+    These two wait for no other rank. Their sizes follow from the bytes of the weights and of the output.
+    """
+    for device, row in _of_devices(path):
+        if row["family"] != "gpt" or row["op"] not in ("enc-MLP-GEMM-1", "enc-MLP-GEMM-2"):
+            continue
+        first, tensor = row["op"] == "enc-MLP-GEMM-1", float(row["tp"])
+        weights, outputs = (float(row[key]) * 2**20 / 2.0 for key in ("weights_mb", "activations_mb"))
+        hidden = math.sqrt(weights * tensor / 4.0)
+        inner = 4.0 * hidden / tensor
+        # the backward pass of the second is two products of this size
+        seconds = 1e-6 * (float(row["fwd_us"]) if first else 0.5 * float(row["bwd_us"]))
+        if seconds >= LEAST_PROFILED:
+            sizes = {"m": outputs / (inner if first else hidden), "n": inner, "k": hidden}
+            yield Operator("product", device, "fp16", path.stem, sizes, seconds)
+
+
+def _streams(path: Path) -> Iterator[Operator]:
+    for device, row in _of_devices(path):
+        if row["kernel"] in ("scale", "triad") and row["occupancy_pct"] == "100.0":
+            seconds = 1e9 / (float(row["gb_per_s"]) * 1e9)
+            yield Operator("stream", device, narrow_dtype(device), path.stem, {"nbytes": 1e9}, seconds)
+
+
+def _timed(row: dict[str, str], device: str, kernel: str, sizes: dict[str, float], share: float = 1.0) -> Operator:
+    """A pass whose rate counts a share of all keys."""
+    kind, products = PASSES[row["direction"]]
+    keys = sizes["batch"] * sizes["heads"] * sizes["head_dim"] * sizes["seq_len"] ** 2
+    return _pass(kind, device, kernel, sizes, share * products * 4.0 * keys / (float(row["tflops"]) * 1e12))
+
+
+def _pass(kind: str, device: str, kernel: str, sizes: dict[str, float], seconds: float) -> Operator:
+    mask = "causal" if sizes["causal"] else "full"
+    return Operator(kind, device, "bf16", f"{mask} {kernel}" if kind == "attention" else kernel, sizes, seconds)
+
+
+def _paper_sizes(row: dict[str, str], causal: bool, forward: bool = False) -> dict[str, float]:
+    seq_len, width = float(row["seq_len"]), float(row["head_dim"])
+    return attention_sizes(PAPER_TOKENS / seq_len, PAPER_HIDDEN / width, width, seq_len, causal, forward)
+
+
+def _older_attention(path: Path) -> Iterator[Operator]:
+    """Of the older kernels those that are the newest on their device: both passes of FlashAttention 2 on an A100."""
+    for device, row in _of_devices(path):
+        if device == "a100-sxm-80gb" and row["direction"] == "fwd+bwd" and row["impl"] == "FlashAttention-2":
+            sizes = _paper_sizes(row, row["causal"].lower() == "true", forward=True)
+            yield _timed(row, device, TRAINING, sizes, 0.5 if sizes["causal"] else 1.0)
+
+
+def _attention(path: Path) -> Iterator[Operator]:
+    """Passes whose shapes the notes give, of which the rates count all keys, or a paper's figures."""
+    for device, row in _of_devices(path):
+        sizes, causal = dict(re.findall(r"(\w+)=(\d+)", row["notes"] or "")), row["causal"] != "False"
+        if row["direction"] not in ("fwd", "bwd"):
+            continue
         if "qk_head_dim" in sizes:
             batch, seq_len, heads = (float(sizes[name]) for name in ("batch", "seq_len", "head_num"))
-            width, timed = 0.5 * (float(sizes["qk_head_dim"]) + float(sizes["v_head_dim"])), TRAINING
-            share = CLOCKS.get(device, 1.0)
+            width = 0.5 * (float(sizes["qk_head_dim"]) + float(sizes["v_head_dim"]))
+            of = attention_sizes(batch, heads, width, seq_len, causal)
+            yield _timed(row, device, TRAINING, of, CLOCKS.get(device, 1.0))
         elif row["impl"] in NEWEST:
-            seq_len, width = float(row["seq_len"]), float(row["head_dim"])
-            batch, heads, share, timed = 16384.0 / seq_len, 2048.0 / width, 0.5 if causal else 1.0, f"{TRAINING} {REPEATED}"
-        else:
-            continue
-        kind, products = _ATTENTION[row["direction"]]
-        kernel = f"{'causal' if causal else 'full'} {timed}" if kind == "attention" else timed
-        seconds = share * products * 4.0 * batch * heads * width * seq_len * seq_len / (float(row["tflops"]) * 1e12)
-        groups.setdefault((kind, device, kernel), []).append((batch, heads, width, seq_len, float(causal), seconds))
-    return _sweeps(groups, path.name)
+            yield _timed(row, device, f"{TRAINING} {REPEATED}", _paper_sizes(row, causal), 0.5 if causal else 1.0)
 
 
-def _kernels(path: Path) -> list[Sweep]:
+def _kernels(path: Path) -> Iterator[Operator]:
     """Causal passes of cuDNN's attention, 64 or 128 heads at two sequences or one.
 
     NVIDIA/cudnn-frontend@3929da2 benchmark/sdpa_benchmark_training/results (cuDNN 9.19 and 9.22).
     """
-    groups: Groups = {}
-    for row in rows_of(path):
-        kind, _ = _ATTENTION[row["direction"]]
-        kernel = f"causal {TRAINING} {REPEATED}" if kind == "attention" else f"{TRAINING} {REPEATED}"
-        batch, heads, seq_len = (float(row[name]) for name in ("batch", "heads", "seq_len"))
+    for row in _rows_of(path):
+        kind, _ = PASSES[row["direction"]]
+        batch, heads, seq_len = (float(row[key]) for key in ("batch", "heads", "seq_len"))
         width = 0.5 * (float(row["qk_head_dim"]) + float(row["v_head_dim"]))
-        of_group = groups.setdefault((kind, row["device"], kernel), [])
-        of_group.append((batch, heads, width, seq_len, 1.0, 1e-3 * float(row["milliseconds"])))
-    return _sweeps(groups, path.name)
-
-
-def _sweeps(groups: Groups, file: str) -> list[Sweep]:
-    found = []
-    for (kind, device, kernel), rows in groups.items():
-        batch, heads, width, seq_len, masked, seconds = np.array(rows).T
-        ones = np.ones(len(rows))
-        columns = {
-            "batch": batch, "heads": heads, "head_dim": width, "seq_len": seq_len, "window": 0.0 * ones, "causal": masked,
-            "forward": 0.0 * ones, "backward": ones,
-        }  # fmt: skip
-        found.append(Sweep(kind, device, "bf16", kernel, columns, seconds, file))
-    return found
+        sizes = attention_sizes(batch, heads, width, seq_len, True)
+        yield _pass(kind, row["device"], f"{TRAINING} {REPEATED}", sizes, 1e-3 * float(row["milliseconds"]))

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
 import costmodel
-from calibration.data.micro import Array, Sweep
+from calibration.data.micro import Array, Operator, Sweep, gathered
 from calibration.data.reference import DEFAULT_FOLDER
-from calibration.fit.devices import Fitted, pooled
+from calibration.fit.devices import Fitted, devices_of, pooled, solved, unknown
 from calibration.fit.operator_times import given
 from costmodel.catalogue.loader import link_bandwidth
-from costmodel.evaluation.own_runs_fit import UnknownConstant, fit
 from costmodel.formulas.network.nccl import WITHOUT_NVLINK
 from costmodel.formulas.network.node_links import NodeLinks, node_collective
 from costmodel.text.errors import UnreadableFile
@@ -22,8 +21,9 @@ from costmodel.text.errors import UnreadableFile
 FILE = "collectives_aic.csv"
 OPERATIONS = {
     "all_reduce": "all-reduce", "all_gather": "all-gather", "reduce_scatter": "reduce-scatter", "alltoall": "all-to-all",
+    "all_to_all": "all-to-all",
 }  # fmt: skip
-"""What the sweep calls an operation, and its name here."""
+"""What sweeps call an operation, and its name here."""
 PHASES = {"all-reduce": 2.0}
 """Times that an operation sends the part of the others; 1 if not named."""
 SMALLEST = 2.0**20
@@ -34,7 +34,6 @@ PRIORS = {
 """Before any device is measured: value, spread of its logarithm, bounds."""
 OF_OPERATION = ("links_launch", "links_pair", "links_share", "links_ramp")
 """Constants that each operation has of its own: it has other kernels, and in a switch that reduces another way."""
-NOISE, ITERATIONS = 0.02, 200
 
 
 def read_collectives(folder: Path | None = None) -> list[Sweep]:
@@ -45,24 +44,31 @@ def read_collectives(folder: Path | None = None) -> list[Sweep]:
     folder : with a folder `micro` of CSV files; the optional one beside the checkout if not given
     """
     path = (folder or DEFAULT_FOLDER) / "micro" / FILE
-    groups: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
     if not path.is_file():
         return []
     with path.open(newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            try:
-                ranks, nbytes, seconds = float(row["ranks"]), float(row["nbytes"]), float(row["latency_s"])
-                key = (row["device"], OPERATIONS[row["op"]])
-            except (KeyError, ValueError) as error:
-                raise UnreadableFile(f"{path}: not a sweep of collectives: {error!r}") from error
-            if nbytes >= SMALLEST:
-                groups.setdefault(key, []).append((ranks, nbytes, seconds))
-    found = []
-    for (device, operation), rows in groups.items():
-        ranks, nbytes, seconds = np.array(rows).T
-        sent = PHASES.get(operation, 1.0) * (ranks - 1.0) / ranks * nbytes
-        found.append(Sweep("collective", device, operation, "", {"ranks": ranks, "sent": sent}, seconds, FILE))
-    return found
+        try:
+            operators = [one for row in csv.DictReader(file) for one in collective(
+                row["device"], row["op"], float(row["ranks"]), float(row["nbytes"]), float(row["latency_s"])
+            )]  # fmt: skip
+        except (KeyError, ValueError) as error:
+            raise UnreadableFile(f"{path}: not a sweep of collectives: {error!r}") from error
+    return gathered(operators, FILE)
+
+
+def collective(device: str, operation: str, ranks: float, nbytes: float, seconds: float) -> Iterator[Operator]:
+    """A collective as an operator, with the bytes that a rank sends; none where it is smaller than 1 MiB.
+
+    Parameters
+    ----------
+    device, operation, ranks : what ran where, by its name in PyTorch
+    nbytes : of what is reduced, or of all that is gathered, scattered or exchanged on a rank
+    seconds : measured
+    """
+    name = OPERATIONS[operation]
+    if nbytes >= SMALLEST:
+        sent = PHASES.get(name, 1.0) * (ranks - 1.0) / ranks * nbytes
+        yield Operator("collective", device, name, "", {"ranks": ranks, "sent": sent}, seconds)
 
 
 def links_of(values: Mapping[str, float], device: str, operation: str) -> NodeLinks:
@@ -97,23 +103,14 @@ def fit_links(sweeps: list[Sweep], priors: Mapping[str, tuple[float, float]]) ->
     """
     keys = [name for name in PRIORS if name not in OF_OPERATION]
     keys += [f"{name}.{sweep.dtype}" for name in OF_OPERATION for sweep in sweeps]
-    constants = []
-    for key in keys:
-        value, spread, low, high = PRIORS[key.split(".")[0]]
-        value, spread = priors.get(key, (value, spread))
-        constants.append(UnknownConstant("links", key, min(max(value, low * 1.001), high * 0.999), spread, low, high))
-    measured = np.log(np.concatenate([sweep.seconds for sweep in sweeps]))
+    constants = [unknown(key, PRIORS[key.split(".")[0]], priors) for key in keys]
+    seconds = np.concatenate([sweep.seconds for sweep in sweeps])
 
-    def residuals(tried: Array, rows: Array | None) -> Array:
-        at = dict(zip(keys, map(float, tried), strict=True))
-        errors: Array = np.log(np.concatenate([predict(sweep, at) for sweep in sweeps])) - measured
-        return errors if rows is None else errors[rows]
+    def predicted(given: Mapping[str, float]) -> Array:
+        return np.concatenate([predict(sweep, given) for sweep in sweeps])
 
-    every = [np.arange(len(measured))] * len(constants)
-    result = fit(constants, residuals, len(measured), every, np.ones(len(measured)), NOISE, ITERATIONS)
-    values = dict(zip(keys, map(float, result.values), strict=True))
-    errors = dict(zip(keys, map(float, result.standard_errors), strict=True))
-    return Fitted(values, errors, frozenset(keys), (FILE,))
+    values, errors = solved(constants, predicted, seconds, np.ones(len(seconds)))
+    return Fitted(values, errors, frozenset(keys), tuple(sorted({sweep.file for sweep in sweeps})))
 
 
 def relation(fits: Mapping[str, Fitted], device: str) -> dict[str, tuple[float, float]]:
@@ -128,10 +125,6 @@ def relation(fits: Mapping[str, Fitted], device: str) -> dict[str, tuple[float, 
 
 def fit_all_links(sweeps: list[Sweep]) -> dict[str, Fitted]:
     """Constants of every device's links: around any device's, then around those of the others with such links."""
-    by_device: dict[str, list[Sweep]] = {}
-    for sweep in sweeps:
-        by_device.setdefault(sweep.device, []).append(sweep)
+    by_device = devices_of(sweeps)
     first = {name: fit_links(mine, {}) for name, mine in by_device.items()}
     return {name: fit_links(mine, relation(first, name)) for name, mine in by_device.items()}
-
-

@@ -10,6 +10,7 @@ import argparse
 import dataclasses
 import datetime
 import json
+import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -17,12 +18,24 @@ import numpy as np
 
 import costmodel
 from calibration.data.micro import Array, Sweep, read_sweeps
-from calibration.fit.devices import GENERATIONS, SMALL, Fitted, blank, fit_all, pooled, predict
+from calibration.fit.devices import (
+    GENERATIONS,
+    SMALL,
+    Fitted,
+    Values,
+    blank,
+    devices_of,
+    fit_all,
+    fit_device,
+    pooled,
+    predict,
+)
 from calibration.fit.earlier_sweeps import read_earlier
+from calibration.fit.measured_operators import read_measured
 from calibration.fit.node_collectives import collective_time, fit_all_links, links_of, read_collectives
 from calibration.fit.node_collectives import relation as links_relation
 from costmodel.arithmetic.named_tuples import Row
-from costmodel.catalogue.loader import names, node_links
+from costmodel.catalogue.loader import names, node_links, operator_overheads
 from costmodel.description.device import Efficiency
 
 TARGET = Path(costmodel.__file__).parent / "catalogue" / "efficiencies.toml"
@@ -32,6 +45,8 @@ BARS = {
     "cast": 0.10, "stream": 0.10, "collective": 0.10,
 }  # fmt: skip
 """Median error that is asked of each kind on every device, that of one dtype before that of all."""
+Relation = Mapping[str, tuple[float, float]]
+"""Value and spread of its logarithm of each constant, as other devices have it."""
 UNSEEN_BAR = 0.20
 """The same where the device is left out."""
 
@@ -79,27 +94,26 @@ def errors(sweeps: Sequence[Sweep], values: Mapping[str, float], device: costmod
     return np.concatenate([np.abs(predict(sweep, device, values) / sweep.seconds - 1.0) for sweep in sweeps])
 
 
-def shipped_values(name: str) -> dict[str, float]:
-    """The collector's constants that the catalogue keeps beside a device's; the device brings its own."""
-    from costmodel.catalogue.loader import operator_overheads
+def lines(sweeps: Sequence[Sweep], fits: Mapping[str, Fitted], relations: Mapping[str, Relation]) -> list[Line]:
+    """Errors of every device and kind.
 
-    return operator_overheads(name)
-
-
-def lines(sweeps: Sequence[Sweep], fits: Mapping[str, Fitted]) -> list[Line]:
-    """Errors of every device and kind."""
+    Parameters
+    ----------
+    sweeps : measured
+    fits : of their devices
+    relations : what other devices say of each
+    """
     groups: dict[tuple[str, str, str, str], list[Sweep]] = {}
     for sweep in sweeps:
         groups.setdefault((sweep.device, sweep.kind, sweep.dtype, sweep.file), []).append(sweep)
-    relation = {name: medians(pooled(fits, costmodel.load_device(name).architecture, without=name)) for name in fits}
     out = []
     for (name, kind, dtype, file), mine in sorted(groups.items()):
         fitted = errors(mine, fits[name].values, blank(name))
         large = np.concatenate([(sweep.flop() >= SMALL) | (kind != "product") for sweep in mine])
         out.append(Line(
             name, kind, dtype, file, len(fitted), float(np.median(fitted)), float(np.median(fitted[large])), float(fitted.mean()),
-            float(np.median(errors(mine, shipped_values(name), costmodel.load_device(name)))),
-            float(np.median(errors(mine, relation[name] | routing(fits[name]), blank(name)))), bar_of(kind, dtype),
+            float(np.median(errors(mine, operator_overheads(name), costmodel.load_device(name)))),
+            float(np.median(errors(mine, medians(relations[name]) | routing(fits[name]), blank(name)))), bar_of(kind, dtype),
         ))  # fmt: skip
     return out
 
@@ -169,15 +183,34 @@ def _rounded(value: float) -> float:
     return float(f"{value:.5g}")
 
 
-def catalogue(fits: Mapping[str, Fitted], links: Mapping[str, Fitted], date: str) -> Row:
-    """The whole catalogue file: the pooled relation of every architecture, and every device that was measured."""
+def shipped_relation(content: Row, architecture: str) -> Relation:
+    """What the catalogue's measured devices say of one of an architecture.
+
+    Parameters
+    ----------
+    content : of the catalogue's file
+    architecture : of the device
+    """
+    entry = content["pooled"].get(architecture, content["pooled"]["default"])
+    values: Values = {}
+    for field, value in entry.items():
+        values |= {f"{field}.{dtype}": one for dtype, one in value.items()} if isinstance(value, dict) else {field: value}
+    return {key: (values[key], spread) for key, spread in entry["standard_error"].items()}
+
+
+def pooled_tables(fits: Mapping[str, Fitted], date: str) -> Row:
+    """The pooled relation of every architecture as the catalogue has it."""
     every = {costmodel.load_device(name).architecture for name in names("device")}
-    architectures = sorted(architecture for architecture in every if architecture in GENERATIONS)
-    content: Row = {"pooled": {"date": date, "devices": sorted(fits)}}
-    for architecture in ("default", *architectures):
+    content: Row = {"date": date, "devices": sorted(fits)}
+    for architecture in ("default", *sorted(every & GENERATIONS.keys())):
         relation = pooled(fits, architecture)
-        spreads = {key: spread for key, (_, spread) in relation.items()}
-        content["pooled"][architecture] = table_of(medians(relation), spreads, False)
+        content[architecture] = table_of(medians(relation), {key: spread for key, (_, spread) in relation.items()}, False)
+    return content
+
+
+def entries(fits: Mapping[str, Fitted], links: Mapping[str, Fitted], date: str) -> Row:
+    """Every device that was measured as the catalogue has it."""
+    content: Row = {}
     for name, fitted in sorted(fits.items()):
         content[name] = {"date": date, "measurements": list(fitted.files), **table_of(fitted.values, fitted.errors, True)}
         if name in links:
@@ -185,8 +218,32 @@ def catalogue(fits: Mapping[str, Fitted], links: Mapping[str, Fitted], date: str
     return content
 
 
+def merged(known: Row, entry: Row, own: frozenset[str]) -> Row:
+    """A device of the catalogue with what its operators told anew; what they didn't tell stays.
+
+    Parameters
+    ----------
+    known : entry of the catalogue
+    entry : made of a fit
+    own : keys that the operators told
+    """
+    found = dict(known)
+    for field, value in entry.items():
+        if field in ("collector", "standard_error"):
+            value = {key: one for key, one in value.items() if key in own}
+        elif isinstance(value, dict) and field != "links":
+            value = {dtype: one for dtype, one in value.items() if f"{field}.{dtype}" in own}
+        elif field in Efficiency.__dataclass_fields__ and field not in own:
+            continue
+        found[field] = {**known.get(field, {}), **value} if isinstance(value, dict) else value
+    return {**found, "measurements": sorted({*known.get("measurements", []), *entry["measurements"]})}
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE",
+                        help="files of `measure`, whose devices are fitted around what others say; if none is named, every sweep "
+                             "of the reference folder")  # fmt: skip
     parser.add_argument("--reference", type=Path, metavar="DIR", help="reference folder (default: ../shared/reference)")
     parser.add_argument("--json", action="store_true", help="print the errors as JSON")
     parser.add_argument("--write", action="store_true", help="write the constants into the catalogue")
@@ -194,12 +251,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Fit, report, and write where that is asked for."""
-    sweeps = read_sweeps(arguments.reference) + read_earlier(arguments.reference)
-    fits = fit_all(sweeps)
-    found = lines(sweeps, fits)
-    collectives = read_collectives(arguments.reference)
+    date = datetime.datetime.now(datetime.UTC).date().isoformat()
+    content: Row = tomllib.loads(TARGET.read_text(encoding="utf-8"))
+    if arguments.files:
+        sweeps = [sweep for path in arguments.files for sweep in read_measured(path)]
+        collectives = [sweep for sweep in sweeps if sweep.kind == "collective"]
+        sweeps = [sweep for sweep in sweeps if sweep.kind != "collective"]
+        relations = {name: shipped_relation(content, blank(name).architecture) for name in devices_of(sweeps)}
+        fits = {name: fit_device(mine, blank(name), relations[name]) for name, mine in devices_of(sweeps).items()}
+        kept = content
+    else:
+        sweeps = read_sweeps(arguments.reference) + read_earlier(arguments.reference)
+        collectives = read_collectives(arguments.reference)
+        fits = fit_all(sweeps)
+        relations = {name: pooled(fits, blank(name).architecture, without=name) for name in fits}
+        kept = {"pooled": pooled_tables(fits, date)}
     links = fit_all_links(collectives)
-    found += collective_lines(collectives, links)
+    found = lines(sweeps, fits, relations) + collective_lines(collectives, links)
     if arguments.json:
         print(json.dumps({"operators": [dataclasses.asdict(line) for line in found], "unseen_bar": UNSEEN_BAR}, indent=2))
     else:
@@ -207,8 +275,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.write:
         import tomli_w
 
-        date = datetime.datetime.now(datetime.UTC).date().isoformat()
-        TARGET.write_text(f"{HEADER}\n\n{tomli_w.dumps(catalogue(fits, links, date))}", encoding="utf-8")
+        made = entries(fits, links, date)
+        if arguments.files:
+            made |= {name: merged(content[name], made[name], fits[name].own) for name in made.keys() & content.keys()}
+        TARGET.write_text(f"{HEADER}\n\n{tomli_w.dumps({**kept, **made})}", encoding="utf-8")
     return 0
 
 

@@ -19,10 +19,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing
 
-if __package__:
-    from .timing import Call, summarize
-else:
-    from timing import Call, summarize
+from .timing import Call, summarize
 
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 

@@ -22,9 +22,7 @@ from dataclasses import dataclass
 import numpy
 import torch
 
-DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "tf32": torch.float32}
 Call = Callable[[], object]
-Marker = float | torch.cuda.Event
 
 
 @dataclass(frozen=True)
@@ -79,10 +77,10 @@ class Timer:
         self.on_gpu = device.type == "cuda"
         self.target_seconds = (0.006 if quick else 0.015) if self.on_gpu else 0.004
         self.cache_bytes = 0
-        self.flush_buffer: torch.Tensor | None = None
         self.cycles_per_second = 0.0
         if self.on_gpu:
             self.cache_bytes = torch.cuda.get_device_properties(device).L2_cache_size
+            self.flush_buffer = torch.zeros(max(2 * self.cache_bytes, 1 << 27) // 4, dtype=torch.int32, device=device)
             self.warm_up_clocks(0.3 if quick else 1.0)
             self.cycles_per_second = self.calibrate_spinning()
 
@@ -111,37 +109,19 @@ class Timer:
         if self.on_gpu:
             torch.cuda.synchronize(self.device)
 
-    def mark(self) -> Marker:
-        """Mark this place in the device's queue (on a CPU: read the clock)."""
-        if not self.on_gpu:
-            return time.perf_counter()
+    def mark(self) -> torch.cuda.Event:
+        """Mark this place in the device's queue."""
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
 
-    def elapsed(self, begin: Marker, end: Marker) -> float:
+    def elapsed(self, begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
         """Return the seconds between two marks; the device must have passed both."""
-        if self.on_gpu:
-            return begin.elapsed_time(end) * 1e-3
-        return end - begin
+        return begin.elapsed_time(end) * 1e-3
 
     def hold(self, seconds: float) -> None:
         """Queue a kernel that spins for ``seconds`` while the host queues what follows."""
-        if self.on_gpu:
-            torch.cuda._sleep(int(min(seconds, 0.02) * self.cycles_per_second))
-
-    def flush(self) -> None:
-        """Write a buffer larger than twice the L2 cache."""
-        if not self.on_gpu:
-            return
-        if self.flush_buffer is None:
-            count = max(2 * self.cache_bytes, 1 << 27) // 4
-            self.flush_buffer = torch.zeros(count, dtype=torch.int32, device=self.device)
-        self.flush_buffer.fill_(1)
-
-    def release(self) -> None:
-        """Free the timer's own memory on the device."""
-        self.flush_buffer = None
+        torch.cuda._sleep(int(min(seconds, 0.02) * self.cycles_per_second))
 
     def set_count(self, set_bytes: int) -> int:
         """Return how many input sets of ``set_bytes`` to rotate through, so that the cache holds none."""
@@ -162,18 +142,16 @@ class Timer:
         dict
             See `summarize`; on a GPU also ``host_seconds``, the host's time to queue one call.
         """
-        return self.measure_on_gpu(calls) if self.on_gpu else self.measure_wall(calls)
+        return self.measure_on_gpu(calls) if self.on_gpu else self.measure_on_cpu(calls)
 
-    def measure_wall(self, calls: Sequence[Call]) -> dict:
-        """Time an operation with the host's clock, waiting for the device after every sample."""
+    def measure_on_cpu(self, calls: Sequence[Call]) -> dict:
+        """Time an operation with the host's clock."""
         for call in calls[:2]:
             call()
-        self.synchronize()
         begin = time.perf_counter()
         calls[0]()
-        self.synchronize()
         estimate = max(time.perf_counter() - begin, 1e-7)
-        launches = 1 if self.on_gpu else min(max(int(2e-4 / estimate), 1), 100)
+        launches = min(max(int(2e-4 / estimate), 1), 100)
         repeats = min(max(int(self.target_seconds / (launches * estimate)), 3), 40)
         order = itertools.cycle(calls)
         samples = []
@@ -181,7 +159,6 @@ class Timer:
             begin = time.perf_counter()
             for _ in range(launches):
                 next(order)()
-            self.synchronize()
             samples.append((time.perf_counter() - begin) / launches)
         return summarize(samples, launches)
 
@@ -199,7 +176,7 @@ class Timer:
         repeats = min(max(int(self.target_seconds / (launches * slower)), 3 if slower > 0.02 else 5), 40)
         marks = []
         for _ in range(repeats):
-            self.flush()
+            self.flush_buffer.fill_(1)
             self.hold(1.5 * launches * host + 3e-5)
             begin = self.mark()
             for _ in range(launches):
@@ -227,10 +204,3 @@ class Timer:
         end = self.mark()
         self.synchronize()
         return host, max(self.elapsed(start, end) / 3, 1e-6)
-
-
-def random_tensor(shape: Sequence[int], dtype: str, device: torch.device) -> torch.Tensor:
-    """Return a tensor of normally distributed values of the named data type ("fp8" is e4m3)."""
-    if dtype == "fp8":
-        return torch.randn(*shape, device=device, dtype=torch.bfloat16).to(torch.float8_e4m3fn)
-    return torch.randn(*shape, device=device, dtype=DTYPES[dtype])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,44 +16,32 @@ import pytest
 pytest.importorskip("torch", reason="measuring needs PyTorch")
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPT = ROOT / "calibration" / "measure.py"
-FAMILIES_ON_CPU = {
-    "launch",
-    "gemm",
-    "gemm_sustained",
-    "grouped_gemm",
-    "attention",
-    "elementwise",
-    "optimizer",
-    "copy",
-    "block",
-    "train",
-}
+FAMILIES_ON_CPU = {"gemm", "attention", "copy"}
 
 
 @pytest.fixture(scope="module")
 def measure():
-    """Return the module, imported from its package."""
-    sys.path.insert(0, str(ROOT))
-    try:
-        return importlib.import_module("calibration.measure.command")
-    finally:
-        sys.path.remove(str(ROOT))
+    """The module, imported from its package."""
+    return importlib.import_module("calibration.measure.command")
 
 
 @pytest.fixture(scope="module")
 def record(tmp_path_factory) -> dict:
-    """Return the record of a quick run of the script on the CPU."""
-    out = tmp_path_factory.mktemp("measure") / "cpu.json"
-    command = [sys.executable, str(SCRIPT), "--device", "cpu", "--quick", "--out", str(out)]
-    finished = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=out.parent)
+    """The record of a quick run on the CPU, of the folder copied to a place of its own."""
+    place = tmp_path_factory.mktemp("node")
+    shutil.copytree(ROOT / "calibration" / "measure", place / "measure")
+    out = place / "results" / "cpu.json"
+    out.parent.mkdir()
+    command = [sys.executable, "-m", "measure", "--device", "cpu", "--quick", "--out", str(out)]
+    alone = {**os.environ, "PYTHONPATH": ""}
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=place, env=alone)
     assert finished.returncode == 0, finished.stderr
     assert [path.name for path in out.parent.iterdir()] == ["cpu.json"]
     return json.loads(out.read_text(encoding="utf-8"))
 
 
 def test_every_family_has_rows(record):
-    assert record["schema"] == 1
+    assert record["schema"] == 2
     assert {row["family"] for row in record["rows"]} == FAMILIES_ON_CPU
 
 
@@ -65,22 +55,15 @@ def test_rows_are_flat_positive_and_finite(record):
 
 def test_points_are_not_repeated(record):
     measured = ("seconds", "spread", "repeats", "launches_per_repeat")
-    for family in ("gemm", "attention", "elementwise", "copy"):
+    for family in FAMILIES_ON_CPU:
         rows = [row for row in record["rows"] if row["family"] == family]
         points = {tuple(item for item in row.items() if item[0] not in measured) for row in rows}
         assert len(points) == len(rows), family
 
 
-def test_parts_of_a_step_add_up(record):
-    for row in record["rows"]:
-        if row["family"] == "train":
-            parts = row["forward_seconds"] + row["backward_seconds"] + row["optimizer_seconds"]
-            assert parts == pytest.approx(row["seconds"], rel=0.5)
-
-
 def test_skipped_points_have_reasons(record):
     skipped = record["environment"]["skipped"]
-    assert {item["family"] for item in skipped} >= {"gemm", "attention", "copy", "collective"}
+    assert {item["family"] for item in skipped} >= {"gemm", "attention", "collective"}
     assert all(item["reason"] for item in skipped)
     assert not [item for item in skipped if "Error" in item["reason"]]
 
@@ -138,5 +121,5 @@ def test_used_up_budget_is_recorded(measure):
 
 def test_nothing_is_left_of_a_failed_write(measure, tmp_path):
     with pytest.raises(TypeError):
-        measure.write_atomically({"schema": 1, "environment": {}, "rows": [object()]}, tmp_path / "out.json")
+        measure.write_whole({"schema": 1, "environment": {}, "rows": [object()]}, tmp_path / "out.json")
     assert not list(tmp_path.iterdir())

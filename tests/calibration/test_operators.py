@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,12 +16,14 @@ from calibration.data.reference import DEFAULT_FOLDER
 from calibration.fit import operator_command
 from calibration.fit.devices import Fitted, blank, field_of, fit_device, pooled, predict
 from calibration.fit.earlier_sweeps import read_earlier
+from calibration.fit.measured_operators import read_measured
 from calibration.fit.node_collectives import fit_links, read_collectives
 from calibration.fit.node_collectives import predict as predict_collective
 from calibration.fit.operator_command import errors
 from costmodel.text.errors import UnreadableFile
 
 measured = pytest.mark.skipif(not (DEFAULT_FOLDER / "micro").is_dir(), reason="no reference folder beside the checkout")
+SHIPPED = operator_command.TARGET
 TRUE = {"gemm.bf16": 0.7, "gemm_output.bf16": 4e-10, "gemm_depth.bf16": 150.0, "product_memory": 0.7}
 
 
@@ -153,3 +157,99 @@ def test_the_command_prints_every_kind_of_a_device(capsys, monkeypatch):
     found = json.loads(capsys.readouterr().out)["operators"]
     assert {line["kind"] for line in found} >= {"product", "grouped product", "attention", "cast", "collective"}
     assert {line["device"] for line in found} == {"h100-sxm"}
+
+
+# ---- files of `measure`
+
+
+def measured_file(path: Path, rows: list[dict], device: str = "NVIDIA H200") -> Path:
+    """A file as `measure` writes it."""
+    path.write_text(json.dumps({"schema": 2, "environment": {"device": device}, "rows": rows}), encoding="utf-8")
+    return path
+
+
+def refused(capsys, path: Path) -> str:
+    """The one line with which ``operators`` refuses a file."""
+    assert main(["operators", str(path)]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1 and said.err.startswith("calibration: error: ")
+    return said.err
+
+
+def test_a_device_that_the_catalogue_lacks_is_refused_by_name(tmp_path, capsys):
+    assert "'Abacus 3000' is not in the catalogue" in refused(capsys, measured_file(tmp_path / "a.json", [], "Abacus 3000"))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"environment": {}}', "\x00"])
+def test_a_file_that_measure_did_not_write_is_refused_in_one_line(tmp_path, capsys, text):
+    path = tmp_path / "a.json"
+    path.write_text(text, encoding="utf-8")
+    assert "not a file of `calibration measure`" in refused(capsys, path)
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_measured_time_that_is_no_positive_number_is_refused(tmp_path, capsys, seconds):
+    row = {"family": "copy", "nbytes": 4096, "seconds": seconds}
+    assert "no positive number" in refused(capsys, measured_file(tmp_path / "a.json", [row]))
+
+
+def test_measured_rows_become_sweeps(tmp_path):
+    attention = {"family": "attention", "batch": 1, "heads": 2, "head_dim": 64, "seq": 128, "causal": True, "dtype": "bf16"}
+    rows = [
+        {"family": "gemm", "dtype": "bf16", "m": 1, "n": 2, "k": 3, "seconds": 1.0},
+        {**attention, "kernel": "flash", "direction": "backward", "seconds": 9.0},  # cuDNN's is the newer kernel
+        {**attention, "kernel": "cudnn", "direction": "backward", "seconds": 2.0},
+        {"family": "copy", "nbytes": 1000, "seconds": 3.0},
+        {"family": "collective", "op": "all_reduce", "ranks": 4, "nbytes": 2**20, "seconds": 4.0},
+        {"family": "collective", "op": "all_reduce", "ranks": 4, "nbytes": 2**10, "seconds": 5.0},
+        {"family": "collective", "op": "send_recv", "ranks": 2, "nbytes": 2**20, "seconds": 6.0},
+    ]
+    product, backward, stream, collective = read_measured(measured_file(tmp_path / "a.json", rows))
+    assert [(one.kind, one.device, list(one.seconds)) for one in (product, backward, stream, collective)] == [
+        ("product", "h200-sxm", [1.0]), ("attention backward", "h200-sxm", [2.0]), ("stream", "h200-sxm", [3.0]),
+        ("collective", "h200-sxm", [4.0]),
+    ]  # fmt: skip
+    assert product.flop() == 12.0
+    assert stream.columns["nbytes"] == 2000.0  # read and written
+    assert collective.columns["sent"] == 1.5 * 2**20  # a reduce-scatter and an all-gather of three quarters each
+
+
+def test_constants_of_a_machine_follow_from_its_file_and_those_that_it_does_not_tell_stay(tmp_path, capsys, monkeypatch):
+    sweep = products(rows=150)
+    sizes = [{name: float(sweep.columns[name][row]) for name in ("m", "n", "k")} for row in range(len(sweep.seconds))]
+    rows = [{"family": "gemm", "dtype": "bf16", **of, "seconds": time} for of, time in zip(sizes, sweep.seconds, strict=True)]
+    target = tmp_path / "efficiencies.toml"
+    target.write_bytes(operator_command.TARGET.read_bytes())
+    monkeypatch.setattr(operator_command, "TARGET", target)
+    path = measured_file(tmp_path / "mine.json", rows, "NVIDIA H100 80GB HBM3")
+    assert main(["operators", "--write", str(path)]) == 0
+    assert "product bf16" in capsys.readouterr().out
+    before, after = (tomllib.loads(file.read_text(encoding="utf-8")) for file in (SHIPPED, target))
+    told, known = after.pop("h100-sxm"), before.pop("h100-sxm")
+    assert after == before
+    assert told["gemm"]["bf16"] == pytest.approx(TRUE["gemm.bf16"], rel=0.05)
+    assert told["product_memory"] == pytest.approx(TRUE["product_memory"], rel=0.05)
+    assert told["gemm"]["fp8"] == known["gemm"]["fp8"] and told["attention_forward"] == known["attention_forward"]
+    assert told["links"] == known["links"] and "mine.json" in told["measurements"]
+
+
+PROFILED_HEADER = "gpu,family,op,tp,fwd_us,bwd_us,weights_mb,activations_mb\n"
+
+
+@pytest.mark.parametrize(
+    ("row", "sizes", "seconds"),
+    [  # rows of microsoft/SuperScaler@fa80ad02c1 profiler/profiled-time-eurosys: hidden 5120 and 2,048 tokens a sample
+        ("V100-32GB,gpt,enc-MLP-GEMM-1,1,5034.291,8754.508,200.0,80.0", (2048, 20480, 5120), 5.034291e-3),
+        ("V100-32GB,gpt,enc-MLP-GEMM-1,8,5009.1,10752.6,25.0,80.0", (16384, 2560, 5120), 5.0091e-3),
+        ("V100-32GB,gpt,enc-MLP-GEMM-2,4,3449.3,4201.9,50.0,40.0", (4096, 5120, 5120), 2.10095e-3),
+    ],
+)
+def test_profiled_layers_give_the_products_of_their_mlps(tmp_path, row, sizes, seconds):
+    others = "V100-32GB,gpt,enc-attention-softmax,1,763.3,1021.6,0.0,320.0\nV100-32GB,resnet,enc-MLP-GEMM-1,1,1,1,1,1\n"
+    short = "V100-32GB,gpt,enc-MLP-GEMM-1,8,88.7,437.4,0.25,2.0\n"
+    (tmp_path / "micro").mkdir()
+    (tmp_path / "micro" / "ops_aceso_v100.csv").write_text(PROFILED_HEADER + row + "\n" + others + short, encoding="utf-8")
+    (found,) = (sweep for sweep in read_earlier(tmp_path) if sweep.file == "ops_aceso_v100.csv")
+    assert [float(found.columns[key][0]) for key in ("m", "n", "k")] == pytest.approx(sizes, rel=1e-3)
+    assert found.seconds == pytest.approx([seconds])
+    assert 0.5 * 125e12 < found.flop()[0] / found.seconds[0] < 125e12
