@@ -1,8 +1,7 @@
 """Tools that are asked: what each is, and what its script answers in a process of its own.
 
-A script gets records on stdin, one a line, and the tool's folder as its argument. It writes for each a line of JSON: ``id`` and
-``step_time_s`` (with ``low_s`` and ``high_s`` where the tool says how sure it is), ``peak_bytes`` or both, or ``refused``, and
-the ``seconds`` that the tool itself took.
+`calibration.arena.peers.ask` runs the script over records, in the tool's own Python. Of each it writes a line of JSON: ``id``,
+the answer or ``refused``, and the ``seconds`` that the tool itself took.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class Rival(NamedTuple):
     Parameters
     ----------
     name, title, home : what it is called, and where it is from
-    script : that asks it, in `peers`; empty where there is none yet
+    script : in `peers`, that asks it; empty where there is none yet
     fetch : how it is fetched
     folder : where it was fetched to; empty where it wasn't
     """
@@ -107,14 +106,14 @@ def asked(rival: Rival, records: Sequence[Row]) -> dict[str, Row]:
         where the script fails, in its last line
     """
     text = "".join(f"{json.dumps(record)}\n" for record in records)
-    command = [rival.python, str(HERE / "peers" / rival.script), rival.folder]
+    command = [rival.python, str(HERE / "peers" / "ask.py"), str(HERE / "peers" / rival.script), rival.folder]
     try:
         done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=LONGEST)
     except subprocess.TimeoutExpired:
         raise CostModelError(f"{rival.title}: no answer within {LONGEST:g} s") from None
     if done.returncode:
         raise CostModelError(f"{rival.title}: {(done.stderr.strip().splitlines() or ['it failed'])[-1][:300]}")
-    answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"id"')]  # some tools log to stdout
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
     return {answer["id"]: answer for answer in answers}
 
 

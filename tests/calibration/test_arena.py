@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,10 +21,11 @@ from costmodel.text.errors import CostModelError
 RECORDS = [json.loads(line) for line in QUOTED.read_text(encoding="utf-8").splitlines()]
 PAIR = [record for record in RECORDS if record["model"]["name"] == "megatron-22B"]
 TOOL = """
-import json, sys
-for record in map(json.loads, sys.stdin):
-    seconds = record["measured"]["step_time_s"]
-    print(json.dumps({"id": record["id"], "seconds": 0.5, "step_time_s": SAID}))
+def prepare(folder):
+    def answer(record):
+        seconds, peak = record["measured"]["step_time_s"], record["measured"].get("peak_memory_bytes")
+        return {"seconds": 0.5, SAID}
+    return answer
 """
 
 
@@ -50,7 +52,7 @@ def test_the_librarys_row_is_what_the_library_answers_of_the_rows_that_came_with
 
 
 @pytest.mark.parametrize(("said", "error", "regretted"), [
-    ("2.0 * seconds", "100.0 %", "0.0 % of 1"), ("1.0 / seconds", None, "29.1 % of 1"),
+    ("'step_time_s': 2.0 * seconds", "100.0 %", "0.0 % of 1"), ("'step_time_s': 1.0 / seconds", None, "29.1 % of 1"),
 ])  # fmt: skip
 def test_a_tools_figures_are_those_of_its_answers(tmp_path, said, error, regretted):
     row = cells(as_table(contest([rivals({})[0], tool(tmp_path, said)], PAIR, 1)))["A tool"]
@@ -60,7 +62,8 @@ def test_a_tools_figures_are_those_of_its_answers(tmp_path, said, error, regrett
 
 def test_a_figure_that_a_record_says_is_not_its_plans_counts_for_no_tool(tmp_path):
     rows = [row | {"use": row.get("use", {}) | {"time": False}} for row in PAIR]
-    assert cells(as_table(contest([rivals({})[0], tool(tmp_path, "seconds")], rows, 1)))["A tool"]["time, mean error"] == "-"
+    table = cells(as_table(contest([rivals({})[0], tool(tmp_path, "'step_time_s': seconds")], rows, 1)))
+    assert table["A tool"]["time, mean error"] == "-"
 
 
 def test_what_is_absent_is_said_to_be_and_how_it_is_fetched():
@@ -70,14 +73,8 @@ def test_what_is_absent_is_said_to_be_and_how_it_is_fetched():
 
 
 def test_a_tool_of_memory_alone_is_held_against_the_peaks_that_were_measured(tmp_path):
-    script = tmp_path / "tool.py"
-    script.write_text(
-        "import json, sys\n"
-        "for record in map(json.loads, sys.stdin):\n"
-        "    peak = 1.5 * record['measured']['peak_memory_bytes']\n"
-        "    print(json.dumps({'id': record['id'], 'seconds': 0.5, 'peak_bytes': peak}))\n", encoding="utf-8")  # fmt: skip
     rows = [{**row, "measured": {**row["measured"], "peak_memory_bytes": 2e10}, "use": {"memory": True}} for row in PAIR]
-    table = cells(as_table(contest([rivals({})[0], Rival("tool", "A tool", "", str(script), folder=str(tmp_path))], rows, 1)))
+    table = cells(as_table(contest([rivals({})[0], tool(tmp_path, "'peak_bytes': 1.5 * peak")], rows, 1)))
     assert table["A tool"]["memory, mean error"] == "50.0 %" and table["A tool"]["time, mean error"] == "-"
     assert table["A tool"]["the library's on these, of memory"] == table["costmodel"]["memory, mean error"] != "-"
 
@@ -94,11 +91,42 @@ def test_a_tool_in_an_environment_is_asked_by_its_python(tmp_path):
     "calculon_rows", "llm_analysis_rows", "simumax_rows", "deepspeed_rows", "accelerate_rows", "ftuneai_rows",
     "llm_cluster_simulator_rows",
 ])  # fmt: skip
-def test_a_script_that_is_asked_nothing_says_nothing_but_what_it_misses(name, tmp_path):
-    script = Path(rivals_of.__file__).parent / "peers" / f"{name}.py"
-    asked = [sys.executable, str(script), str(tmp_path)]
+def test_a_script_without_its_tool_says_what_it_misses(name, tmp_path):
+    peers = Path(rivals_of.__file__).parent / "peers"
+    asked = [sys.executable, str(peers / "ask.py"), str(peers / f"{name}.py"), str(tmp_path)]
     done = subprocess.run(asked, input="", capture_output=True, text=True, timeout=120, check=False)
-    assert "ModuleNotFoundError" in done.stderr if done.returncode else not done.stdout
+    assert done.returncode and not done.stdout
+    assert "ModuleNotFoundError" in done.stderr or "FileNotFoundError" in done.stderr
+
+
+def test_what_a_tool_raises_is_why_it_refuses_and_what_it_prints_is_no_answer(tmp_path):
+    found = asked(tool(tmp_path, "'step_time_s': print(1 / 0)"), PAIR)
+    assert [one["refused"] for one in found.values()] == ["ZeroDivisionError: division by zero"] * len(PAIR)
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node")
+def test_a_tool_of_typescript_is_asked_record_by_record(tmp_path):
+    """A checkout whose engine takes a second for each layer, under Node in place of tsx."""
+    modules = {
+        "src/core/simulation/engine.mjs": "export const getSimulationMetrics = ({modelSpec, clusterConfig}) => {\n"
+        "  if (clusterConfig.nodes > 1) throw Error('one node alone');\n"
+        "  return {stepTimeMs: 1e3 * modelSpec.numLayers, memoryPerGPU: {total: 5}}; };\n",
+        "src/core/hardware/topology.mjs": "export const createMultiNodeCluster = (gpu, perNode, nodes) => ({nodes});\n",
+        "src/core/models/primitives.mjs": "export const buildModelSpec = (model) => model;\n",
+    }
+    for name, text in modules.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    runner = tmp_path / "runner" / "node_modules" / ".bin" / "tsx"
+    runner.parent.mkdir(parents=True)
+    runner.write_text("#!/bin/sh\nsed -i 's/[.]ts\"/.mjs\"/' $1; cp $1 $1.mjs; exec node $1.mjs\n", encoding="utf-8")
+    runner.chmod(0o755)
+    one = next(rival for rival in rivals({}) if rival.name == "llm-cluster-simulator")._replace(folder=str(tmp_path))
+    near = {**PAIR[0], "cluster": {**PAIR[0]["cluster"], "gpus": 8, "gpus_per_node": 8}}
+    far = {**near, "id": "far", "cluster": {**near["cluster"], "gpus": 16}}
+    found = asked(one, [near, far])
+    assert found[near["id"]]["step_time_s"] == near["model"]["layers"] and found[near["id"]]["peak_bytes"] == 5
+    assert "one node alone" in found["far"]["refused"]
 
 
 def test_megatrons_report_is_read_from_its_one_file(tmp_path):
@@ -121,8 +149,10 @@ def test_megatrons_report_is_read_from_its_one_file(tmp_path):
 
 
 def test_a_tool_that_fails_is_named_with_its_last_line(tmp_path):
+    one = tool(tmp_path, "")
+    Path(one.script).write_text("1 / 0\n", encoding="utf-8")
     with pytest.raises(CostModelError, match=r"A tool: ZeroDivisionError"):
-        asked(tool(tmp_path, "1 / 0"), PAIR)
+        asked(one, PAIR)
 
 
 @pytest.mark.parametrize(("peer", "hint"), [

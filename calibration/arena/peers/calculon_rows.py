@@ -7,8 +7,8 @@ have it; records of other devices, of mixtures and of context parallelism are re
 import json
 import logging
 import sys
-import time
 import types
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
@@ -16,29 +16,23 @@ SYSTEMS = {"a100-sxm-80gb": "a100_80g.json"}
 RECOMPUTE = {"none": "none", "selective": "attn_only", "full": "full"}
 
 
-def main(folder: str) -> None:
-    """Answer every record on stdin."""
+def prepare(folder: str) -> Callable[[dict], dict]:
+    """What answers a record."""
     for name in ("pandas", "psutil"):  # its searches ask for them, a single step doesn't
         try:
             __import__(name)
         except ImportError:
             sys.modules[name] = types.SimpleNamespace(cpu_count=lambda logical=False: 1)  # type: ignore[assignment]
-    sys.path.insert(0, folder)
     Llm, System = import_module("calculon.llm").Llm, import_module("calculon.system").System
 
-    logging.disable(logging.CRITICAL)
-    for record in map(json.loads, sys.stdin):
-        start = time.perf_counter()
-        try:
-            app, exe, system = _configurations(record, Path(folder))
-            model = Llm(Llm.Application(app), logging.getLogger())
-            known = System(system)
-            model.compile(known, Llm.Execution.from_json(exe))
-            model.run(known)
-            answer = {"step_time_s": model.get_total_time(), "peak_bytes": model.get_mem_tier1_cap_req()}
-        except (Llm.Error, ValueError, KeyError, AssertionError) as error:
-            answer = {"refused": f"{type(error).__name__}: {error}"[:200]}
-        print(json.dumps({"id": record["id"], **answer, "seconds": time.perf_counter() - start}))
+    def answer(record: dict) -> dict:
+        app, exe, system = _configurations(record, Path(folder))
+        model, known = Llm(Llm.Application(app), logging.getLogger()), System(system)
+        model.compile(known, Llm.Execution.from_json(exe))
+        model.run(known)
+        return {"step_time_s": model.get_total_time(), "peak_bytes": model.get_mem_tier1_cap_req()}
+
+    return answer
 
 
 def _configurations(record: dict, folder: Path) -> tuple[dict, dict, dict]:
@@ -65,6 +59,3 @@ def _configurations(record: dict, folder: Path) -> tuple[dict, dict, dict]:
     }  # fmt: skip
     system = json.loads((folder / "systems" / SYSTEMS[cluster["device"]]).read_text(encoding="utf-8"))
     return app, exe, system
-
-
-main(sys.argv[1])

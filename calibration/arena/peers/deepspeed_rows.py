@@ -3,38 +3,32 @@
 They say what states take and leave activations to the reader, so that they are too low wherever these count.
 """
 
-import json
-import sys
-import time
+from collections.abc import Callable
 from importlib import import_module
 
+shapes = import_module("shapes")
 
-def main() -> None:
-    """Answer every record on stdin."""
+
+def prepare(folder: str) -> Callable[[dict], dict]:
+    """What answers a record."""
     stage3, stage_1_and_2 = (import_module(f"deepspeed.runtime.zero.{name}") for name in ("stage3", "stage_1_and_2"))
-    shapes = import_module("shapes")
-    for record in map(json.loads, sys.stdin):
-        start = time.perf_counter()
-        try:
-            plan = shapes.alone(record)
-            stage, model = plan.get("zero_stage"), shapes.built(record)
-            gpus, node = record["cluster"]["gpus"], record["cluster"].get("gpus_per_node") or record["cluster"]["gpus"]
-            nodes = max(1, gpus // node)
-            total, largest = stage3.model_to_params(model)
-            offload = bool(plan.get("optimizer_offload"))
-            if stage == 3:
-                weights = bool(plan.get("parameter_offload"))
-                _, found, _ = stage3.estimate_zero3_model_states_mem_needs(
-                    total, largest, gpus // nodes, nodes, cpu_offload=offload, cpu_offload_params=weights
-                )
-            elif stage == 2:
-                _, found = stage_1_and_2.estimate_zero2_model_states_mem_needs(total, gpus // nodes, nodes, cpu_offload=offload)
-            else:
-                raise ValueError(f"ZeRO stage {stage} has no estimator")
-            answer: dict[str, object] = {"peak_bytes": float(found)}
-        except (ValueError, KeyError) as error:
-            answer = {"refused": f"{type(error).__name__}: {error}"[:200]}
-        print(json.dumps({"id": record["id"], **answer, "seconds": time.perf_counter() - start}))
 
+    def answer(record: dict) -> dict:
+        plan = shapes.alone(record)
+        stage, model = plan.get("zero_stage"), shapes.built(record)
+        gpus, node = record["cluster"]["gpus"], record["cluster"].get("gpus_per_node") or record["cluster"]["gpus"]
+        nodes = max(1, gpus // node)
+        total, largest = stage3.model_to_params(model)
+        offload = bool(plan.get("optimizer_offload"))
+        if stage == 3:
+            weights = bool(plan.get("parameter_offload"))
+            _, found, _ = stage3.estimate_zero3_model_states_mem_needs(
+                total, largest, gpus // nodes, nodes, cpu_offload=offload, cpu_offload_params=weights
+            )
+        elif stage == 2:
+            _, found = stage_1_and_2.estimate_zero2_model_states_mem_needs(total, gpus // nodes, nodes, cpu_offload=offload)
+        else:
+            raise ValueError(f"ZeRO stage {stage} has no estimator")
+        return {"peak_bytes": float(found)}
 
-main()
+    return answer

@@ -4,11 +4,12 @@ A record's model joins its list under the record's shape; a step is a share of a
 stages of ZeRO, of a dozen devices; records of anything else, and of attention alone recomputed, are refused.
 """
 
-import json
-import sys
-import time
+import functools
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
+
+shapes = import_module("shapes")
 
 GPUS = {
     "h200-sxm": "H200-141GB", "h100-sxm": "H100-80GB", "a100-sxm-80gb": "A100-80GB", "a100-sxm-40gb": "A100-40GB",
@@ -22,21 +23,14 @@ STEPS = 100_000
 SHARDING = ("none", "zero_1", "zero_2", "zero_3")
 
 
-def main() -> None:
-    """Answer every record on stdin."""
+def prepare(folder: str) -> Callable[[dict], dict]:
+    """What answers a record."""
     tool, loader = import_module("ftuneai"), import_module("ftuneai.loader")
-    kinds = import_module("ftuneai.core.models")
-    for record in map(json.loads, sys.stdin):
-        start = time.perf_counter()
-        try:
-            answer = _answer(record, tool, loader, kinds)
-        except (ValueError, KeyError, TypeError, ZeroDivisionError) as error:
-            answer = {"refused": f"{type(error).__name__}: {error}"[:200]}
-        print(json.dumps({"id": record["id"], **answer, "seconds": time.perf_counter() - start}))
+    return functools.partial(_answer, tool, loader, import_module("ftuneai.core.models"))
 
 
-def _answer(record: dict, tool: Any, loader: Any, kinds: Any) -> dict[str, object]:
-    model, plan, cluster = record["model"], import_module("shapes").unsplit(record), record["cluster"]
+def _answer(tool: Any, loader: Any, kinds: Any, record: dict) -> dict:
+    model, plan, cluster = record["model"], shapes.unsplit(record), record["cluster"]
     if model.get("experts") or model.get("kv_latent"):
         raise ValueError("a plain decoder is asked of it")
     adapter, recompute = METHODS[plan.get("adapter") or "none"], plan.get("recompute") or "none"
@@ -65,6 +59,3 @@ def _parameters(model: dict) -> float:
     layer = attention + (3 if model.get("gated") else 2) * model["hidden"] * model["feed_forward"]
     tables = 1 if model.get("tied_embeddings") else 2
     return float(model["layers"] * layer + tables * model["vocabulary"] * model["hidden"])
-
-
-main()

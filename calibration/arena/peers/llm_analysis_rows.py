@@ -5,12 +5,11 @@ peak FLOP/s, which its constants say that Megatron-LM reaches. Records of device
 are refused.
 """
 
-import json
-import logging
+import functools
 import math
 import sys
-import time
 import types
+from collections.abc import Callable
 from importlib import import_module
 
 GPUS = {
@@ -23,22 +22,13 @@ FLOPS_EFFICIENCY = 0.5
 """Of `llm_analysis/constant.py`: "achieved by Megatron-LM is ~0.5 for LLM training"; its default is 1."""
 
 
-def main(folder: str) -> None:
-    """Answer every record on stdin."""
+def prepare(folder: str) -> Callable[[dict], dict]:
+    """What answers a record."""
     sys.modules.setdefault("fire", types.SimpleNamespace(Fire=None))  # type: ignore[arg-type]  # its own command line's
-    sys.path.insert(0, folder)
-    logging.disable(logging.CRITICAL)
-    analysis, config = import_module("llm_analysis.analysis"), import_module("llm_analysis.config")
-    for record in map(json.loads, sys.stdin):
-        start = time.perf_counter()
-        try:
-            answer = _answer(record, analysis, config)
-        except (ValueError, KeyError, AssertionError, TypeError) as error:
-            answer = {"refused": f"{type(error).__name__}: {error}"[:200]}
-        print(json.dumps({"id": record["id"], **answer, "seconds": time.perf_counter() - start}))
+    return functools.partial(_answer, import_module("llm_analysis.analysis"), import_module("llm_analysis.config"))
 
 
-def _answer(record: dict, analysis: types.ModuleType, config: types.ModuleType) -> dict[str, object]:
+def _answer(analysis: types.ModuleType, config: types.ModuleType, record: dict) -> dict:
     model, plan, cluster = record["model"], record["plan"], record["cluster"]
     if cluster["device"] not in GPUS:
         raise ValueError(f"no GPU config of {cluster['device']}")
@@ -67,6 +57,3 @@ def _answer(record: dict, analysis: types.ModuleType, config: types.ModuleType) 
     seconds, peak = found["latency_per_iter"], found.get("estimated_peak_memory_per_gpu") or found.get("memory_per_gpu")
     answer = {"step_time_s": seconds}
     return answer if peak is None or not math.isfinite(peak) else {**answer, "peak_bytes": peak}
-
-
-main(sys.argv[1])

@@ -5,8 +5,8 @@ Its own engine is asked with the record's shape and plan on nodes of one of its 
 
 import json
 import subprocess
-import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 GPUS = {
@@ -19,11 +19,11 @@ ASKS = """
 import {getSimulationMetrics} from "FOLDER/src/core/simulation/engine.ts";
 import {createMultiNodeCluster} from "FOLDER/src/core/hardware/topology.ts";
 import {buildModelSpec} from "FOLDER/src/core/models/primitives.ts";
-import {readFileSync} from "node:fs";
+import {createInterface} from "node:readline";
 const said = console.log;
 console.log = console.warn = () => {};
-for (const line of readFileSync(process.argv[2], "utf8").split("\\n").filter(Boolean)) {
-  const {id, model, cluster, config} = JSON.parse(line), start = performance.now();
+for await (const line of createInterface({input: process.stdin})) {
+  const {model, cluster, config} = JSON.parse(line), start = performance.now();
   let answer;
   try {
     const found = getSimulationMetrics({
@@ -31,30 +31,26 @@ for (const line of readFileSync(process.argv[2], "utf8").split("\\n").filter(Boo
     answer = {step_time_s: found.stepTimeMs / 1e3, peak_bytes: found.memoryPerGPU.total};
     if (!Number.isFinite(answer.step_time_s)) answer = {refused: "it tells no time"};
   } catch (error) { answer = {refused: String(error).slice(0, 200)}; }
-  said(JSON.stringify({id, ...answer, seconds: (performance.now() - start) / 1e3}));
+  said(JSON.stringify({...answer, seconds: (performance.now() - start) / 1e3}));
 }
 """
 
 
-def main(folder: str) -> None:
-    """Answer every record on stdin."""
-    questions = []
-    for record in map(json.loads, sys.stdin):
-        try:
-            questions.append(_question(record))
-        except (ValueError, KeyError, TypeError) as error:
-            print(json.dumps({"id": record["id"], "refused": f"{type(error).__name__}: {error}"[:200], "seconds": 0.0}))
-    if not questions:
-        return
-    with tempfile.TemporaryDirectory() as work:
-        script, asked = Path(work) / "ask.mts", Path(work) / "asked.jsonl"
-        script.write_text(ASKS.replace("FOLDER", folder), encoding="utf-8")
-        asked.write_text("".join(f"{json.dumps(question)}\n" for question in questions), encoding="utf-8")
-        runner = str(Path(folder) / "runner" / "node_modules" / ".bin" / "tsx")
-        done = subprocess.run([runner, str(script), str(asked)], capture_output=True, text=True, check=False)
-    sys.stdout.write(done.stdout)
-    if done.returncode:
-        sys.exit(done.stderr.strip() or "it failed")
+def prepare(folder: str) -> Callable[[dict], dict]:
+    """What answers a record: Node, which ends when its input does."""
+    work = tempfile.TemporaryDirectory()
+    script, runner = Path(work.name) / "ask.mts", Path(folder) / "runner" / "node_modules" / ".bin" / "tsx"
+    script.write_text(ASKS.replace("FOLDER", folder), encoding="utf-8")
+    node = subprocess.Popen([str(runner), str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def answer(record: dict, kept: object = work) -> dict:
+        assert node.stdin is not None and node.stdout is not None
+        node.stdin.write(f"{json.dumps(_question(record))}\n")
+        node.stdin.flush()
+        found: dict = json.loads(node.stdout.readline())
+        return found
+
+    return answer
 
 
 def _question(record: dict) -> dict:
@@ -73,7 +69,6 @@ def _question(record: dict) -> dict:
     if recompute not in ("none", "selective", "full"):
         raise ValueError(f"it doesn't recompute {recompute} alone")
     return {
-        "id": record["id"],
         "model": {
             "name": model["name"], "numLayers": model["layers"], "hiddenSize": model["hidden"],
             "intermediateSize": model["feed_forward"], "numAttentionHeads": model["heads"], "numKvHeads": model["kv_heads"],
@@ -96,6 +91,3 @@ def _question(record: dict) -> dict:
             "flashAttention": "flash" in str(plan.get("attention", "flash")), "mixedPrecision": plan.get("dtype") or "bf16",
         },
     }  # fmt: skip
-
-
-main(sys.argv[1])

@@ -5,31 +5,25 @@ recomputed or, without sequence parallelism, of nothing recomputed; full recompu
 are refused, and so are stages of ZeRO above the distributed optimizer's. It tells no time.
 """
 
-import contextlib
-import io
-import json
 import sys
-import time
 import types
+from collections.abc import Callable
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 FILE = Path("megatron") / "training" / "theoretical_memory_usage.py"
 
 
-def main(folder: str) -> None:
-    """Answer every record on stdin."""
+def prepare(folder: str) -> Callable[[dict], dict]:
+    """What answers a record."""
     report = _loaded(Path(folder))
-    for record in map(json.loads, sys.stdin):
-        start = time.perf_counter()
-        try:
-            arguments, micro_batches = _arguments(record)
-            with contextlib.redirect_stdout(io.StringIO()):
-                *_, megabytes = report.report_theoretical_memory(arguments, num_microbatches=micro_batches)
-            answer: dict[str, object] = {"peak_bytes": megabytes * 2.0**20}
-        except (ValueError, KeyError, AssertionError, TypeError, AttributeError) as error:
-            answer = {"refused": f"{type(error).__name__}: {error}"[:200]}
-        print(json.dumps({"id": record["id"], **answer, "seconds": time.perf_counter() - start}))
+
+    def answer(record: dict) -> dict:
+        arguments, micro_batches = _arguments(record)
+        *_, megabytes = report.report_theoretical_memory(arguments, num_microbatches=micro_batches)
+        return {"peak_bytes": megabytes * 2.0**20}
+
+    return answer
 
 
 def _loaded(folder: Path) -> types.ModuleType:
@@ -74,6 +68,3 @@ def _arguments(record: dict) -> tuple[types.SimpleNamespace, int]:
         sequence_parallel=bool(plan.get("sequence_parallel")),
         recompute_granularity=None if recompute == "none" else "selective",
     ), plan["global_batch"] // (plan["micro_batch"] * plan["data_parallel"])  # fmt: skip
-
-
-main(sys.argv[1])

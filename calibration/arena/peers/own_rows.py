@@ -2,37 +2,25 @@
 peak as the record says that it was counted: tensors, what the allocator reserved, or the whole process; of which rank.
 """
 
-import json
-import sys
-import tempfile
 import time
-from pathlib import Path
+from collections.abc import Callable
 
-from costmodel import CostModelError, estimate, load_runs
+from costmodel import estimate
+from costmodel.catalogue.records.runs import run_of
 from costmodel.evaluation.counted_memory import Count, counted
 
 
-def main() -> None:
-    """Answer every record on stdin."""
-    lines = sys.stdin.read().splitlines()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "rows.jsonl"
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        runs = {run.id: run for run in load_runs(path)}
-    for record in map(json.loads, lines):
-        run, start = runs.get(record["id"]), time.perf_counter()
-        if run is None:
-            answer: dict[str, object] = {"refused": "the record isn't read"}
-        else:
-            try:
-                found = estimate(run.model, run.cluster, run.plan, run.framework)
-            except CostModelError as refused:
-                answer = {"refused": str(refused)[:200]}
-            else:
-                low, high = found.time_interval
-                (peak,) = counted([found], [Count(run.memory_kind, run.memory_of)])
-                answer = {"step_time_s": found.step_time, "low_s": low, "high_s": high, "peak_bytes": peak}
-        print(json.dumps({"id": record["id"], **answer, "seconds": time.perf_counter() - start}))
+def prepare(folder: str) -> Callable[[dict], dict]:
+    """What answers a record."""
+    return answer
 
 
-main()
+def answer(record: dict) -> dict:
+    """The estimate of a record; reading it is not counted as a part of the time."""
+    run = run_of(record, record["id"])
+    start = time.perf_counter()
+    found = estimate(run.model, run.cluster, run.plan, run.framework)
+    low, high = found.time_interval
+    (peak,) = counted([found], [Count(run.memory_kind, run.memory_of)])
+    said = {"step_time_s": found.step_time, "low_s": low, "high_s": high, "peak_bytes": peak}
+    return {**said, "seconds": time.perf_counter() - start}

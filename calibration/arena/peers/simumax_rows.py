@@ -4,12 +4,9 @@ Its own `PerfLLM` on its own profiled systems. It has none of an A100 SXM or an 
 those of context parallelism, adapters and shapes that its dense model has no word for. Stages 2 and 3 of ZeRO it leaves out.
 """
 
-import contextlib
-import io
-import json
-import sys
-import time
+import functools
 import types
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
@@ -19,23 +16,14 @@ RECOMPUTE: dict[str, dict] = {
 }  # fmt: skip
 
 
-def main(folder: str) -> None:
-    """Answer every record on stdin."""
-    sys.path.insert(0, folder)
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
-        config, perf = import_module("simumax.core.config"), import_module("simumax.core.perf_llm")
-    for record in map(json.loads, sys.stdin):
-        start = time.perf_counter()
-        try:
-            with contextlib.redirect_stdout(said):
-                answer = _answer(record, config, perf, Path(folder))
-        except (ValueError, KeyError, AssertionError, TypeError, ZeroDivisionError, RuntimeError) as error:
-            answer = {"refused": f"{type(error).__name__}: {error}"[:200]}
-        print(json.dumps({"id": record["id"], **answer, "seconds": time.perf_counter() - start}))
+def prepare(folder: str) -> Callable[[dict], dict]:
+    """What answers a record."""
+    return functools.partial(
+        _answer, import_module("simumax.core.config"), import_module("simumax.core.perf_llm"), Path(folder)
+    )
 
 
-def _answer(record: dict, config: types.ModuleType, perf: types.ModuleType, folder: Path) -> dict[str, object]:
+def _answer(config: types.ModuleType, perf: types.ModuleType, folder: Path, record: dict) -> dict:
     model, plan, cluster = record["model"], record["plan"], record["cluster"]
     if cluster["device"] not in SYSTEMS:
         raise ValueError(f"no system file of {cluster['device']}")
@@ -70,6 +58,3 @@ def _number(value: object, units: dict[str, float]) -> float:
         return float(value)
     amount, _, unit = str(value).partition(" ")
     return float(amount) * units[unit.strip()]
-
-
-main(sys.argv[1])
