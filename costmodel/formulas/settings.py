@@ -97,7 +97,7 @@ OUTER_BYTES = 8.0
 """Per parameter, of the weights at the last exchange and of their momentum, which local SGD keeps [douillard2023]_."""
 LOSSES = {
     "upcast": 12.0, "upcast-autocast": 20.0, "16-bit": 6.0, "in-place": 8.0, "compiled": 4.0, "loss-parallel": 22.0,
-    "vocab-parallel": 6.0, "fused": 2.0, "fused-linear": 2.0, "chunked": 2.0, "upcast-kept": 14.0, "16-bit-kept": 8.0,
+    "vocab-parallel": 6.0, "fused": 2.0, "fused-linear": 0.0, "chunked": 2.0, "upcast-kept": 14.0, "16-bit-kept": 8.0,
 }  # fmt: skip
 """Bytes held per logit at the peak. Three tensors are there together: first logits, their copy and its log-softmax, then the
 log-softmax, its gradient and that of its input. Hugging Face's upcast has them in 32 bit (transformers src/transformers/loss/
@@ -108,7 +108,8 @@ alone; pytorch/torchtitan@e29b6b4d4 ``del pred``). One in place makes a copy in 
 that becomes the gradient (foundation-model-stack/fms-acceleration@876e2ed); a compiled one holds logits and gradient in 16
 (pytorch/torchtitan torchtitan/components/loss.py); PyTorch's loss-parallel runs eagerly (torch/distributed/tensor/parallel/
 loss.py); Megatron's vocab-parallel 16-bit logits that become an exponential in 32. Transformer Engine's fused one writes the
-gradient over the logits; linear losses by chunks (Liger, torchtune) hold less than that, which is taken for all of them."""
+gradient over the logits. A fused linear one (Liger) never has all of them: `costmodel.formulas.transformer.memory.logits`;
+torchtune's by chunks has them all in 16 bit (torchtune/modules/loss/ce_chunked_output_loss.py)."""
 FUSED_LOSSES = ("fused", "fused-linear", "chunked")
 AS_WIDE_AS_LOGITS = ("16-bit", "16-bit-kept", "compiled", *FUSED_LOSSES)
 """Losses whose tensors are all of the dtype of the logits, so that they hold twice as much where products are in 32 bit."""
@@ -362,7 +363,8 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
         ),
         widths=of, kernels=kernel_choices(choices, defaults),
         framework=FrameworkHabits(
-            gather_logits=habits.gather_logits, balanced_stages=habits.balanced_stages, listed_chunks=habits.listed_chunks,
+            gather_logits=habits.gather_logits, linear_loss=habits.linear_loss,
+            balanced_stages=habits.balanced_stages, listed_chunks=habits.listed_chunks,
             own_inputs=habits.own_inputs, keep_gathered=habits.keep_gathered, separate_rotation=habits.separate_rotation,
             keep_rotated=habits.keep_rotated,
             repeat_keys=habits.repeat_keys, keep_expert_outputs=habits.keep_expert_outputs,

@@ -20,6 +20,7 @@ from costmodel import (
 from costmodel.arithmetic.named_tuples import flat
 from costmodel.catalogue.records import run_of
 from costmodel.catalogue.software import OF_KERNELS, constants_by_owner
+from costmodel.formulas.transformer import memory
 
 SMALL = Transformer(
     name="small", layers=12, hidden=512, heads=8, vocabulary=51_200, feed_forward=2048, gated=False, norm="layernorm",
@@ -143,3 +144,33 @@ def test_why_a_constant_is_what_it_is_ends_at_the_constant_that_is_used(name, de
     last = {path: value for values in owners.values() for path, value in values.items()}
     timed_there = f"{name} on {architecture}" in owners
     assert all(used[path] == pytest.approx(value) or (path in OF_KERNELS and not timed_there) for path, value in last.items())
+
+
+def test_liger_s_loss_never_has_all_logits():
+    """Llama 3.1 8B under ZeRO-3 on 8 H200 took 66.5 GiB at 131,072 tokens and 124.5 at 262,144.
+
+    stas00/ml-engineering@744d01e insights/when-to-upgrade-gpus/README.md, whose benchmark.py has ``AutoLigerKernelForCausalLM``:
+    SwiGLU is one kernel, too.
+    """
+    model, cluster = load_model("llama3.1-8b"), load_cluster("hgx-h200", gpus=8)
+    liger = dataclasses.replace(load_framework("deepspeed", "hopper"), keep_activated=False)
+    lengths, measured = (131_072, 262_144), (66.5, 124.5)
+    sizes = {"global_batch": 8, "zero_stage": 3, "recompute": "full", "fused_norms": True, "loss": "fused"}
+    sizes |= {"optimizer_offload": 1.0}
+    found = [estimate(model, cluster, Plan(**sizes, seq_len=length), liger).memory.total / 2**30 for length in lengths]
+    assert found == pytest.approx(measured, rel=0.05)
+    assert (found[1] - found[0]) / (measured[1] - measured[0]) == pytest.approx(1.0, abs=0.05)
+
+
+@pytest.mark.parametrize("adapter", ["none", "lora"])
+def test_a_linear_loss_holds_a_chunk_of_logits_and_gradients_of_what_the_head_reads(adapter):
+    """linkedin/Liger-Kernel@v0.8.5 src/liger_kernel/ops/fused_linear_cross_entropy.py: of 16-bit tensors, logits of a 32nd of the
+    tokens, as the vocabulary is 31.3 times as wide as a token; the gradient of the head's input; that of its weight where it
+    trains; and what the norm before it and the head itself read."""
+    model, cluster, tokens = load_model("llama3.1-8b"), load_cluster("dgx-h100", gpus=1), 8192
+    plan = Plan(global_batch=1, seq_len=tokens, loss="fused-linear", recompute="none", adapter=adapter)
+    found = estimate(model, cluster, plan, "hf-trainer")
+    chunk, inputs, weight = tokens / 32 * 128_256, tokens * 4096, 128_256 * 4096
+    held = 2 * (chunk + 3 * inputs + (weight if adapter == "none" else 0))
+    numbers = found.inputs
+    assert memory.logits(numbers.model, numbers.settings, numbers.plan, 1.0) == pytest.approx(held, rel=0.01)

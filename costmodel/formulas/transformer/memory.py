@@ -49,17 +49,29 @@ is short; `nvidia-smi` and the allocator showed 0.9 to 1.2 in LoRA runs of Qwen 
 def logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers, micro_batches: Number) -> Number:
     """Bytes of the last norm's and the head's input and of the logits at the loss of a micro-batch, on one rank.
 
+    A fused linear loss takes so few tokens at a time that their logits are as large as all inputs of the head, and writes their
+    gradient over them; it makes the gradient of the head's input, and of its weight, before the backward pass.
+
     Parameters
     ----------
     model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     micro_batches : of a step; from the second on, the logits of the one before may still be held
+
+    References
+    ----------
+    linkedin/Liger-Kernel@v0.8.5 src/liger_kernel/ops/fused_linear_cross_entropy.py (``inc_factor``, ``grad_input``,
+    ``grad_weight``)
     """
     widths = settings.widths
+    tokens = layer.local_tokens(settings, plan)
     inputs = 2.0 * widths.activation * layer.norm_tokens(settings, plan) * model.hidden
     columns = layer.loss_columns(model, settings, plan)
     before = ops.where(micro_batches > 1.0, widths.retained_logit, 0.0)
     held = ops.where(layer.norms_are_rms(model), widths.logit, widths.layernorm_logit)
-    return inputs + (held + before) * layer.local_tokens(settings, plan) * columns
+    of_weight = (1.0 - settings.adapter.frozen) * columns
+    by_chunks = widths.activation * model.hidden * (2.0 * tokens + of_weight)
+    linear = (held <= 0.0) | (settings.framework.linear_loss * settings.kernels.fused_cross_entropy > 0.0)
+    return inputs + ops.where(linear, by_chunks, (held + before) * tokens * columns)
 
 
 def rank_parameters(model: ModelNumbers, plan: PlanNumbers, first: Number, last: Number) -> RankParameters:
