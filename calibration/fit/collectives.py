@@ -10,7 +10,9 @@ import argparse
 import collections
 import csv
 import dataclasses
+import functools
 import re
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -58,9 +60,8 @@ UNHEALTHY = ("not a healthy reference", "untuned", "likely same-GPU copies", "ho
 """Words in a row's notes by which its own source, or the reader who took it down, calls it no reference."""
 SHARE = 0.92
 """Of a NIC's line rate that `Level.bandwidth` states; NCCL's model uses the line rate itself."""
-EFA_LATENCY = (("p5en", 18e-6), ("EFA v4", 35e-6), ("32x100", 20e-6), ("p5 class", 20e-6), ("EFA", 75e-6))
-"""Of each generation of the network [s]: what the model of its plugin's own tuner has, else what the plugin reports to
-NCCL (aws-ofi-nccl ``src/tuner/nccl_ofi_model.cpp``, ``src/platform-aws.cpp``)."""
+NETWORKS = Path(__file__).parents[1] / "reference" / "micro" / "collective_networks.toml"
+"""What the sweeps' words for a network between nodes stand for."""
 SUPERSEDED = "older EFA/OFI"
 """Words by which a source, or the reader who took it down, says that the machine was measured again with newer software."""
 BARS = {
@@ -90,7 +91,7 @@ class Row:
     op, nbytes, ranks, seconds : what was measured [bytes, s]
     cluster : on which
     launcher : ``"native"`` or ``"pytorch"``
-    nvls, sharp : whether NVLink's and the network's switches could reduce
+    nvls : whether NVLink's switches could reduce
     """
 
     source: str
@@ -102,7 +103,6 @@ class Row:
     cluster: Cluster
     launcher: str
     nvls: bool
-    sharp: bool
 
     @property
     def nodes(self) -> int:
@@ -131,27 +131,13 @@ class Row:
         """What the newest table of the library says, without anything measured [s]."""
         if library_of(self.cluster.device.architecture) == "rccl":
             return expected_by_rccl(self.op, self.nbytes, Group(ranks=self.ranks), self.cluster)[0].time
-        found = expected_by_nccl(
-            self.op, self.nbytes, Group(ranks=self.ranks), self.cluster, nvls=self.nvls, sharp=self.sharp
-        )
-        return found[0].time
+        return expected_by_nccl(self.op, self.nbytes, Group(ranks=self.ranks), self.cluster, nvls=self.nvls)[0].time
 
 
-def nic_rate(text: str, per_node: int) -> float | None:
-    """Specified rate between nodes of one GPU and direction that a row's words give [bytes/s]; None where they don't.
-
-    Examples
-    --------
-    >>> nic_rate("EFA 4x100 Gb/s per node (p4de public spec)", 8), nic_rate("InfiniBand, rate not stated", 8)
-    (6250000000.0, None)
-    """
-    if "p5 class" in text:
-        return 50e9
-    stated = re.search(r"(\d+)x.{0,40}?(\d+) (Gb/s|GbE|GB/s)", text)
-    if not stated:
-        return None
-    rate = float(stated[1]) * float(stated[2]) * (1e9 if stated[3] == "GB/s" else 0.125e9)
-    return rate if "per GPU" in text.split(")")[0] and "per node (" not in text else rate / per_node
+@functools.cache
+def networks() -> dict[str, records.Row]:
+    """Rate of a GPU and direction [bytes/s], kind and latency [s] of networks between nodes, by what sweeps call them."""
+    return tomllib.loads(NETWORKS.read_text(encoding="utf-8"))
 
 
 def cluster_of(row: dict[str, str]) -> Cluster | str:
@@ -169,13 +155,13 @@ def cluster_of(row: dict[str, str]) -> Cluster | str:
         inside = Level(name="nvlink", size=max(per_node, 1), latency=3.4e-6, bandwidth=reached, line_rate=line)
     if ranks <= per_node:
         return Cluster(name=f"{ranks} x {name}", device=device, levels=(inside,), gpus=ranks)
-    nic = nic_rate(row["nic"], per_node)
-    if nic is None:
+    network = networks().get(row["nic"])
+    if network is None:
         return "rate of the NICs not stated"
-    text = row["nic"]
-    fabric = "efa" if "EFA" in text else "tcp" if "TCPX" in text else "rdma"
-    latency = next((value for word, value in EFA_LATENCY if word in text), 14e-6)
-    between = Level(name=fabric, size=per_node * 4096, latency=latency, bandwidth=SHARE * nic, line_rate=nic)
+    line = network["line_rate"]
+    between = Level(
+        name=network["fabric"], size=per_node * 4096, latency=network["latency"], bandwidth=SHARE * line, line_rate=line
+    )
     return Cluster(name=f"{ranks} x {name}", device=device, levels=(inside, between), gpus=ranks)
 
 
@@ -223,7 +209,7 @@ def _row(raw: dict[str, str]) -> Row | str:
     return Row(
         source=raw["source"], sweep=sweep, op=op, nbytes=nbytes,
         ranks=ranks, seconds=seconds, cluster=cluster, launcher="pytorch" if "torch" in raw["in_place"] else "native",
-        nvls=not off, sharp="SHARP" in raw["nic"],
+        nvls=not off,
     )  # fmt: skip
 
 

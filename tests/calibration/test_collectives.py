@@ -1,6 +1,7 @@
 """Measured sweeps of collectives: what is read, what is fitted, and how near predictions come, source by source."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -32,17 +33,15 @@ def sweeps(lines, *, op="all-reduce", bands=ONE_NODE, least=calibration.SWEEP):
     return [line for line in lines if line["op"] == op and line["band"] in bands and line["rows"] >= least]
 
 
-@pytest.mark.parametrize(("words", "per_node", "rate"), [
-    ("EFA 32x100 Gb/s per node (p5 public spec; README: 32 EFA adapters)", 8, 50e9),
-    ("EFA 4x100 Gb/s per node (p4de public spec; rate not in README)", 8, 6.25e9),
-    ("1x RoCE 400 Gb/s NIC per GPU (GKE A3 Ultra), 1 GPU + 1 NIC per node", 1, 50e9),
-    ("8x BlueField-3 B3140H 400 GbE RoCE per node", 8, 50e9),
-    ("EFA v4 8x 50 GB/s per node (50 GB/s per GPU)", 8, 50e9),
-    ("4x200 Gb/s GPUDirect-TCPX per node (A3 High public spec)", 8, 12.5e9),
-    ("InfiniBand, rate not stated", 8, None), ("InfiniBand with SHARP (rate not stated in README)", 8, None),
-])  # fmt: skip
-def test_the_rate_of_the_nics_is_read_from_the_words_of_a_row(words, per_node, rate):
-    assert calibration.nic_rate(words, per_node) == rate
+def test_a_network_that_sweeps_name_is_of_the_rate_that_their_words_say():
+    """A NIC's rate times their number over the GPUs of a node: eight, but for the two clouds with a NIC for each GPU."""
+    for words, network in calibration.networks().items():
+        found = re.search(r"(\d+)x .*?(\d+) (Gb/s|GbE|GB/s)|(\d+)x(\d+) Gb/s", words)
+        if not found:
+            assert "p5 class" in words and network["line_rate"] == 50e9
+            continue
+        many, each = float(found[1] or found[4]), float(found[2] or found[5]) * (1e9 if found[3] == "GB/s" else 0.125e9)
+        assert network["line_rate"] == pytest.approx(many * each / (1 if "per GPU (GKE" in words else 8)), words
 
 
 def row(seconds=1e-3, nbytes=2.0**30, gpu="h100-sxm", **change):
@@ -50,7 +49,7 @@ def row(seconds=1e-3, nbytes=2.0**30, gpu="h100-sxm", **change):
 
     level = Level(name="nvlink", size=8, latency=3.4e-6, bandwidth=367e9, line_rate=450e9)
     cluster = Cluster(name="node", device=load_device(gpu), levels=(level,))
-    plain = {"source": "a", "sweep": "s", "op": "all-reduce", "ranks": 8, "launcher": "native", "nvls": True, "sharp": False}
+    plain = {"source": "a", "sweep": "s", "op": "all-reduce", "ranks": 8, "launcher": "native", "nvls": True}
     return calibration.Row(nbytes=nbytes, seconds=seconds, cluster=cluster, **(plain | change))
 
 
@@ -95,7 +94,7 @@ def test_the_library_answers_what_the_fit_predicts(problem):
         if row.nodes > 1 and row.op != "all-reduce":
             continue  # never fitted: these rings wait for their slowest hop besides, `costmodel.formulas.network.nccl.pace`
         answer = collective_time(
-            row.op, row.nbytes, row.ranks, row.cluster, launcher=row.launcher, nvls=row.nvls, sharp=row.sharp
+            row.op, row.nbytes, row.ranks, row.cluster, launcher=row.launcher, nvls=row.nvls
         )
         assert answer.time == pytest.approx(predicted[place], rel=0.01)
 
