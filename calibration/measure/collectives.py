@@ -8,12 +8,12 @@ another, divided by their number.
 
 from __future__ import annotations
 
+import itertools
 import json
-import os
-import socket
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -44,31 +44,24 @@ def collective_call(
     return lambda: dist.recv(whole, 0, group=group)
 
 
-def time_collective(call: Call, rank: int, group: dist.ProcessGroup, device: torch.device) -> dict:
+def time_collective(call: Call, group: dist.ProcessGroup, device: torch.device) -> dict:
     """Time a collective; every rank of the group has to call this."""
     on_gpu = device.type == "cuda"
 
-    def finish() -> None:
-        if on_gpu:
-            torch.cuda.synchronize(device)
-
     def repeat(count: int) -> float:
         dist.barrier(group=group)
-        finish()
+        marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)] if on_gpu else []
         if on_gpu:
-            marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+            torch.cuda.synchronize(device)
             marks[0].record()
         begin = time.perf_counter()
         for _ in range(count):
             call()
         if on_gpu:
             marks[1].record()
-        finish()
-        return (
-            marks[0].elapsed_time(marks[1]) * 1e-3 / count
-            if on_gpu
-            else (time.perf_counter() - begin) / count
-        )
+            torch.cuda.synchronize(device)
+            return marks[0].elapsed_time(marks[1]) * 1e-3 / count
+        return (time.perf_counter() - begin) / count
 
     repeat(2)
     estimate = torch.tensor([repeat(3)], device=device, dtype=torch.float32)
@@ -77,41 +70,33 @@ def time_collective(call: Call, rank: int, group: dist.ProcessGroup, device: tor
     return summarize([repeat(launches) for _ in range(5)], launches)
 
 
-def work(rank: int, world: int, backend: str, port: int, sizes: list[int], seconds: float, path: str) -> None:
-    """Measure as one of ``world`` processes; rank 0 writes rows and failures to ``path``."""
+def work(rank: int, world: int, backend: str, sizes: list[int], seconds: float, folder: str) -> None:
+    """Measure as one of ``world`` processes; rank 0 writes rows and points left out into ``folder``."""
     device = torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu")
     if backend == "nccl":
         torch.cuda.set_device(device)
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    dist.init_process_group(backend, rank=rank, world_size=world)
+    dist.init_process_group(backend, init_method=f"file://{folder}/store", rank=rank, world_size=world)
     end = time.perf_counter() + seconds
     record: dict[str, list] = {"rows": [], "skipped": []}
-    counts = [count for count in (2, 4, 8, world) if count <= world]
-    for ranks in dict.fromkeys(counts):
+    for ranks in dict.fromkeys(count for count in (2, 4, 8, world) if count <= world):
         group = dist.new_group(list(range(ranks)))
-        if rank < ranks:
-            for nbytes in sizes:
-                for op in OPERATIONS:
-                    if op == "send_recv" and ranks != 2:
-                        continue
-                    parameters = {"op": op, "ranks": ranks, "nbytes": nbytes}
-                    expired = torch.tensor([float(time.perf_counter() > end)], device=device)
-                    dist.broadcast(expired, 0, group=group)
-                    if expired.item():
-                        record["skipped"].append({"point": parameters, "reason": "time budget used up"})
-                        continue
-                    try:
-                        call = collective_call(op, nbytes, ranks, rank, group, device)
-                        measured = time_collective(call, rank, group, device)
-                        record["rows"].append({"family": "collective", **parameters, **measured})
-                    except (RuntimeError, NotImplementedError, ValueError) as error:
-                        record["skipped"].append(
-                            {"point": parameters, "reason": str(error).splitlines()[0][:300]}
-                        )
+        for nbytes, op in itertools.product(sizes if rank < ranks else (), OPERATIONS):
+            if op == "send_recv" and ranks != 2:
+                continue
+            point = {"op": op, "ranks": ranks, "nbytes": nbytes}
+            expired = torch.tensor([float(time.perf_counter() > end)], device=device)
+            dist.broadcast(expired, 0, group=group)
+            if expired.item():
+                record["skipped"].append({"point": point, "reason": "time budget used up"})
+                continue
+            try:
+                measured = time_collective(collective_call(op, nbytes, ranks, rank, group, device), group, device)
+                record["rows"].append({"family": "collective", **point, **measured})
+            except (RuntimeError, NotImplementedError, ValueError) as error:
+                record["skipped"].append({"point": point, "reason": str(error).splitlines()[0][:300]})
         dist.barrier()
     if rank == 0:
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump(record, file)
+        Path(folder, "record.json").write_text(json.dumps(record), encoding="utf-8")
     dist.destroy_process_group()
 
 
@@ -133,16 +118,11 @@ def measure_collectives(
     skip : callable
         Receives the parameters and the reason of every point left out.
     """
-    largest = 1 << (32 if backend == "nccl" else 16)
-    sizes = [1 << power for power in range(10, 33, 4 if quick else 2) if 1 << power <= largest]
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    largest = 32 if backend == "nccl" else 16
+    sizes = [1 << power for power in range(10, largest + 1, 4 if quick else 2)]
     with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "collective.json")
-        torch.multiprocessing.spawn(work, args=(world, backend, port, sizes, seconds, path), nprocs=world)
-        with open(path, encoding="utf-8") as file:
-            record = json.load(file)
+        torch.multiprocessing.spawn(work, args=(world, backend, sizes, seconds, folder), nprocs=world)
+        record = json.loads(Path(folder, "record.json").read_text(encoding="utf-8"))
     for item in record["skipped"]:
         skip(item["point"], item["reason"])
     return record["rows"]
