@@ -32,18 +32,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from calibration.testbed.experiments import BAR, LONG, Setting, predict, settings
-from calibration.testbed.links import (
-    KERNEL,
-    RELAY,
-    NetworkFailure,
-    Switch,
-    command,
-    deferred,
-    end,
-    handled,
-    missing_here,
-    uninterrupted,
-)
+from calibration.testbed.links import KERNEL, RELAY, NetworkFailure, Switch, alone, command, missing_here
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.text.errors import InvalidValue
 
@@ -52,12 +41,13 @@ HEAD_START = 0.02
 """Seconds between the request of an exchange and its beginning, for all to hear of it."""
 FIRST_PORT = 20000
 MOST_REPEATS = 1000
+ENDING = (signal.SIGINT, signal.SIGTERM)
 TABLE = "network-testbed.csv"
 ENVIRONMENT = "network-testbed.json"
 
 
 class Workers:
-    """A process in each namespace of a switch; a context manager that ends them.
+    """A process in each namespace of a switch; a context manager that kills them.
 
     Parameters
     ----------
@@ -74,24 +64,19 @@ class Workers:
         script = Path(__file__).with_name("workers.py")
         addresses = [self.switch.address(machine) for machine in range(self.switch.machines)]
         single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-        try:
-            for machine in range(self.switch.machines):
-                inside = ("ip", "netns", "exec", self.switch.name(machine))
-                with deferred():
-                    process = subprocess.Popen(
-                        [*inside, self.python, "-P", str(script), str(machine), *addresses],
-                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
-                        env={**os.environ, **single, "GLOO_SOCKET_IFNAME": "eth0"},
-                    )  # fmt: skip
-                    self.processes.append(process)
-        except BaseException:
-            self.__exit__()
-            raise
+        for machine in range(self.switch.machines):
+            inside = ("ip", "netns", "exec", self.switch.name(machine))
+            self.processes.append(subprocess.Popen(
+                [*inside, self.python, "-P", str(script), str(machine), *addresses],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **single, "GLOO_SOCKET_IFNAME": "eth0"},
+            ))  # fmt: skip
         return self
 
     def __exit__(self, *exception: object) -> None:
-        with uninterrupted():
-            end(self.processes)
+        for process in self.processes:
+            process.kill()
+            with contextlib.suppress(BrokenPipeError), process:  # closes what leads to it, where a request may be unread
+                pass
 
     def ask(self, requests: Sequence[Row]) -> list[Row]:
         """Send a request to each of the first machines, and return their answers."""
@@ -209,16 +194,23 @@ HEADING = (
 
 
 def measure_all(
-    chosen: Sequence[Setting], python: str, delay: str | None, repeats: int
+    chosen: Sequence[Setting], python: str, delay: str | None, repeats: int, folder: Path
 ) -> tuple[list[dict[str, object]], dict[str, object]]:
-    """Set the testbed up, measure and predict; rows of the table, and what they were measured on."""
+    """Set the testbed up, measure and predict; rows of the table, and what they were measured on.
+
+    Parameters
+    ----------
+    chosen : what is measured, those on the same links together
+    python, delay : of `Workers` and of `Switch`
+    repeats : counted exchanges of each
+    folder : in which processes of Gloo find each other
+    """
     rows = []
     before = os.getloadavg()[0]
     machines = max(setting.machines for setting in chosen)
-    with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="costmodel-network-"))
-        switch = stack.enter_context(Switch(machines, delay))
-        workers = stack.enter_context(Workers(switch, python))
+    switch = Switch(machines, delay)
+    switch.make()
+    with Workers(switch, python) as workers:
         found = workers.ask_all(1, do="environment")[0]
         gloo = any(setting.algorithm == "gloo" for setting in chosen)
         torch = workers.ask_all(machines, do="load")[0]["torch"] if gloo else None
@@ -240,17 +232,17 @@ def measure_all(
                 print_row(rows[-1])
             workers.ask_all(count, do="leave")
             dropped += switch.dropped()
-        environment = {
-            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "kernel": platform.release(),
-            "processor": _processor(),
-            "cores": os.cpu_count(),
-            "load_average_before_and_after": [before, os.getloadavg()[0]],
-            "delay": switch.delay,
-            "frames_dropped": dropped,
-            **found,
-            "torch": torch,
-        }
+    environment = {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "kernel": platform.release(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "load_average_before_and_after": [before, os.getloadavg()[0]],
+        "delay": switch.delay,
+        "frames_dropped": dropped,
+        **found,
+        "torch": torch,
+    }
     return rows, environment
 
 
@@ -293,34 +285,56 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repeats", type=int, default=None, help="counted exchanges of each setting (7; quick: 3)")
     parser.add_argument("--python", default=sys.executable, help="interpreter of the processes, with NumPy, and PyTorch for Gloo")
     parser.add_argument("--delay", choices=(KERNEL, RELAY), help="what makes latency: the kernel, or a switch in user space")
-
-
-def _ended_cleanly() -> contextlib.AbstractContextManager[None]:
-    """Let a request to end run what cleans up, as Ctrl-C does."""
-
-    def leave(number: int, frame: object) -> None:
-        raise SystemExit(128 + number)
-
-    return handled(leave, (signal.SIGTERM,))
+    parser.add_argument("--alone", type=Path, help=argparse.SUPPRESS)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure, print and write."""
+    """Measure, print and write: in a process of its own that is alone, so that nothing is left of an interrupted one."""
+    repeats = arguments.repeats if arguments.repeats is not None else 3 if arguments.quick else 7
+    if arguments.alone is not None:
+        measured = measure_all(
+            settings(arguments.quick), arguments.python, arguments.delay, repeats, arguments.alone.parent
+        )
+        arguments.alone.write_text(json.dumps(measured), encoding="utf-8")
+        return 0
     missing = missing_here()
     if missing is not None:
         raise NetworkFailure(f"no testbed here: {missing}")
-    repeats = arguments.repeats if arguments.repeats is not None else 3 if arguments.quick else 7
     if not 1 <= repeats <= MOST_REPEATS:
         raise InvalidValue("--repeats", repeats, f"1 to {MOST_REPEATS}")
     command(arguments.python, "-c", "import numpy")
     if arguments.out is not None:
         arguments.out.mkdir(parents=True, exist_ok=True)
-    try:
-        with _ended_cleanly():
-            rows, environment = measure_all(settings(arguments.quick), arguments.python, arguments.delay, repeats)
-    except KeyboardInterrupt:
-        raise NetworkFailure("interrupted; namespaces and processes are removed") from None
+    options = [*(["--quick"] if arguments.quick else []), *(["--delay", arguments.delay] if arguments.delay else [])]
+    with tempfile.TemporaryDirectory(prefix="costmodel-network-") as folder:
+        found = Path(folder) / "rows.json"
+        again = [sys.executable, "-m", "calibration", "network", "--alone", str(found), "--repeats", str(repeats),
+                 "--python", arguments.python, *options]  # fmt: skip
+        failed = to_its_end(alone(*again))
+        if failed:
+            return failed
+        rows, environment = json.loads(found.read_text(encoding="utf-8"))
     if arguments.out is not None:
         print(f"written: {write_table(rows, environment, arguments.out)}")
     print(summary(rows))
     return 0
+
+
+def to_its_end(words: Sequence[str]) -> int:
+    """Run a command and return its exit code; kill it where this process is interrupted or asked to end."""
+
+    def leave(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # heard once the process is known
+    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True)
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+        return process.wait()
+    except KeyboardInterrupt:
+        raise NetworkFailure("interrupted; namespaces and processes are gone") from None
+    finally:
+        process.kill()
+        process.wait()
+        signal.signal(signal.SIGTERM, before)

@@ -1,7 +1,7 @@
 """Machines of the testbed: network namespaces on one switch, behind links of chosen bandwidth and latency.
 
-Every machine is a namespace whose ``eth0`` is joined by a veth pair to a switch in a namespace of its own, so nothing
-is seen outside, and deleting the namespaces leaves nothing behind.
+Every machine is a namespace whose ``eth0`` is joined by a veth pair to a switch in a namespace of its own. All of it is made
+by a process that is alone (`alone`): nothing is seen outside, and nothing is left of it, or of what it started, once it ends.
 
 Bandwidth is a token bucket (``tbf``) on both ends of the pair, the machine's for what it sends and the switch's for
 what it receives. A bucket lets its depth through at once after every pause, which makes a message of n bytes
@@ -24,11 +24,8 @@ import itertools
 import os
 import select
 import shutil
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from costmodel.text.errors import CostModelError
@@ -42,11 +39,13 @@ QUEUE = 64_000_000
 NETEM_PACKETS = 100_000
 SOCKET_BUFFER = 16_777_216
 COMMAND_TIMEOUT = 30.0
-PATIENCE = 3.0
-"""Seconds in which a process may end by itself."""
-PREFIX = "costmodel-"
 KERNEL, RELAY = "netem", "relay"
-ENDING = (signal.SIGINT, signal.SIGTERM)
+HUB = "switch"
+PROBE = (
+    "ip netns add a && ip -n a link add bridge type bridge && ip -n a link add one type veth peer name other && "
+    "tc -n a qdisc add dev one root tbf rate 1mbit burst 2000 limit 9000"
+)
+"""What a testbed takes: root in a container may not, and not every kernel has all of it."""
 
 
 class NetworkFailure(CostModelError):
@@ -86,94 +85,35 @@ def missing_here() -> str | None:
         return "network namespaces are a thing of Linux"
     if os.geteuid() != 0:
         return "making network namespaces takes root"
-    for program in ("ip", "tc"):
+    for program in ("ip", "tc", "unshare"):
         if shutil.which(program) is None:
-            return f"'{program}' of iproute2 is not installed"
-    probe = f"{PREFIX}{os.getpid()}-probe"
+            return f"'{program}' is not installed (iproute2, util-linux)"
     try:
-        command("ip", "netns", "add", probe)
-        try:  # root in a container may not, and not every kernel has all of it
-            command("ip", "-n", probe, "link", "add", "bridge", "type", "bridge")
-            command("ip", "-n", probe, "link", "add", "one", "type", "veth", "peer", "name", "other")
-            bucket = ("tbf", "rate", "1mbit", "burst", "2000", "limit", "9000")
-            command("tc", "-n", probe, "qdisc", "add", "dev", "one", "root", *bucket)
-        finally:
-            command("ip", "netns", "del", probe)
+        command(*alone("sh", "-c", PROBE))
     except NetworkFailure as error:
         return str(error)
     return None
 
 
+def alone(*words: str) -> tuple[str, ...]:
+    """A command that sees no other process and whose network namespaces nobody else sees; they end with it, and so does all
+    that it started, as the kernel has it."""
+    own = 'mkdir -p /run/netns && mount -t tmpfs tmpfs /run/netns && exec "$@"'
+    return ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", own, "sh", *words)
+
+
 def command(*words: str) -> None:
-    """Run a command of iproute2 to its end; one line of why, if it fails."""
+    """Run a command to its end; one line of why, if it fails."""
     try:
-        # in a session of its own: Ctrl-C is for this process, which cleans up
-        with deferred():
-            finished = subprocess.run(
-                words, capture_output=True, text=True, timeout=COMMAND_TIMEOUT, start_new_session=True, check=False
-            )
+        finished = subprocess.run(words, capture_output=True, text=True, timeout=COMMAND_TIMEOUT, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NetworkFailure(f"{' '.join(words)}: {error}") from error
     if finished.returncode:
         raise NetworkFailure(f"{' '.join(words)}: {(finished.stderr.strip() or 'failed').splitlines()[-1]}")
 
 
-def namespaces() -> list[str]:
-    """Names of the testbed's namespaces on this machine, of any process."""
-    folder = Path("/run/netns")
-    return sorted(path.name for path in folder.glob(f"{PREFIX}*")) if folder.is_dir() else []
-
-
-def remove_left_over() -> None:
-    """Remove namespaces of processes that were killed before they could."""
-    for name in namespaces():
-        owner = name.removeprefix(PREFIX).split("-")[0]
-        if not Path(f"/proc/{owner}").exists():
-            command("ip", "netns", "del", name)
-
-
-@contextlib.contextmanager
-def handled(handler: Callable[[int, object], object] | signal.Handlers, numbers: Sequence[int] = ENDING) -> Iterator[None]:
-    """Handle signals so, and as before afterwards.
-
-    Parameters
-    ----------
-    handler : as of `signal.signal`
-    numbers : of the signals; Ctrl-C and a request to end if not given
-    """
-    before = {number: signal.getsignal(number) for number in numbers}
-    try:
-        for number in numbers:
-            signal.signal(number, handler)
-        yield
-    finally:
-        for number, earlier in before.items():
-            signal.signal(number, earlier)
-
-
-@contextlib.contextmanager
-def deferred() -> Iterator[None]:
-    """Hear Ctrl-C and a request to end only after what is under way.
-
-    An exception amid the start of a process would leave the process running with nobody to know of it, and what it
-    makes after the cleaning up would stay.
-    """
-    heard: list[int] = []
-    try:
-        with handled(lambda number, _: heard.append(number)):
-            yield
-    finally:
-        for number in heard:
-            signal.raise_signal(number)
-
-
-def uninterrupted() -> contextlib.AbstractContextManager[None]:
-    """Ignore Ctrl-C and a request to end, so that cleaning up comes to its end."""
-    return handled(signal.SIG_IGN)
-
-
 class Switch:
-    """Namespaces of machines and of their switch; a context manager that takes all of them away again.
+    """Namespaces of machines and of their switch.
 
     Parameters
     ----------
@@ -183,36 +123,24 @@ class Switch:
 
     def __init__(self, machines: int, delay: str | None = None):
         self.machines = machines
-        self.prefix = f"{PREFIX}{os.getpid()}-"
-        self.hub = f"{self.prefix}switch"
         self.delay = delay
         self.relay: subprocess.Popen[bytes] | None = None
 
-    def name(self, machine: int) -> str:
+    @staticmethod
+    def name(machine: int) -> str:
         """Namespace of a machine."""
-        return f"{self.prefix}{machine}"
+        return f"machine{machine}"
 
     @staticmethod
     def address(machine: int) -> str:
         """Address of a machine; seen inside the namespaces alone."""
         return f"10.77.0.{machine + 1}"
 
-    def __enter__(self) -> Switch:
-        remove_left_over()
-        try:
-            self._make()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def _make(self) -> None:
-        command("ip", "netns", "add", self.hub)
-        command("ip", "-n", self.hub, "link", "add", "bridge", "type", "bridge")
-        command("ip", "-n", self.hub, "link", "set", "bridge", "up")
+    def make(self) -> None:
+        """Make the namespaces and join them."""
+        command("ip", "netns", "add", HUB)
+        command("ip", "-n", HUB, "link", "add", "bridge", "type", "bridge")
+        command("ip", "-n", HUB, "link", "set", "bridge", "up")
         has_netem = self._has_netem()
         if self.delay == KERNEL and not has_netem:
             raise NetworkFailure(f"this kernel has no netem; --delay {RELAY} does without")
@@ -221,8 +149,8 @@ class Switch:
         for machine in range(self.machines):
             name, port = self.name(machine), f"port{machine}"
             command("ip", "netns", "add", name)
-            command("ip", "-n", self.hub, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", name)
-            command("ip", "-n", self.hub, "link", "set", port, "master", "bridge", "up")
+            command("ip", "-n", HUB, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", name)
+            command("ip", "-n", HUB, "link", "set", port, "master", "bridge", "up")
             command("ip", "-n", name, "link", "set", "eth0", "address", f"02:00:00:00:00:{machine:02x}", "up")
             command("ip", "-n", name, "addr", "add", f"{self.address(machine)}/24", "dev", "eth0")
             command("ip", "-n", name, "link", "set", "lo", "up")
@@ -238,10 +166,10 @@ class Switch:
 
     def _has_netem(self) -> bool:
         try:
-            command("tc", "-n", self.hub, "qdisc", "add", "dev", "bridge", "root", "netem", "delay", "1ms")
+            command("tc", "-n", HUB, "qdisc", "add", "dev", "bridge", "root", "netem", "delay", "1ms")
         except NetworkFailure:
             return False
-        command("tc", "-n", self.hub, "qdisc", "del", "dev", "bridge", "root")
+        command("tc", "-n", HUB, "qdisc", "del", "dev", "bridge", "root")
         return True
 
     def shape(self, links: Links) -> str:
@@ -250,9 +178,9 @@ class Switch:
         by_relay = links.latency > 0 and self.delay == RELAY
         for machine, rate in enumerate(links.rates):
             self._shape_end(self.name(machine), "eth0", rate, links.mtu, 0.0)
-            self._shape_end(self.hub, f"port{machine}", rate, links.mtu, 0.0 if by_relay else links.latency)
+            self._shape_end(HUB, f"port{machine}", rate, links.mtu, 0.0 if by_relay else links.latency)
             place = ("nomaster",) if by_relay else ("master", "bridge")
-            command("ip", "-n", self.hub, "link", "set", f"port{machine}", *place)
+            command("ip", "-n", HUB, "link", "set", f"port{machine}", *place)
         if by_relay:
             self._start_relay(len(links.rates), links.latency)
         return "tbf" if links.latency == 0 else "tbf+relay" if by_relay else "tbf+netem"
@@ -271,12 +199,10 @@ class Switch:
 
     def _start_relay(self, ports: int, latency: float) -> None:
         script = Path(__file__).with_name("frame_relay.py")
-        words = ["ip", "netns", "exec", self.hub, sys.executable, str(script), str(latency)]
-        with deferred():
-            self.relay = subprocess.Popen(
-                [*words, *(f"port{port}" for port in range(ports))],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
-            )  # fmt: skip
+        words = ["ip", "netns", "exec", HUB, sys.executable, str(script), str(latency)]
+        self.relay = subprocess.Popen(
+            [*words, *(f"port{port}" for port in range(ports))], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
         assert self.relay.stdout is not None
         heard = select.select([self.relay.stdout], (), (), COMMAND_TIMEOUT)[0]
         if not heard or self.relay.stdout.readline() != b"ready\n":
@@ -284,48 +210,18 @@ class Switch:
 
     def _stop_relay(self) -> None:
         if self.relay is not None:
-            end([self.relay])
+            self.relay.kill()
+            self.relay.wait()
             self.relay = None
 
     def dropped(self) -> int:
         """Frames that a queue had no room for since the links were shaped."""
         total = 0
-        for namespace in (self.hub, *(self.name(machine) for machine in range(self.machines))):
+        for namespace in (HUB, *(self.name(machine) for machine in range(self.machines))):
             shown = subprocess.run(
                 ["tc", "-s", "-n", namespace, "qdisc", "show"],
-                capture_output=True, text=True, timeout=COMMAND_TIMEOUT, check=True, start_new_session=True,
+                capture_output=True, text=True, timeout=COMMAND_TIMEOUT, check=True,
             )  # fmt: skip
             words = shown.stdout.split()
             total += sum(int(after.rstrip(",")) for word, after in itertools.pairwise(words) if word == "(dropped")
         return total
-
-    def close(self) -> None:
-        """Take the relay and all namespaces away."""
-        with uninterrupted():
-            self._stop_relay()
-            failed = None
-            for name in namespaces():
-                if name.startswith(self.prefix):
-                    try:
-                        command("ip", "netns", "del", name)
-                    except NetworkFailure as error:
-                        failed = error
-            if failed is not None:
-                raise failed
-
-
-def end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """End processes: closing their input asks, a signal to their group insists."""
-    for process in processes:
-        if process.stdin is not None:
-            with contextlib.suppress(OSError):  # it may hold a request that nobody is left to read
-                process.stdin.close()
-    deadline = time.monotonic() + PATIENCE
-    for process in processes:
-        try:
-            process.wait(max(deadline - time.monotonic(), 0.01))
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait(COMMAND_TIMEOUT)
-        if process.stdout is not None:
-            process.stdout.close()
