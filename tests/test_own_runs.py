@@ -62,6 +62,18 @@ def test_a_run_that_disagrees_does_not_outweigh_the_others():
         assert after / before == pytest.approx(1.1, rel=0.02)
 
 
+@pytest.mark.parametrize("apart", [1.01, 1.2, 2.5, 6.0])
+def test_what_runs_of_one_plan_say_against_each_other_is_their_scatter(apart):
+    """They say one thing of plans like theirs, and no more than the farther of both alone would."""
+    alike = np.full((5, 5), 0.4) + 0.6 * np.eye(5)
+    alike[0, 1] = alike[1, 0] = 1.0
+    errors = np.log([1.0, apart, 0.6, 1.8, 1.1])
+    found = posterior(errors, np.zeros((5, 5)), alike, 0.17)
+    assert found.discrepancies[0] == pytest.approx(found.discrepancies[1])
+    assert np.abs(alike @ found.discrepancies).max() < np.abs(errors).max()
+    assert np.abs(found.discrepancies).max() < 2.0 * np.abs(errors).max()
+
+
 def test_one_run_alone_is_believed():
     mine = costmodel.calibrate(CLUSTER, runs(2.0))
     before, after = (costmodel.estimate(MODEL, cluster, PLANS[0]).step_time for cluster in (CLUSTER, mine))

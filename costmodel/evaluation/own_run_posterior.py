@@ -140,9 +140,10 @@ def posterior(errors: Array, shared: Array, alike: Array, spread: float) -> Post
     common, own = believed.common**2, believed.own**2
     each = solved.inverse * (solved.answers / np.einsum("hii->hi", solved.inverse))[:, None, :]
     added, pull = np.tensordot(solved.weights, each, 1), np.tensordot(solved.weights * common, each.sum(axis=1), 1)
+    one_plan = alike >= 1.0  # what its runs say apart is mostly their scatter, and goes out in their sum
     return Posterior(
         float((solved.weights * common) @ solved.answers.sum(axis=1)), solved.weights @ solved.answers,
-        (solved.weights * own) @ solved.answers, added, pull, surprise,
+        one_plan @ ((solved.weights * own) @ solved.answers) / one_plan.sum(axis=1), added, pull, surprise,
         tuple(int(place) for place in np.flatnonzero(apart)), _spread(solved, believed, shared, alike, apart), believed,
         solved.weights,
     )  # fmt: skip
