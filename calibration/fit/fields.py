@@ -59,6 +59,14 @@ TIME = (
     # norm, scaling, update and copies read and write a parameter's gradient and state at most some times over
     _of("compute_optimizer_traffic", 1.6, 1.0, 4.0, framework=0.7),
     _of("compute_contention", 0.2, 0.0, 0.8, field=0.7, framework=0.5),
+    # FlashAttention 2 is 1.7 to 3 times as fast as 1 and 1.3 to 2.5 times as Triton's of its time ([dao2023]_ section 4.1)
+    _of("compute_first_flash", 1.0 / 1.7, 0.0, 1.0, field=0.6),
+    # it reads and writes across the lines of memory: Llama 3 8B on eight H100 takes 8,192 tokens 0.145 s longer with scales of
+    # rows and columns than with those of tensors (pytorch/ao@36027d82 torchao/float8/README.md: 6,768 and 7,689.5 tokens/s), a
+    # cast of rows each would take 0.03
+    _of("compute_column_cast", 5.0, field=0.3),
+    # blocks of 64 to 256 rows, between which decays are exponentiated: no rate was measured
+    _of("compute_scan_efficiency", 0.25, 0.0, 1.0, field=0.5),
     # a machine's processor is as slow for all that is launched: the same tests of Megatron's take the host of an A100, or of a
     # GB200, 1.5 times what they take that of an H100 (NVIDIA/Megatron-LM@d98e8a6 tests/functional_tests, golden values)
     _of("host_pace", 1.0, field=0.0, architecture=0.1, cluster=0.25),
@@ -82,6 +90,15 @@ TIME = (
     _of("host_jitter", 0.05, framework=0.7),
     _of("host_pipeline_jitter", 3e-3, field=1.0, framework=1.5, start=0.1),
     _of("host_pressure_time", 0.01, field=1.0, framework=1.0, start=0.03),
+    # PyTorch's allocator, by where steps of full devices begin to take longer
+    _of("host_pressure_start", 0.9, 0.8, 1.0, field=0.5),
+    # a micro-batch of 256 to 2,048 tokens takes Qwen-1.8B 260 to 290 ms at ZeRO-3, and 125 ms of 256 with adapters and no ZeRO,
+    # of which a plain layer's launches are 74 (QwenLM/Qwen@2df8e8a README.md): 188 ms for three passes of 13 modules in 24 layers
+    # (deepspeedai/DeepSpeed@edaa722 deepspeed/runtime/zero/parameter_offload.py, ``_register_hooks_recursively``)
+    _of("host_module_hook", 2e-4, field=0.3),
+    # Muon's three products a step and some ten kernels around them (NVIDIA-NeMo/Emerging-Optimizers, ``newton_schulz_step``):
+    # dealing 72 matrices to 8 GPUs took 25 ms off a step (KellerJordan/modded-nanogpt records/track_1_short)
+    _of("host_matrix_update", 4e-4, field=0.3),
     # a cluster's: no software sends above the line rate
     _of("network_quality", 0.85, 0.0, 1.0, field=0.7, cluster=0.7),
     # hops of one kind of network are alike: what else a framework waits for is not the cluster's
@@ -96,6 +113,8 @@ TIME = (
     # what a plan does not ask to overlap waits, but for what shared experts and copies of a chunk hide
     _of("overlap_experts", 0.03, 0.0, 1.0, field=0.5, framework=0.7),
     _of("overlap_pipeline", 0.5, 0.0, 1.0, framework=0.5),
+    # exposed "30-40 % to <5 %" on DeepSeek-V3 on H100 (NVIDIA-NeMo/Megatron-Bridge); the compute there is may be less
+    _of("overlap_accompanied_experts", 0.95, 0.0, 1.0, field=0.5),
 )
 """Constants of the step time."""
 
@@ -110,5 +129,9 @@ MEMORY = (
     # of what comes and goes in a step
     _of("memory_fragmentation", 0.1, 0.0, 0.6, field=0.7, framework=0.7),
     _of("memory_idle", 0.3, 0.0, 1.5, field=0.7, framework=0.5),
+    # no freed block is as long as the next tensor: replayed through the allocator's rules, 300 steps of lengths drawn evenly keep
+    # 1.3 to 6 times of it, until memory is short; ``nvidia-smi`` and the allocator showed 0.9 to 1.2 in LoRA runs of Qwen 1.8B to
+    # 14B (modelscope/ms-swift, benchmark)
+    _of("memory_unlike_idle", 1.0, field=0.2),
 )
 """Constants of the peak memory."""

@@ -14,7 +14,7 @@ PASSES = 3.0
 """Kernels of a scan that read what it takes or write what it gives."""
 SEQUENTIAL = 4.0
 """FLOP of a scan on tensor cores that take as long as one outside them: a sixteenth of the rate, of which chunks reach a quarter.
-An assumption, as `costmodel.formulas.transformer.recurrent.SCAN_EFFICIENCY` is."""
+An assumption, as `costmodel.formulas.quantities.ComputeConstants.scan_efficiency` is."""
 
 
 class StateShape(NamedTuple):

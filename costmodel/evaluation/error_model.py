@@ -37,9 +37,9 @@ OF_DEVICE = {
 """Numbers that each constant of a device sets; those whose names begin with ``base_`` are of the 16-bit dtype."""
 KNOWN = 0.02
 """Standard error of a constant's logarithm up to which it counts as known."""
-STATE_TIME, STATE_MEMORY = 0.3, 0.1
+STATE_TIME, STATE_MEMORY = 0.25, 0.1
 """Standard deviations of the logarithms of time and memory of a model all of whose layers keep a state: no run of one was
-measured, their scans are from a roofline whose rate is an assumption."""
+measured, their scans are from a roofline. What its rate leaves unknown goes apart, as with other constants."""
 STEP = 1e-6
 """Relative change of a constant by which the slopes of several plans at once are taken."""
 

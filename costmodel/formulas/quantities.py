@@ -224,6 +224,9 @@ class ComputeConstants(NamedTuple):
     elementwise_traffic: Number  # bytes moved by the unfused kernels between GEMMs over the fused minimum
     optimizer_traffic: Number  # bytes moved by the optimizer over the fused minimum
     contention: Number  # slowdown of compute per second of hidden communication
+    first_flash: Number  # rate of FlashAttention 1, and of Triton's kernel of its time, over that of FlashAttention 2
+    column_cast: Number  # time of a kernel that scales and casts columns over that of one that casts rows
+    scan_efficiency: Number  # of the rate of large products, what a chunked scan's reach
 
 
 class HostConstants(NamedTuple):
@@ -243,6 +246,9 @@ class HostConstants(NamedTuple):
     jitter: Number  # growth of host time per doubling of the tensor ranks, of which the slowest is waited for
     pipeline_jitter: Number  # growth per further tensor rank in a pipeline over several nodes, on top of it
     pressure_time: Number  # lost per micro-batch to the allocator where memory is full
+    pressure_start: Number  # share of a device's memory beyond which its allocator runs short of blocks to reuse
+    module_hook: Number  # of a module's hooks in Python, which gather its weights before a pass and release them after it
+    matrix_update: Number  # of the update of one matrix by an optimizer that multiplies matrices
 
 
 class NetworkConstants(NamedTuple):
@@ -269,6 +275,7 @@ class OverlapConstants(NamedTuple):
     context: Number
     experts: Number
     pipeline: Number
+    accompanied_experts: Number  # of the experts' exchange, under the work of another micro-batch beside it
 
 
 class MemoryConstants(NamedTuple):
@@ -281,6 +288,7 @@ class MemoryConstants(NamedTuple):
     library_overhead: Number  # what the communication library holds over the buffers of its channels
     fragmentation: Number  # reserved over allocated, minus one
     idle: Number  # of what comes and goes, kept by the allocator beside what is needed at once, until memory is short
+    unlike_idle: Number  # the same of passes, where every micro-batch has another shape
 
 
 class Software(NamedTuple):

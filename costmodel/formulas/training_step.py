@@ -36,12 +36,6 @@ from costmodel.formulas.transformer import (
     update,
 )
 
-PRESSED = 0.9
-"""Share of a device's memory beyond which its allocator runs short of blocks to reuse."""
-
-OVERLAPPED_EXPERTS = 0.95
-"""Share of the experts' exchange that another micro-batch's work can hide: NVIDIA-NeMo/Megatron-Bridge, on DeepSeek-V3 on H100,
-exposed "30-40 % to <5 %"; the compute there is may be less."""
 GRAPH_LAUNCH = 2.5e-6
 """Host time to launch a graph of a layer's pass [s]: NVIDIA, "Constant Time Launch for Straight-Line CUDA Graphs" (2024), of
 CUDA 12.6 (2.5 us, and 1 ns a kernel)."""
@@ -93,7 +87,7 @@ def layer_pass(
     # without a pipeline the first forward and the last backward pass have none beside them (NVIDIA/Megatron-LM@d98e8a6
     # megatron/core/pipeline_parallel/combined_1f1b.py)
     accompanied = 1.0 - ops.where(plan.pipeline > 1.0, 0.0, 1.0 / layout.micro_batches(settings, plan))
-    under_another = accompanied * ops.minimum(OVERLAPPED_EXPERTS * expert, computed)
+    under_another = accompanied * ops.minimum(overlap.accompanied_experts * expert, computed)
     under_its_own = ops.minimum(expert, overlap.experts * (forward + data + weight))
     expert_hidden = free * ops.where(beside > 0.0, ops.maximum(under_another, under_its_own), under_its_own)
 
@@ -122,7 +116,7 @@ def layer_pass(
     graphs = settings.kernels.cuda_graphs > 0.0
     graph = ops.where(captured > 0.0, GRAPH_LAUNCH, 0.0)
     pace, calling = software.host.pace, calls * software.host.collective_call
-    hooks = launches.hook_time(settings, model, plan)
+    hooks = launches.hook_time(settings, model, plan, software)
     launching_forward = graph + pace * (launched * software.host.forward + calling + hooks)
     host_forward = ops.where(graphs, GRAPH_LAUNCH, launching_forward)
     hooks_backward = (1.0 + plan.recompute_layers) * hooks
@@ -147,8 +141,8 @@ def layer_pass(
     )  # fmt: skip
 
 
-def pressure(held: Number, limit: Number) -> Number:
-    """How close a rank is to its memory's end, from 0 below `PRESSED` of it to 1 where it is full.
+def pressure(held: Number, limit: Number, start: Number) -> Number:
+    """How close a rank is to its memory's end, from 0 below a share of it to 1 where it is full.
 
     The allocator then finds no block to reuse, hands cached ones back to the device and waits for it.
 
@@ -156,12 +150,13 @@ def pressure(held: Number, limit: Number) -> Number:
     ----------
     held : by the fullest rank [bytes]
     limit : that a process can use [bytes]
+    start : the share
 
     References
     ----------
     PyTorch c10/cuda/CUDACachingAllocator.cpp, ``num_alloc_retries``
     """
-    return ops.minimum(ops.maximum((held / limit - PRESSED) / (1.0 - PRESSED), 0.0), 1.0)
+    return ops.minimum(ops.maximum((held / limit - start) / (1.0 - start), 0.0), 1.0)
 
 
 def step(
@@ -506,7 +501,7 @@ def _waiting(
 ) -> Number:
     """Time in which the slowest rank waits for its host and for memory [s]; `chunks` of it hand a micro-batch on."""
     host = software.host
-    flushing = host.pressure_time * pressure(held.total, device.memory)
+    flushing = host.pressure_time * pressure(held.total, device.memory, host.pressure_start)
     # a chunk's forward pass ends in one call to its neighbours, its backward pass in another
     return m * (layers * one.host + host.pace * (host.micro_batch + 2.0 * chunks * host.pipeline_call) + flushing)
 

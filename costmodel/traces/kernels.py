@@ -201,12 +201,14 @@ class Rates:
         keys = kernel.flop / (products * rows * width) if kernel.flop else length
         if self._dtype(kernel) == "fp32":
             return self._by_flop(kernel._replace(flop=products * rows * width * keys))
-        quality = self.software.compute.attention_efficiency_scale
+        traits = self.software.compute
         older = 0.0 if "cudnn" in kernel.name else 3.0 if "efficient" in kernel.name else 1.0
         if keys < CAUSAL * length:
-            times = attention.causal_flash(rows, keys, 0.0, width, older, quality, self.base)
+            times = attention.causal_flash(
+                rows, keys, 0.0, width, older, traits.attention_efficiency_scale, self.base, first_flash=traits.first_flash
+            )
             return float(times[1] if backward else times[0])
-        share = (self.base.attention_older if older else 1.0) * (attention.FIRST_FLASH if older > 1.0 else 1.0)
+        share = (self.base.attention_older if older else 1.0) * (traits.first_flash if older > 1.0 else 1.0)
         once = float(attention.full_flash(rows, keys, width, self.base)) / share
         return attention.FLASH_BACKWARD * once if backward else once
 

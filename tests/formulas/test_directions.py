@@ -15,6 +15,7 @@ from tests.drawing import legal, questions, quick
 SAVES = {
     "compute_gemm_efficiency_scale", "compute_attention_efficiency_scale", "network_quality", "network_sharding_quality",
     "overlap_tensor", "overlap_gradients", "overlap_parameters", "overlap_context", "overlap_experts", "overlap_pipeline",
+    "overlap_accompanied_experts", "compute_first_flash", "compute_scan_efficiency", "host_pressure_start",
 }  # fmt: skip
 COSTS = {name for name in paths(Software) if not name.startswith("memory_")} - SAVES
 
@@ -22,7 +23,8 @@ COSTS = {name for name in paths(Software) if not name.startswith("memory_")} - S
 def after(found, name, factor):
     """Parts of a step after one constant has been multiplied."""
     value = flat(found.inputs.software)[name]
-    changed = min(value * factor, 1.0) if name.startswith("overlap_") else value * factor
+    most = 0.99 if name == "host_pressure_start" else 1.0 if name.startswith("overlap_") else math.inf
+    changed = min(value * factor, most)
     return training_step.step(*found.inputs._replace(software=replaced(found.inputs.software, {name: changed})))
 
 

@@ -245,7 +245,7 @@ SCALARS = {
     "causal": one_of(0, 1), "first": one_of(0, 1), "last": one_of(0, 1), "sharded": one_of(0, 1), "separate": one_of(0, 1),
     "front": lambda draw: drawn_passes(draw), "inner": lambda draw: drawn_passes(draw),
     "back": lambda draw: drawn_passes(draw), "down": lambda draw: drawn_passes(draw),
-    "share": one_of(0.5, 0.6),
+    "share": one_of(0.5, 0.6), "first_flash": one_of(0.4, 1.0),
     "schedule": one_of(*SCHEDULES.values()), "stages": one_of(1, 2, 4, 8, 12), "stage": one_of(0, 1, 3),
     "position": one_of(0, 1, 5, 40), "experts": one_of(0, 1, 8), "mixed": one_of(0, 1), "rank": one_of(0, 1, 2, 5),
     "virtual_stages": one_of(1, 2, 4), "micro_batches": one_of(1, 2, 8, 24, 96), "layers": one_of(1, 2, 8, 31, 80, 126),

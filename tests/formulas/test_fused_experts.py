@@ -24,7 +24,7 @@ FRAMEWORK = load_framework("nemo", "blackwell")
 def moved(model, plan):
     resolved = plan.resolve(FRAMEWORK)
     numbers = (model.numbers(), resolved.settings(FRAMEWORK), resolved.numbers(FRAMEWORK, model.layers))
-    return elementwise_bytes(*numbers), cast_bytes(*numbers)
+    return elementwise_bytes(*numbers), cast_bytes(*numbers, FRAMEWORK.numbers())
 
 
 def test_only_the_permutation_of_tokens_and_the_cast_of_what_comes_in_are_left():

@@ -31,7 +31,7 @@ def test_deepspeed_has_hooks_around_every_module_where_it_shards_weights(framewo
     # Hugging Face's Llama: q, k, v, o, gate, up and down, two norms, the layer, its attention, its MLP and that one's activation
     software = load_framework(framework)
     plan = Plan(global_batch=64, seq_len=4096, data_parallel=8, zero_stage=stage)
-    found = hook_time(plan.settings(software), DENSE.numbers(), plan.numbers(software, DENSE.layers))
+    found = hook_time(plan.settings(software), DENSE.numbers(), plan.numbers(software, DENSE.layers), software.numbers())
     assert float(found) == pytest.approx(hooks * 2e-4)
 
 

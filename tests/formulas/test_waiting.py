@@ -8,9 +8,8 @@ from costmodel import Plan, estimate, load_cluster, load_framework, load_model
 from costmodel.arithmetic.named_tuples import replaced
 from costmodel.evaluation.collectives import nccl_solver as nccl
 from costmodel.formulas.network.communication import layer_exchange
-from costmodel.formulas.training_step import OVERLAPPED_EXPERTS, layer_pass
+from costmodel.formulas.training_step import layer_pass
 from costmodel.formulas.transformer import memory
-from costmodel.formulas.transformer.launches import OF_HOOKS
 
 MODEL = load_model("llama3-8b")
 CLUSTER = load_cluster("dgx-h100", gpus=512)
@@ -103,7 +102,7 @@ def test_every_pass_through_a_module_meets_its_hooks_once(recompute, passes):
         arguments = MODEL.numbers(), plan.settings(framework), plan.numbers(framework, MODEL.layers), network
         slow = replaced(framework.numbers(), {"host_forward": 10.0, "host_backward": 10.0})
         took.append(layer_pass(*arguments, slow, device).total)
-    assert took[0] - took[1] == pytest.approx(passes * 13 * OF_HOOKS, rel=1e-6)
+    assert took[0] - took[1] == pytest.approx(passes * 13 * software.constants.host.module_hook, rel=1e-6)
 
 
 def test_the_host_launches_the_update_of_every_layer_while_the_device_makes_it():
@@ -181,7 +180,7 @@ def test_without_a_pipeline_the_first_and_the_last_pass_have_no_other_micro_batc
     whole = layer_exchange(*numbers)
     exposed = layer_pass(*numbers, cluster.device.numbers("bf16")).expert
     exchanged = whole.expert_forward + whole.expert_again + whole.expert_backward
-    assert exposed / exchanged == pytest.approx(1.0 - OVERLAPPED_EXPERTS * (1.0 - 1.0 / micro_batches))
+    assert exposed / exchanged == pytest.approx(1.0 - stack.overlap.accompanied_experts * (1.0 - 1.0 / micro_batches))
 
 
 def test_a_host_that_waits_for_every_kernel_adds_all_that_it_does_and_hides_nothing():

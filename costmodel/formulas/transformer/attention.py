@@ -10,10 +10,6 @@ from costmodel.formulas.transformer.flops import mean_attended_keys
 
 FLASH_BACKWARD = 2.5
 """FLOP of the flash backward over its forward: five products for two [dao2023]_."""
-FIRST_FLASH = 1.0 / 1.7
-"""Rate of FlashAttention 1, and of Triton's kernel of its time, over that of FlashAttention 2, which is 1.7 to 3 times as fast as
-the one and 1.3 to 2.5 times as the other ([dao2023]_ section 4.1)."""
-
 SOFTMAX_FORWARD, SOFTMAX_BACKWARD = 2.0, 3.0
 """Reads and writes of the score matrix by the softmax between its products, which move it besides: forward scores to
 probabilities, backward probabilities and their gradient to that of the scores."""
@@ -112,7 +108,7 @@ def full_flash(rows: Number, keys: Number, width: Number, device: DeviceNumbers)
 
 def causal_flash(
     rows: Number, keys: Number, windowed: Number, width: Number, older: Number, quality: Number, device: DeviceNumbers,
-    apart: Number = 0.0,
+    apart: Number = 0.0, first_flash: Number = 1.0,
 ) -> tuple[Number, Number]:  # fmt: skip
     """Forward and backward time of a causal flash kernel [s].
 
@@ -127,6 +123,7 @@ def causal_flash(
     quality : factor of the software on the device's efficiency
     device : `DeviceNumbers`
     apart : keys that further kernels lose, which take parts of the sequence
+    first_flash : rate of FlashAttention 1 over that of 2
 
     Returns
     -------
@@ -138,7 +135,7 @@ def causal_flash(
     share = ops.where(older > 0.0, device.attention_older, aligned_share(width, device))
     split = ops.where(older > 2.0, device.split_flop_rate / device.base_flop_rate, 1.0)
     # what slows it is beside its products, which three for one make long
-    share = share * ops.where(older > 1.0, ops.where(split > 1.0, 1.0, FIRST_FLASH), 1.0)
+    share = share * ops.where(older > 1.0, ops.where(split > 1.0, 1.0, first_flash), 1.0)
     rate = device.sustained_clock * device.base_flop_rate * split * share
     # only products count towards the ceiling, padded ones among them, not what tiles and softmax cost besides
     least = 4.0 * rows * keys * _padded(width) / (device.sustained_clock * device.base_best_flop_rate * split)
@@ -186,9 +183,10 @@ def flash(
     older = ops.where(masked > 0.0, 3.0, older)
     windowed = windowed_share(model, seq_len)
     width = 0.5 * (attention.head_dim + attention.value_head_dim)
-    quality = software.compute.attention_efficiency_scale
+    traits = software.compute
     lost = remote_key_blocks(model, seq_len, ring) * device.full_attention_length
-    return causal_flash(rows, keys, windowed, width, older, quality, device, lost)
+    quality, first_flash = traits.attention_efficiency_scale, traits.first_flash
+    return causal_flash(rows, keys, windowed, width, older, quality, device, lost, first_flash)
 
 
 def windowed_share(model: ModelNumbers, seq_len: Number) -> Number:

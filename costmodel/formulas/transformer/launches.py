@@ -15,11 +15,6 @@ PLAIN = 30.0
 """Kernels of a plain layer forward: two norms, four or seven products, rotation, attention, activation, residuals and dropout."""
 OF_ADAPTER = 5.0
 """Dropout, two products, a scaling and a sum (huggingface/peft@b28a09c src/peft/tuners/lora/layer.py, ``Linear.forward``)."""
-OF_HOOKS = 2e-4
-"""Time of a module's hooks around one pass, in Python, that gather its weights before it and release them after it [s]
-(deepspeedai/DeepSpeed@edaa722 deepspeed/runtime/zero/parameter_offload.py, ``_register_hooks_recursively``): a micro-batch of 256
-to 2,048 tokens takes Qwen-1.8B 260 to 290 ms at ZeRO-3, and 125 ms of 256 with adapters and no ZeRO, of which a plain layer's
-launches are 74 (QwenLM/Qwen@2df8e8a README.md): 188 ms for three passes of 13 modules in 24 layers, as a Llama has them."""
 CONTAINERS = 4.0
 """Modules of a layer without weights of their own, which have hooks all the same: it, attention, the MLP, its activation."""
 OF_HOP = 10.0
@@ -144,16 +139,16 @@ def latent_projection_kernels(model: ModelNumbers) -> Number:
     return ops.where(model.attention.latent > 0.0, model.attention.share * OF_LATENT, 0.0)
 
 
-def hook_time(settings: Settings, model: ModelNumbers, plan: PlanNumbers) -> Number:
+def hook_time(settings: Settings, model: ModelNumbers, plan: PlanNumbers, software: Software) -> Number:
     """What hooks around every module of a layer take the host for one pass [s].
 
     Parameters
     ----------
-    settings, model, plan : `Settings`, `ModelNumbers`, `PlanNumbers`
+    settings, model, plan, software : `Settings`, `ModelNumbers`, `PlanNumbers`, `Software`
     """
     projections = 4.0 + settings.framework.separate_projections * (2.0 + model.mlp.gated)
     modules = projections + model.norms + CONTAINERS
-    return plan.shard_weights * settings.framework.module_hooks * modules * OF_HOOKS
+    return plan.shard_weights * settings.framework.module_hooks * modules * software.host.module_hook
 
 
 def context_kernels(settings: Settings, plan: PlanNumbers) -> Number:

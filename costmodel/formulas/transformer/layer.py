@@ -33,10 +33,6 @@ APART_ROTARY, APART_ROTARY_BACKWARD = 5.0, 7.5
 concatenation and a sum read or write ten tensors for two (huggingface/transformers
 src/transformers/models/llama/modeling_llama.py, ``apply_rotary_pos_emb``); backward autograd fills each half's gradient up with
 zeros and sums all three, fifteen for two."""
-COLUMN_CAST = 5.0
-"""Time of a kernel that scales and casts columns over that of one that casts rows: it reads and writes across the lines of
-memory. Llama 3 8B on eight H100 takes 8,192 tokens 0.145 s longer with scales of rows and columns than with those of tensors
-(pytorch/ao@36027d82 torchao/float8/README.md: 6,768 and 7,689.5 tokens/s), a cast of rows each would take 0.03."""
 EXPERT_BIAS, EXPERT_BIAS_BACKWARD = 28.0, 36.0
 """Bytes that kernels of their own move for each output of an expert to which they add a bias times its router's probability, in
 32 bit: forward of a product, a sum, a copy that joins the experts and a cast (NVIDIA/Megatron-LM@d98e8a6
@@ -505,7 +501,7 @@ def between_products(moved: LayerTraffic, model: ModelNumbers, settings: Setting
     )
 
 
-def cast_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Cast:
+def cast_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software) -> Cast:
     """Bytes moved forward to make operands of 8 or 4 bit, by a layer's modules, `Cast`.
 
     Each activation that is multiplied is read and written once; where software keeps it cast for the weight's gradient, in a
@@ -513,13 +509,13 @@ def cast_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Ca
 
     Parameters
     ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
+    model, settings, plan, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `Software`
     """
     tokens = local_tokens(settings, plan)
     routed = tokens * model.experts.per_token / plan.tensor * model.experts.load
     widths = settings.widths
     kept = ops.where(widths.input_copy > 0.0, settings.trainable, 0.0)
-    times = ops.where(widths.gathered > widths.compute, 1.0 + COLUMN_CAST, 1.0)
+    times = ops.where(widths.gathered > widths.compute, 1.0 + software.compute.column_cast, 1.0)
     one = times * (widths.activation + widths.compute) + kept * widths.compute
     element = ops.where(widths.compute < 2.0, one, 0.0)
     heads = model.attention.share * model.attention.heads * model.attention.value_head_dim
@@ -592,7 +588,7 @@ def layer_work(
         model, local_tokens(settings, plan), settings, plan, software, device
     )
     forward, data, weight = forward + state + scan, data + state + scan_back, weight + trained * state
-    moved, cast = elementwise_bytes(model, settings, plan), cast_bytes(model, settings, plan)
+    moved, cast = elementwise_bytes(model, settings, plan), cast_bytes(model, settings, plan, software)
     between, back = between_products(moved, model, settings)
     traffic = software.compute.elementwise_traffic
     casts = cast.attention + cast.mlp + share * (cast.permuted + cast.activated + cast.shared_experts - cast.mlp)

@@ -40,11 +40,6 @@ TREE_NEIGHBOURS = 2.0
 POOL_CHUNKS, NEAR_CHUNK_BYTES, FAR_CHUNK_BYTES = 16.0, 524_288.0, 131_072.0
 """Chunks of NCCL's pool for messages on one channel, and their size inside a node of NVLinks and elsewhere."""
 
-UNLIKE_SHAPES = 1.0
-"""Of what comes and goes in passes, kept idle beside it where every micro-batch has another shape: no freed block is as long as
-the next tensor. Replayed through the allocator's rules, 300 steps of lengths drawn evenly keep 1.3 to 6 times of it, until memory
-is short; `nvidia-smi` and the allocator showed 0.9 to 1.2 in LoRA runs of Qwen 1.8B to 14B (modelscope/ms-swift, benchmark)."""
-
 
 def logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers, micro_batches: Number) -> Number:
     """Bytes of the last norm's and the head's input and of the logits at the loss of a micro-batch, on one rank.
@@ -670,7 +665,7 @@ def idle_bytes(
     lesser = settings.framework.flat_updates * ops.minimum(ops.maximum(contents.update, 0.0), passing)
     unlike = lengths.shapes_vary(settings) * (1.0 - settings.expandable_segments)
     alike = software.memory.idle * ops.maximum(contents.update, passing)
-    return lesser + ops.maximum(alike, UNLIKE_SHAPES * unlike * passing)
+    return lesser + ops.maximum(alike, software.memory.unlike_idle * unlike * passing)
 
 
 def fullest_moment(

@@ -14,9 +14,6 @@ from costmodel.arithmetic import ops
 from costmodel.formulas import compute
 from costmodel.formulas.quantities import DeviceNumbers, ModelNumbers, Number, PlanNumbers, Settings, Software
 
-SCAN_EFFICIENCY = 0.25
-"""Of the rate of large products, what a chunked scan's reach: blocks of 64 to 256 rows, between which decays are exponentiated.
-An assumption: no rate was measured, and `costmodel.evaluation.error_model` widens the interval for it."""
 BACKWARD = 3.0
 """FLOP and bytes of a scan's backward pass over its forward's: two products for one, and the states of all chunks made again
 (state-spaces/mamba mamba_ssm/ops/triton/ssd_combined.py, ``_mamba_chunk_scan_combined_bwd``; fla-org/flash-linear-attention
@@ -163,6 +160,6 @@ def work(
     base = compute.base_product_rate(traits.gemm_efficiency_scale, device)
     weights = (layer.inputs + layer.outputs) * model.hidden + layer.inner
     projections = 2.0 * of_rank * weights / rate + 2.0 * layer.share * tokens * layer.whole * model.hidden / rate
-    each = ops.maximum(layer.scan_flop / (SCAN_EFFICIENCY * base), layer.scan_bytes / device.memory_bandwidth)
+    each = ops.maximum(layer.scan_flop / (traits.scan_efficiency * base), layer.scan_bytes / device.memory_bandwidth)
     moved = of_rank * layer.moved * settings.widths.activation * traits.elementwise_traffic / device.memory_bandwidth
     return projections, of_rank * each, BACKWARD * of_rank * each, moved

@@ -9,10 +9,6 @@ from costmodel.formulas.transformer import parameters
 
 NEWTON_SCHULZ_STEPS = 5.0
 """Of Muon: KellerJordan/Muon@d4a8f3a muon.py, ``zeropower_via_newtonschulz5``; NVIDIA-NeMo/Emerging-Optimizers alike."""
-MATRIX_TIME = 4e-4
-"""Host's time of Muon's update of one matrix: three products a step and some ten kernels around them (NVIDIA-NeMo/
-Emerging-Optimizers, ``newton_schulz_step``) [s]. KellerJordan/modded-nanogpt records/track_1_short: dealing 72 matrices to 8 GPUs
-took 25 ms off a step."""
 
 
 def newton_schulz_flop(rows: Number, columns: Number) -> Number:
@@ -116,6 +112,6 @@ def extra_update_time(
     trained = 1.0 - settings.adapter.frozen  # adapters' matrices are too thin to count
     matrices, routed_matrices = layer_matrices(model, plan)
     held = layers * (matrices / spread + routed_matrices / expert_spread)
-    iterates = ops.where(chosen.newton_schulz_steps > 0.0, MATRIX_TIME, 0.0)
+    iterates = ops.where(chosen.newton_schulz_steps > 0.0, software.host.matrix_update, 0.0)
     launching = iterates * held * software.host.pace
     return trained * ops.maximum(flop / rate, launching) + chosen.passing_bytes * updated / device.memory_bandwidth
