@@ -63,8 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run ``fit``."""
     cases = measured_runs(arguments.files or default_files())
-    if not any(case.seconds is not None for case in cases):
-        raise CostModelError("nothing to fit: no run of these files has a time")
+    needed = {"peak": any(case.peak_bytes is not None for case in cases)}
+    needed |= {} if arguments.memory else {"time": any(case.seconds is not None for case in cases)}
+    for what, known in needed.items():
+        if not known:
+            raise CostModelError(f"nothing to fit: no run of these files has a {what}")
     files = _memory_tables(cases, arguments) if arguments.memory else _run_tables(cases, arguments)
     if not arguments.dry_run:
         write_tables(files)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-import costmodel
+from calibration.__main__ import main
+from calibration.data.reference import QUOTED
 from costmodel.evaluation import own_runs_fit as fitting
 from costmodel.evaluation.first_contacts import NINETY
 from costmodel.evaluation.own_runs_fit import Fit, UnknownConstant, fit
 
 NOISE = 0.02
-EFFICIENCIES = Path(costmodel.__file__).parent / "catalogue" / "efficiencies.toml"
 
 
 def law(design: np.ndarray, truth: np.ndarray, constants: list[UnknownConstant], noise: float, seed: int, **options) -> Fit:
@@ -147,3 +145,9 @@ def test_a_constant_at_its_bound_is_never_tried_beyond_it():
 
     result = fit([UnknownConstant("share", "", 0.9, 0.3, 0.1, 1.0)], residuals, 3, [np.arange(3)], np.ones(3))
     assert result.values[0] == pytest.approx(1.0, abs=1e-3)
+
+
+def test_files_without_peaks_are_refused_in_one_line(capsys):
+    assert main(["fit", "--dry-run", str(QUOTED)]) == 2
+    said = capsys.readouterr()
+    assert said.err == "calibration: error: nothing to fit: no run of these files has a peak\n" and not said.out
