@@ -11,7 +11,6 @@ import argparse
 import dataclasses
 import datetime
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -20,6 +19,7 @@ import numpy as np
 from calibration.data.reference import DEFAULT_FOLDER
 from costmodel.catalogue.loader import load_device
 from costmodel.description.device import Device, LayerEfficiency
+from costmodel.description.layers import LayerChain
 from costmodel.description.networks import (
     BatchNorm,
     Convolution,
@@ -38,11 +38,6 @@ DEVICE = "v100-pcie-16gb"
 IMAGE_NETWORKS = ("alexnet", "densenet121", "inception_v3", "resnet18", "resnet50", "resnet101", "resnext50", "resnext101",
                   "squeezenet1_0", "vgg16")  # fmt: skip
 ELEMENT_BYTES = 4.0
-_NODE = re.compile(
-    r"^(node\d+) -- (.+) -- forward_compute_time=([\d.]+), backward_compute_time=([\d.]+), "
-    r"activation_size=(\[[\d.; ]+\]|[\d.]+), parameter_size=([\d.]+)"
-)
-_EDGE = re.compile(r"^\s+(node\d+) -- (node\d+)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,52 +107,33 @@ def read_profile(path: Path, pixels: int | None = None) -> list[Measured]:
     UnreadableFile
         where the file is missing, or is no such profile
     """
-    if not path.is_file():
-        raise UnreadableFile(f"{path}: no such file")
-    lines = path.read_text(encoding="utf-8").splitlines()
-    nodes = {found[1]: found for found in map(_NODE.match, lines) if found}
-    feeds = {name: [] for name in nodes}  # type: dict[str, list[str]]
-    for found in filter(None, map(_EDGE.match, lines)):
-        feeds[found[2]].append(found[1])
-    sources = [name for name, found in nodes.items() if found[2].startswith("Input")]
-    if len(sources) != 1:
-        raise UnreadableFile(f"{path}: {len(sources)} inputs, where a profile of an image network has one")
     side = pixels or (299 if path.stem.startswith("inception") else 224)
-    batch = float(nodes[sources[0]][5]) / ELEMENT_BYTES / (3 * side * side)
-    if batch < 1 or batch != int(batch):
-        raise UnreadableFile(f"{path}: the input is no whole number of images of {side} pixels")
-    shapes: dict[str, Shape] = {sources[0]: (3, side, side)}
-
-    def shape(name: str) -> Shape:
-        """Shape of a node's output: that of its layer, else from its size and the shapes before it."""
-        if name not in shapes:
-            layer, before = _layer(nodes[name][2]), [shape(source) for source in feeds[name] if not _is_size(source)]
-            elements = round(float(nodes[name][5]) / ELEMENT_BYTES / batch)
-            if layer is not None:
-                taken = before[0] if not isinstance(layer, Linear) else (_product(before[0]),)
-                shapes[name] = layer.output(taken)
-            elif nodes[name][2].startswith("Concat"):
-                shapes[name] = (elements // _product(before[0][1:]), *before[0][1:])
-            else:
-                shapes[name] = before[0] if elements == _product(before[0]) else (elements,)
-            if _product(shapes[name]) != elements:
-                raise UnreadableFile(f"{path}: {name} gives {elements} elements, its shape {shapes[name]}")
-        return shapes[name]
-
-    def _is_size(name: str) -> bool:
-        return nodes[name][2].startswith("Size")
-
-    sys.setrecursionlimit(10_000)
-    rows = []
-    for name, found in nodes.items():
-        layer = _layer(found[2])
-        if layer is None:
+    shapes: dict[str, Shape] = {}
+    rows: list[Measured] = []
+    batch = 0.0
+    for one in LayerChain.from_pipedream(path).layers:
+        name, _, description = one.name.partition(" ")
+        if description.startswith("Size"):
             continue
-        before = shape(next(source for source in feeds[name] if not _is_size(source)))
-        shape(name)
-        taken = (_product(before),) if isinstance(layer, Linear) else before
-        forward, backward = float(found[3]) * 1e-3, float(found[4]) * 1e-3
-        rows.append(Measured(path.stem, name, layer, taken, batch, feeds[name] == sources, forward, backward))
+        layer, before = _layer(description), [shapes[source] for source in one.inputs or () if source in shapes]
+        leaf, taken = not before, before[0] if before else (3, side, side)
+        if isinstance(layer, Linear):
+            taken = (_product(taken),)
+        batch = batch or one.output_bytes / ELEMENT_BYTES / _product(layer.output(taken) if layer else taken)
+        if batch < 1 or batch != int(batch):
+            raise UnreadableFile(f"{path}: {name} gives no whole number of images of {side} pixels")
+        elements = round(one.output_bytes / ELEMENT_BYTES / batch)
+        if layer is not None:
+            made: Shape = layer.output(taken)
+        elif description.startswith("Concat"):
+            made = (elements // _product(taken[1:]), *taken[1:])
+        else:
+            made = taken if elements == _product(taken) else (elements,)
+        if _product(made) != elements:
+            raise UnreadableFile(f"{path}: {name} gives {elements} elements, its shape {made}")
+        shapes[one.name] = made
+        if layer is not None:
+            rows.append(Measured(path.stem, name, layer, taken, batch, leaf, one.forward, one.backward))
     return rows
 
 

@@ -70,7 +70,7 @@ def test_what_is_no_profile_is_refused(tmp_path, content):
     path.write_text(content, encoding="utf-8")
     with pytest.raises(UnreadableFile, match=r"vgg16.txt"):
         read_profile(path)
-    with pytest.raises(UnreadableFile, match="no such file"):
+    with pytest.raises(UnreadableFile, match="No such file"):
         read_profile(tmp_path / "absent.txt")
 
 
