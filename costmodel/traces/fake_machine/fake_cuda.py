@@ -27,7 +27,7 @@ class Stream(torch.Stream):
         if stream_id is None:
             stream_id = Stream._next
             Stream._next += 1
-        index = _machine().guard.costmodel_device() if device is None else _index(device)
+        index = _machine().program.guard.costmodel_device() if device is None else _index(device)
         return torch.Stream.__new__(cls, stream_id=stream_id, device_index=index, device_type=1)
 
     def __init__(self, *_: Any, **__: Any) -> None:
@@ -57,7 +57,7 @@ class Stream(torch.Stream):
     def synchronize(self) -> None:
         """The host waits for it."""
         machine = _machine()
-        machine.host_waits(stream=machine.numbered(self.stream_id))
+        machine.host_waits(stream=machine.program.numbered(self.stream_id))
 
 
 class Event(torch.Event):
@@ -79,16 +79,16 @@ class Event(torch.Event):
     def record(self, stream: Any = None) -> None:
         """Put it behind all that a stream has to do."""
         machine = _machine()
-        machine._engine_moves()
-        number = machine.stream() if stream is None else machine.numbered(stream.stream_id)
+        machine.program.engine_moves()
+        number = machine.program.stream() if stream is None else machine.program.numbered(stream.stream_id)
         self._number = machine.builder.event_record(number, machine.where.line())
 
     def wait(self, stream: Any = None) -> None:
         """What comes on a stream waits for it."""
         if self._number != NOWHERE:
             machine = _machine()
-            machine._engine_moves()
-            number = machine.stream() if stream is None else machine.numbered(stream.stream_id)
+            machine.program.engine_moves()
+            number = machine.program.stream() if stream is None else machine.program.numbered(stream.stream_id)
             machine.builder.stream_wait(self._number, number, machine.where.line())
 
     def synchronize(self) -> None:
@@ -113,12 +113,12 @@ class StreamContext:
         self.stream = stream
 
     def __enter__(self) -> None:
-        self.before = _machine().guard.costmodel_stream()
+        self.before = _machine().program.guard.costmodel_stream()
         if self.stream is not None:
-            _machine().guard.costmodel_set_stream(self.stream.stream_id)
+            _machine().program.guard.costmodel_set_stream(self.stream.stream_id)
 
     def __exit__(self, *_: Any) -> None:
-        _machine().guard.costmodel_set_stream(self.before)
+        _machine().program.guard.costmodel_set_stream(self.before)
 
 
 class CUDAGraph:
@@ -134,12 +134,12 @@ class _DeviceContext:
         self.idx = _index(device)
 
     def __enter__(self) -> None:
-        self.before = _machine().guard.costmodel_device()
+        self.before = _machine().program.guard.costmodel_device()
         if self.idx >= 0:
-            _machine().guard.costmodel_set_device(self.idx)
+            _machine().program.guard.costmodel_set_device(self.idx)
 
     def __exit__(self, *_: Any) -> bool:
-        _machine().guard.costmodel_set_device(self.before)
+        _machine().program.guard.costmodel_set_device(self.before)
         return False
 
 
@@ -152,13 +152,13 @@ def _machine() -> Recorder:
 
 def _index(device: Any) -> int:
     if device is None:
-        return int(_machine().guard.costmodel_device())
+        return int(_machine().program.guard.costmodel_device())
     if isinstance(device, int):
         return device
     if isinstance(device, Stream):
         return int(device.device_index)
     index = torch.device(device).index
-    return int(_machine().guard.costmodel_device()) if index is None else index
+    return int(_machine().program.guard.costmodel_device()) if index is None else index
 
 
 @contextlib.contextmanager
@@ -267,7 +267,7 @@ def _profiled(real: Any) -> Any:
 
 
 def _devices(recorder: Recorder, gpus: int, properties: Any) -> Answers:
-    guard = recorder.guard
+    guard = recorder.program.guard
 
     def chosen(device: Any) -> None:
         if _index(device) >= 0:
@@ -302,18 +302,18 @@ def _memory(recorder: Recorder, properties: Any) -> Answers:
         found = {
             f"{name}_bytes.all.{what}": value
             for name in ("allocated", "reserved", "active")
-            for what, value in (("current", recorder.held), ("peak", recorder.fullest))
+            for what, value in (("current", recorder.storages.held), ("peak", recorder.storages.fullest))
         }
         return found | {"num_alloc_retries": 0, "num_ooms": 0}
 
     def held(device: Any = None) -> int:
-        return recorder.held
+        return recorder.storages.held
 
     def fullest(device: Any = None) -> int:
-        return recorder.fullest
+        return recorder.storages.fullest
 
     def reset(*_: Any, **__: Any) -> None:
-        recorder.fullest = recorder.held
+        recorder.storages.fullest = recorder.storages.held
 
     return {
         **dict.fromkeys(("memory_allocated", "memory_reserved", "memory_cached"), held),
@@ -321,7 +321,7 @@ def _memory(recorder: Recorder, properties: Any) -> Answers:
         **dict.fromkeys(("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached"), reset),
         "reset_accumulated_memory_stats": lambda device=None: None,
         "memory_stats": statistics,
-        "mem_get_info": lambda device=None: (properties.total_memory - recorder.held, properties.total_memory),
+        "mem_get_info": lambda device=None: (properties.total_memory - recorder.storages.held, properties.total_memory),
         "memory_summary": lambda *_, **__: "",
         "empty_cache": lambda: recorder.builder.empty_cache(recorder.where.line()),
         "ipc_collect": lambda: None,
@@ -331,7 +331,7 @@ def _memory(recorder: Recorder, properties: Any) -> Answers:
 
 
 def _streams(recorder: Recorder) -> Answers:
-    guard = recorder.guard
+    guard = recorder.program.guard
 
     def uncaptured(callables: Any, *_: Any, **__: Any) -> Any:
         recorder.builder.assumed("What make_graphed_callables is given runs as it is written, operator by operator.")

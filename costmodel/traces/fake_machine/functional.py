@@ -6,7 +6,9 @@ from typing import Any
 
 import torch.distributed.distributed_c10d as c10d
 
-from costmodel.traces.fake_machine.recorder import Recorder, _bytes, _tensors
+from costmodel.traces.fake_machine.exchanged import copied, gathered, reduced
+from costmodel.traces.fake_machine.operators import bytes_of, tensors_in
+from costmodel.traces.fake_machine.recorder import Recorder
 
 _OPS = {
     "all_reduce": "all-reduce",
@@ -40,24 +42,24 @@ def launched(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
             if isinstance(word, str) and word not in _REDUCTIONS
         )
     )
-    inputs = list(_tensors((args[0],)))
-    out = recorder._faked(func, args, kwargs)
-    outs = list(_tensors((out,)))
+    inputs = list(tensors_in((args[0],)))
+    out = recorder.faked(func, args, kwargs)
+    outs = list(tensors_in((out,)))
     for tensor in outs:
-        recorder.storage(tensor, op)
+        recorder.storages.row(tensor, op)
     if op == "all-reduce" or op == "broadcast":
         for tensor, source in zip(outs, inputs, strict=True):
             if tensor is not source:
-                group._copied([tensor], source)
+                copied([tensor], source)
         if op == "all-reduce":
-            group._reduced(outs, _reduction(args))
+            reduced(outs, _reduction(args), len(group.ranks))
     elif op == "all-gather":
         for tensor, source in zip(outs, inputs, strict=True):
-            group._gathered(tensor, source)
+            gathered(tensor, source, len(group.ranks))
     elif op == "all-to-all" and inputs[0].shape == outs[0].shape:
-        group._copied(outs, inputs[0])
+        copied(outs, inputs[0])
     counted = inputs if op in ("reduce-scatter", "all-to-all", "broadcast") else outs
-    events = group.launched(op, sum(map(_bytes, counted)), outs, inputs)
+    events = group.launched(op, sum(map(bytes_of, counted)), outs, inputs)
     for tensor in outs:
         tensor.untyped_storage()._ends = events  # type: ignore[attr-defined]
     return out
@@ -75,6 +77,6 @@ def _reduction(args: Any) -> str:
 def _waited(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     storage = args[0].untyped_storage()
     for event in getattr(storage, "_ends", ()):
-        recorder.builder.stream_wait(event, recorder.stream(), recorder.where.line())
+        recorder.builder.stream_wait(event, recorder.program.stream(), recorder.where.line())
     storage._ends = ()
     return args[0]

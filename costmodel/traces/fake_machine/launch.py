@@ -120,16 +120,24 @@ def machine(
     guard = preload.prepared(cache, gpus, rank % gpus)
 
     from costmodel.traces.builder import RoleBuilder
-    from costmodel.traces.fake_machine import fake_cuda, fake_groups, functional, shims, software, watching
+    from costmodel.traces.fake_machine import (
+        fake_cuda,
+        functional,
+        group_making,
+        shims,
+        software,
+        special,
+        watching,
+    )
     from costmodel.traces.fake_machine.mailbox import Mailbox
     from costmodel.traces.fake_machine.recorder import Recorder
 
     recorder = Recorder(RoleBuilder(rank), guard, steps)
-    recorder.collectives = functional.launched
+    recorder.special, recorder.collectives = special.HANDLERS, functional.launched
     mailbox = None if letters is None else Mailbox(letters, rank)
     with contextlib.ExitStack() as stack:
         stack.enter_context(fake_cuda.installed(recorder, gpus, device))
-        stack.enter_context(fake_groups.installed(recorder, mailbox, rank, world))
+        stack.enter_context(group_making.installed(recorder, mailbox, rank, world))
         stack.enter_context(software.installed(recorder))
         stack.enter_context(watching.installed(recorder))
         stack.enter_context(shims.installed(recorder))
@@ -232,7 +240,7 @@ def told(failure: BaseException, recorder: Any) -> str:
     place, step = "", failure.__traceback__
     while step is not None:
         name = step.tb_frame.f_code.co_filename
-        if recorder.where._rank(name) == 0:
+        if recorder.where.whose(name) == 0:
             place = f"{Path(name).name}:{step.tb_lineno}"
         step = step.tb_next
     message = " ".join(str(failure).split())

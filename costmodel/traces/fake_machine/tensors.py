@@ -109,7 +109,7 @@ def _methods(recorder: Recorder) -> Iterator[Patch]:
     yield FakeTensor, "__format__", _formatted
     yield FakeTensor, "__deepcopy__", _deeply_copied
     yield FakeTensor, "numpy", _array
-    yield FakeTensor, "record_stream", lambda tensor, stream: recorder.used_on(tensor, stream)
+    yield FakeTensor, "record_stream", lambda tensor, stream: recorder.storages.used_on(tensor, stream)
     yield (
         FakeTensor,
         "cuda",
@@ -127,7 +127,7 @@ def _storages(recorder: Recorder) -> Iterator[Patch]:
 
     def resized(self: Any, size: int) -> Any:
         if self.device.type == "meta":
-            recorder.resized(self, int(size))
+            recorder.storages.resized(self, int(size))
         return resize(self, size)
 
     yield storage, "resize_", resized

@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 
-from costmodel.traces.fake_machine.recorder import Recorder, _word, local
+from costmodel.traces.fake_machine.operators import local, word_of
+from costmodel.traces.fake_machine.recorder import Recorder
 
 WRAPPERS = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod.", "_forward_module.")
 """Parts of modules' names that wrappers put in."""
@@ -71,22 +72,22 @@ class Watcher:
             self._named[id(parameter)] = (parameter, word)
             self.recorder.named_parameters[id(parameter)] = word
             inner = local(parameter)
-            row = self.recorder.storage(inner) if isinstance(inner, Tensor) else None
+            row = self.recorder.storages.row(inner) if isinstance(inner, Tensor) else None
             self.recorder.builder.parameter(
                 word,
                 tuple(parameter.shape),
-                _word(parameter.dtype),
+                word_of(parameter.dtype),
                 parameter.requires_grad,
                 -1 if row is None else row,
             )
             if row is not None:
-                self.recorder.kind(inner, "weight", word)
+                self.recorder.storages.kind(inner, "weight", word)
 
     def _unnamed(self, tensor: Any) -> None:
         """A parameter whose name another has: it lies in memory as well."""
-        there = isinstance(tensor, Tensor) and self.recorder.storage(tensor) is not None
+        there = isinstance(tensor, Tensor) and self.recorder.storages.row(tensor) is not None
         if there and not tensor.untyped_storage()._life.named:
-            self.recorder.kind(tensor, "weight")
+            self.recorder.storages.kind(tensor, "weight")
 
     def stepping(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """An optimizer's step begins: gradients are what it finds."""
@@ -96,9 +97,9 @@ class Watcher:
             for group in optimizer.param_groups:
                 for parameter in group["params"]:
                     name = self.recorder.named_parameters.get(id(parameter))
-                    self.recorder.kind(parameter, "weight", name)
+                    self.recorder.storages.kind(parameter, "weight", name)
                     if parameter.grad is not None:
-                        self.recorder.kind(parameter.grad, "gradient", name)
+                        self.recorder.storages.kind(parameter.grad, "gradient", name)
                         if name is not None:
                             self.recorder.builder.gradient(name)
         self._depth += 1
@@ -115,7 +116,7 @@ class Watcher:
             if isinstance(state, dict):
                 for value in state.values():
                     if isinstance(value, Tensor):
-                        self.recorder.kind(value, "optimizer", name)
+                        self.recorder.storages.kind(value, "optimizer", name)
         if optimizer is self._optimizer:
             self.recorder.step_done()
 

@@ -1,8 +1,8 @@
 """Low-rank adapters of a Hugging Face decoder under FSDP1, frozen base and adapters in bfloat16.
 
 What AnswerDotAI/fsdp_qlora train.py does with `--train_type lora`: units of a layer and of each module that trains, PyTorch's
-own wrapper of recomputation, reentrant, the model's loss over 32-bit logits, clipped gradients. `--whole` is its `ddp`: FSDP
-that shards nothing.
+own wrapper of recomputation, reentrant, the model's loss over 32-bit logits; weights that rank 0 has on its host and sends to the
+others unit by unit; the model's output held until the step has ended. `--whole` is its `ddp`: FSDP that shards nothing.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
     apply_activation_checkpointing,
     checkpoint_wrapper,
 )
-from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, ShardingStrategy
+from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 from torch.distributed.fsdp.wrap import _or_policy, lambda_auto_wrap_policy, transformer_auto_wrap_policy
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -30,11 +30,13 @@ def trains(module):
     return not list(module.named_children()) and getattr(module, "weight", None) is not None and module.weight.requires_grad
 
 
-def shifted_loss(logits, labels):
-    """As transformers 4.38 has it: 32-bit logits, and a copy of all but the last token's."""
-    logits = logits.float()
-    shifted = logits[..., :-1, :].contiguous().view(-1, logits.shape[-1])
-    return torch.nn.functional.cross_entropy(shifted, labels[..., 1:].contiguous().view(-1))
+def output_of(model, tokens):
+    """As transformers 4.38 has it: 32-bit logits, which the output holds, and a copy of all but the last token's."""
+    output = model(input_ids=tokens)
+    output.logits = output.logits.float()
+    shifted = output.logits[..., :-1, :].contiguous().view(-1, output.logits.shape[-1])
+    output.loss = torch.nn.functional.cross_entropy(shifted, tokens[..., 1:].contiguous().view(-1))
+    return output
 
 
 def main():
@@ -64,7 +66,7 @@ def main():
     ]
     model = FullyShardedDataParallel(
         model, auto_wrap_policy=functools.partial(_or_policy, policies=policies), device_id=local, limit_all_gathers=True,
-        use_orig_params=False, mixed_precision=MixedPrecision(param_dtype=HALF, reduce_dtype=HALF, buffer_dtype=HALF),
+        use_orig_params=False, sync_module_states=True,
         sharding_strategy=ShardingStrategy.NO_SHARD if asked.whole else ShardingStrategy.FULL_SHARD,
     )  # fmt: skip
     wrap = functools.partial(checkpoint_wrapper, checkpoint_impl=CheckpointImpl.REENTRANT)
@@ -74,11 +76,12 @@ def main():
     model.train()
     for _ in range(asked.steps):
         tokens = torch.randint(0, config.vocab_size, (asked.micro_batch, asked.seq_len)).to(local)
-        loss = shifted_loss(model(input_ids=tokens, attention_mask=torch.ones_like(tokens)).logits, tokens)
-        loss.backward()
-        model.clip_grad_norm_(0.3)
+        output = output_of(model, tokens)
+        output.loss.backward()
+        output.loss.item()
         optimizer.step()
         optimizer.zero_grad()
+        output = None
 
 
 if __name__ == "__main__":

@@ -1,0 +1,161 @@
+"""What an operator of PyTorch is by its schema: what it reads, writes and computes, and which move nothing."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import flop_registry
+
+KNOWN_OPERATORS = {
+    "aten", "prims", "c10d", "_c10d_functional", "c10d_functional", "_c10d_functional_autograd", "fsdp", "inductor",
+    "torchvision", "_quantized", "quantized", "profiler", "symm_mem", "costmodel", "rngprims", "bitsandbytes",
+    "_dtensor",
+}  # fmt: skip
+"""Namespaces of operators that are PyTorch's own, or whose kernels are known."""
+FREE = {
+    "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_", "set_", "detach", "detach_",
+    "alias", "_unsafe_view", "_reshape_alias", "lift_fresh", "lift", "t_", "transpose_", "squeeze_", "unsqueeze_",
+    "as_strided_", "is_pinned", "_pin_memory", "_has_compatible_shallow_copy_type", "is_same_size", "resize_as_",
+    "swapdims_", "split_with_sizes", "_fsdp_dummy", "view", "sym_size", "sym_numel", "sym_stride",
+    "sym_storage_offset", "_is_all_true", "_is_any_true", "set_data", "_version", "is_set_to",
+}  # fmt: skip
+"""Operators that launch nothing on the device."""
+OVERWRITE = {"copy_", "fill_", "zero_", "zero", "fill", "set_"}
+"""Operators that don't read what they write."""
+LIKE = {"empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like"}
+"""Operators that make tensors like another."""
+FACTORIES = {"empty", "zeros", "ones", "full", "rand", "randn", "empty_strided"}
+"""Operators that make tensors of a shape."""
+_MANY = ("_foreach", "_fused", "_amp_foreach")
+"""Beginnings of operators over lists of tensors."""
+
+
+def local(tensor: Any) -> Any:
+    """The part of a distributed tensor that this rank holds; others as they are."""
+    inner = getattr(tensor, "_local_tensor", None)
+    return local(inner) if isinstance(inner, Tensor) else tensor
+
+
+def tensors_in(things: Any) -> Iterator[Tensor]:
+    """Tensors among arguments, in lists, too."""
+    for thing in things:
+        if isinstance(thing, Tensor):
+            yield thing
+        elif isinstance(thing, (list, tuple)):
+            yield from tensors_in(thing)
+
+
+@functools.cache
+def is_wrapper(kind: type) -> bool:
+    """Whether a class of tensors, as DTensor, takes operators by itself."""
+    method = getattr(kind, "__torch_dispatch__", None)
+    return (
+        method is not None
+        and method is not torch._C._disabled_torch_dispatch_impl
+        and kind not in (Tensor, torch.nn.Parameter)
+        and getattr(method, "__func__", method) is not getattr(Tensor, "__torch_dispatch__", None)
+    )
+
+
+@functools.cache
+def is_view(func: Any) -> bool:
+    """Whether all results of an operator are other names of its operands' memory, and nothing is written."""
+    returns = func._schema.returns
+    return (
+        bool(returns)
+        and not func._schema.is_mutable
+        and all(value.alias_info is not None for value in returns)
+    )
+
+
+@functools.cache
+def is_composite(func: Any) -> bool:
+    """Whether an operator is made of others and has no kernel of its own."""
+    kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    return (
+        isinstance(func, torch._ops.OpOverload)
+        and kernel(func.name(), "CompositeImplicitAutograd")
+        and not kernel(func.name(), "CUDA")
+    )
+
+
+@functools.cache
+def _written_places(func: Any) -> tuple[tuple[int, str], ...]:
+    return tuple(
+        (place, argument.name)
+        for place, argument in enumerate(func._schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    )
+
+
+def written_by(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
+    """Tensors that an operator writes in place."""
+    found: list[Any] = []
+    for place, name in _written_places(func):
+        if name in kwargs:
+            found.append(kwargs[name])
+        elif place < len(args):
+            found.append(args[place])
+    return list(tensors_in(found))
+
+
+def unique(tensors: list[Tensor]) -> list[Tensor]:
+    """Each once."""
+    return list({id(tensor): tensor for tensor in tensors}.values())
+
+
+def bytes_of(tensor: Tensor) -> int:
+    """Bytes that reading a tensor moves: no more than its storage has, of one that is expanded."""
+    return min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes() or 1 << 62)
+
+
+@functools.cache
+def word_of(dtype: torch.dtype) -> str:
+    """A dtype without its library: ``"bfloat16"``."""
+    return str(dtype).removeprefix("torch.")
+
+
+def operands_of(name: str, tensors: list[Tensor]) -> tuple[list[tuple[int, ...]], list[str]]:
+    """Shapes and dtypes of operands; of operators over lists of tensors how many elements each dtype has."""
+    if name.startswith(_MANY) or len(tensors) > 12:
+        counts: dict[str, int] = {}
+        for tensor in tensors:
+            word = word_of(tensor.dtype)
+            counts[word] = counts.get(word, 0) + tensor.numel()
+        return [(count,) for count in counts.values()], list(counts)
+    return [tuple(tensor.shape) for tensor in tensors], [word_of(tensor.dtype) for tensor in tensors]
+
+
+def flop_of(func: Any, name: str, args: Any, kwargs: Any, out: Any) -> int:
+    """Floating-point operations of a product, 0 of other operators [FLOP]."""
+    count = flop_registry.get(func.overloadpacket)
+    if count is None:
+        return 0
+    if func._overloadname.startswith("dtype"):  # the dtype of the result comes behind the operands
+        args = args[: len(args) - 1] if "out_dtype" not in kwargs else args
+    flop = int(
+        count(
+            *args,
+            **{name: value for name, value in kwargs.items() if not name.startswith("out")},
+            out_val=out,
+        )
+    )
+    if "scaled_dot_product" in name and _causal(func, args, kwargs):
+        flop //= 2  # what lies above the diagonal is skipped
+    return flop
+
+
+def _causal(func: Any, args: Any, kwargs: Any) -> bool:
+    return bool(argument(func, args, kwargs, "is_causal"))
+
+
+def argument(func: Any, args: Any, kwargs: Any, name: str) -> Any:
+    """An argument of an operator by its name, its default where it isn't given; None of one that the operator hasn't."""
+    for place, known in enumerate(func._schema.arguments):
+        if known.name == name:
+            return kwargs.get(name, args[place] if place < len(args) else known.default_value)
+    return None

@@ -1,0 +1,245 @@
+"""Operators that need more than to be run: those whose results depend on values, and copies between host and device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._pytree import tree_map_only
+
+from costmodel.text.errors import NotModelled
+from costmodel.traces.fake_machine import values
+from costmodel.traces.fake_machine.following import follow
+from costmodel.traces.fake_machine.operators import argument, tensors_in, word_of
+from costmodel.traces.fake_machine.recorder import LARGE, Recorder
+
+aten = torch.ops.aten
+
+
+def _item(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    return recorder.value_wanted(args[0])
+
+
+def _equal(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    first, second = map(values.known, args[:2])
+    recorder.host_waits()
+    if first is not None and second is not None:
+        return func(first, second, *args[2:], **kwargs)
+    recorder.builder.assumed(
+        f"{recorder.where.line()}: two tensors taken as equal whose values only a GPU would know."
+    )
+    return True
+
+
+def _moved(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """`_to_copy` between host and device."""
+    source = args[0]
+    device = kwargs.get("device")
+    target = source.device if device is None else torch.device(device)
+    if target.type == source.device.type:
+        return NotImplemented
+    if target.type == "cpu":
+        recorder.copied_to_host(source)
+        if not kwargs.get("non_blocking"):
+            recorder.host_waits()
+        value = values.known(source)
+        dtype = kwargs.get("dtype") or source.dtype
+        if value is not None:
+            return value.detach().to(dtype, copy=True)
+        if source.numel() > LARGE:
+            return recorder.faked(func, args, kwargs)
+        recorder.builder.assumed(
+            f"{recorder.where.line()}: {values.guessed(dtype)} for values of {word_of(dtype)} that only a GPU would know."
+        )
+        return torch.full(source.shape, values.guessed(dtype), dtype=dtype)
+    if target.type != "cuda" or source.device.type != "cpu":
+        return NotImplemented
+    out = recorder.faked(func, args, kwargs)
+    value = values.known(source)
+    if value is not None and values.worth_knowing(out):
+        values.learn(out, value.detach().to(out.dtype, copy=True))
+    recorder.copied_to_device(out, source)
+    if source.numel() and not kwargs.get("non_blocking"):
+        recorder.host_waits()
+    return out
+
+
+def _copied(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """`copy_` between host and device."""
+    target, source = args[0], args[1]
+    waits = not (args[2] if len(args) > 2 else kwargs.get("non_blocking", False))
+    if target.device.type == source.device.type:
+        if not isinstance(target, FakeTensor) and isinstance(source, FakeTensor):
+            value = values.known(source)
+            return target.copy_(value) if value is not None else target
+        return NotImplemented
+    if target.device.type == "cpu" and source.device.type == "cuda":
+        recorder.copied_to_host(source)
+        if waits:
+            recorder.host_waits()
+        value = values.known(source)
+        if not isinstance(target, FakeTensor):
+            if value is None:
+                recorder.builder.assumed(
+                    f"{recorder.where.line()}: {values.guessed(source.dtype)} for values of "
+                    f"{word_of(source.dtype)} that only a GPU would know."
+                )
+                return target.fill_(values.guessed(target.dtype))
+            return target.copy_(value)
+        return target
+    if target.device.type == "cuda" and source.device.type == "cpu":
+        tensors = [target, source]
+        follow(func, args, kwargs, tensors, [target], "copy_")
+        recorder.copied_to_device(target, source)
+        if waits and source.numel():
+            recorder.host_waits()
+        return target
+    return NotImplemented
+
+
+def _nonzero(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    source = args[0]
+    value = values.known(source)
+    recorder.host_waits()
+    if value is None:
+        recorder.builder.assumed(
+            f"{recorder.where.line()}: all elements taken as chosen of a mask that only a GPU would know."
+        )
+        value = torch.ones(source.shape, dtype=torch.bool)
+    found = torch.nonzero(value)
+    out = recorder.faked(
+        aten.empty.memory_format, (list(found.shape),), {"dtype": torch.int64, "device": source.device}
+    )
+    values.learn(out, found)
+    recorder.record(func, "nonzero", args, kwargs, [source], [out], out)
+    return out
+
+
+def _masked_select(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    source, mask = torch.broadcast_tensors(args[0], args[1])
+    places = _nonzero(recorder, aten.nonzero.default, (mask,), {})
+    with recorder:
+        return source[tuple(places.unbind(1))]
+
+
+def _indexed(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """Indices that are masks become places."""
+    indices = args[1]
+    if not any(isinstance(index, Tensor) and index.dtype in (torch.bool, torch.uint8) for index in indices):
+        return NotImplemented
+    places: list[Any] = []
+    for index in indices:
+        if isinstance(index, Tensor) and index.dtype in (torch.bool, torch.uint8):
+            found = (
+                _nonzero(recorder, aten.nonzero.default, (index,), {})
+                if isinstance(index, FakeTensor)
+                else index.nonzero()
+            )
+            with recorder:
+                places.extend(found.unbind(1) if found.dim() > 1 else [found])
+        else:
+            places.append(index)
+    return recorder.run(func, (args[0], places, *args[2:]), kwargs)
+
+
+def _chosen(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """The largest of values that nobody knows: taken as falling evenly on all."""
+    source = args[0]
+    if values.known(source) is not None:
+        return NotImplemented
+    out = recorder.run(func, args, kwargs)
+    name = func.overloadpacket.__name__
+    for tensor in tensors_in((out,)):
+        if not tensor.dtype.is_floating_point and isinstance(tensor, FakeTensor):
+            dim = -1 if name == "multinomial" else argument(func, args, kwargs, "dim")
+            among = source.numel() if dim is None or not source.dim() else source.shape[dim]
+            values.learn(tensor, values.balanced(tensor.shape, among))
+            recorder.builder.assumed(f"{recorder.where.line()}: what {name} picks taken as evenly spread.")
+    return out
+
+
+def _unscaled(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """Gradients are taken as finite, or no step would be made."""
+    found = args[1]
+    value = values.known(found)
+    out = recorder.run(func, args, kwargs)
+    recorder.builder.assumed("Gradients of mixed precision taken as finite in every step.")
+    values.learn(found, torch.zeros(found.shape) if value is None else value)
+    return out
+
+
+def _used_on(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    recorder.storages.used_on(args[0], args[1])
+
+
+def _unique_values(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    value = values.known(args[0])
+    recorder.host_waits()
+    if value is None:
+        raise NotModelled(f"{recorder.where.line()}: {func} of values that only a GPU would know")
+    found = func(value, *args[1:], **kwargs)
+
+    def placed(real: Tensor) -> Tensor:
+        out: Tensor = recorder.faked(
+            aten.empty.memory_format, (list(real.shape),), {"dtype": real.dtype, "device": args[0].device}
+        )
+        values.learn(out, real)
+        return out
+
+    out = tree_map_only(Tensor, placed, found)
+    recorder.record(func, func.overloadpacket.__name__, args, kwargs, [args[0]], list(tensors_in((out,))), out)
+    return out
+
+
+def _finite(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """Comparisons that ask whether values are finite: they are taken to be."""
+    name, other = func.overloadpacket.__name__, args[1] if len(args) > 1 else None
+    infinite = isinstance(other, float) and math.isinf(other)
+    if values.known(args[0]) is not None or not (name in ("isnan", "isinf") or infinite or other is args[0]):
+        return NotImplemented
+    out = recorder.run(func, args, kwargs)
+    recorder.builder.assumed("Values taken as finite wherever the program asks whether they are.")
+    values.learn(out, torch.tensor(name == "ne" if infinite else name == "eq").expand(out.shape))
+    return out
+
+
+def _pinned(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    return True if func.overloadpacket.__name__ == "is_pinned" else args[0]
+
+
+HANDLERS: dict[str, Callable[..., Any]] = {
+    "_local_scalar_dense": _item,
+    "equal": _equal,
+    "allclose": _equal,
+    "_to_copy": _moved,
+    "copy_": _copied,
+    "nonzero": _nonzero,
+    "masked_select": _masked_select,
+    "index": _indexed,
+    "topk": _chosen,
+    "argmax": _chosen,
+    "argmin": _chosen,
+    "sort": _chosen,
+    "argsort": _chosen,
+    "multinomial": _chosen,
+    "_amp_foreach_non_finite_check_and_unscale_": _unscaled,
+    "record_stream": _used_on,
+    "_unique2": _unique_values,
+    "unique_dim": _unique_values,
+    "unique_consecutive": _unique_values,
+    "is_pinned": _pinned,
+    "_pin_memory": _pinned,
+    "isnan": _finite,
+    "isinf": _finite,
+    "eq": _finite,
+    "ne": _finite,
+    "bincount": _unique_values,
+    "repeat_interleave": lambda r, f, a, k: (
+        _unique_values(r, f, a, k) if len(a) == 1 and k.get("output_size") is None else NotImplemented
+    ),
+}
+"""By the name of the operator; NotImplemented where one is nothing special after all."""
