@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from costmodel.traces.recognition import Recognised
     from costmodel.traces.record import Trace
 
+UNNAMED = "the code doesn't say which model it trains, as those of transformers do (--model names one of the catalogue's)"
 ASSUMED = 8
 """Sentences on assumed values that a page shows; JSON has all."""
 
@@ -146,6 +147,8 @@ class _AsPlan(NamedTuple):
         from costmodel.traces.recognition import recognise
 
         known = None if model is None else read_model(model)
+        if known is None and "model" not in trace.facts:
+            return cls(None, None, None, UNNAMED)
         try:
             seen = recognise(trace, known)
             answer = seen.estimate(cluster)
@@ -156,7 +159,7 @@ class _AsPlan(NamedTuple):
     def lines(self) -> str:
         """It in words."""
         if self.seen is None or self.answer is None:
-            return f"No plan of this library: {self.refusal}"
+            return f"Not seen as a plan: {self.refusal}"
         head = f"As a plan: {self.seen.model.name} by {self.seen.framework}, {whole_plan(self.answer)}"
         return "\n".join([head, *self.seen.notes, *self._gain(self.answer)])
 

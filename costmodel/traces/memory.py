@@ -104,14 +104,20 @@ class TraceMemory:
         return self.failed_at is None
 
     @property
+    def mapped(self) -> float:
+        """Memory that the driver is asked for in the last step [bytes]."""
+        step = self.role.step()
+        return float(np.diff(self.played.reserved[max(step.start - 1, 0) : step.stop]).clip(min=0).sum())
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """What memory costs in time, a sentence each."""
         if not self.retries:
             return ()
         times = "once" if self.retries == 1 else f"{self.retries} times"
         return (
-            f"to find room the allocator gives its cache back {times} a step, and waits for the device: such steps take longer "
-            "than priced",
+            f"to find room the allocator gives its cache back {times} a step, has {format_bytes(self.mapped)} mapped anew, and "
+            "waits for the device: such steps take longer than priced",
         )  # fmt: skip
 
     def __hash__(self) -> int:

@@ -155,4 +155,4 @@ def test_a_trace_is_said_as_a_plan_its_links_are_played_and_a_better_plan_is_sea
     assert [link["level"] for link in found["links"]] == ["nvlink", "rail"]
     assert found["links"][0]["bytes"] <= moved.transactions.bytes.sum() and found["links"][1]["bytes"] == 0
     assert main(["trace", "--model", "llama3-8b", str(kept)]) == codes.ANSWERED
-    assert "No plan of this library: a plan of this trace: " in " ".join(capsys.readouterr().out.split())
+    assert "Not seen as a plan: a plan of this trace: " in " ".join(capsys.readouterr().out.split())

@@ -276,6 +276,60 @@ def test_waits_and_copies_of_the_host_inside_a_step_are_named_and_those_after_it
         assert fault.bytes == NBYTES and fault.seconds > NBYTES / NODE.device.host_bandwidth
 
 
+class WaitsInALibrary(Script):
+    def between(self):
+        for line in ("t.py:12 (a.py:1)", "t.py:12 (b.py:2)", "t.py:12 (c.py:3)", "t.py:12 (d.py:4)"):
+            self.builder.host_wait(line=line, stream=NOWHERE)
+
+
+def test_waits_that_one_line_makes_in_several_of_a_library_are_told_together():
+    fault = one(found(WaitsInALibrary(0), Script(1)), "host wait", "t.py:12")
+    assert "4 times inside the step (a.py:1, b.py:2, c.py:3 and 1 more)" in fault.sentence
+
+
+class Accumulates(Script):
+    """Three micro-batches a step: gradients are summed after each, or after the last."""
+
+    every, updates = True, False
+
+    def role(self):
+        for _ in range(self.steps):
+            self.before()
+            gradients = {name: self.born(NBYTES, "gradient", name) for name in PARAMETERS}
+            for micro in range(3):
+                for name in PARAMETERS:
+                    self.product("forward", [self.weights[name]])
+                for name, gradient in gradients.items():
+                    self.product("backward", [self.weights[name]], [gradient])
+                    if self.every or micro == 2:
+                        self.summed(name, gradient)
+                if self.updates:
+                    self.product("optimizer")
+            for name, gradient in gradients.items():
+                self.builder.gradient(name)
+                self.builder.storage_died(gradient)
+            self.after()
+            self.builder.step_boundary()
+        return self.builder.role()
+
+
+class AccumulatesAlone(Accumulates):
+    every = False
+
+
+class UpdatesEach(Accumulates):
+    updates = True
+
+
+def test_gradients_that_are_summed_after_every_micro_batch_cost_all_sums_but_the_last():
+    fault = one(found(Accumulates(0), Accumulates(1)), "repeated sum", "t.py:20")
+    assert fault.bytes == 2 * len(PARAMETERS) * NBYTES and fault.seconds > 0.0
+    assert "each of 3 micro-batches" in fault.sentence
+    assert found(AccumulatesAlone(0), AccumulatesAlone(1)) == () == found(UpdatesEach(0), UpdatesEach(1))
+    trace = Trace(roles=(Accumulates(0).role(), Accumulates(1).role()), world_size=2, facts={"framework": "deepspeed"})
+    assert faults_of(trace, NODE) == ()
+
+
 class Recompiles(Script):
     def between(self):
         self.builder.recompilation("t.py:14")

@@ -10,6 +10,7 @@ from costmodel.text.checks import choice
 from costmodel.traces.faults.exchanges import crossings, disagreements, unused_gathers, wide_exchanges
 from costmodel.traces.faults.fault import KINDS, Examined, Fault
 from costmodel.traces.faults.models import missing_gradients, out_of_memory, unbalanced_stages
+from costmodel.traces.faults.repeats import repeated_sums
 from costmodel.traces.faults.stalls import host_copies, host_waits, recompilations
 from costmodel.traces.faults.widths import wide_products
 from costmodel.traces.memory import memory_of_trace
@@ -19,8 +20,8 @@ from costmodel.traces.record import Trace
 __all__ = ["KINDS", "Fault", "faults_of"]
 
 DETECTORS: tuple[Callable[[Examined], Iterator[Fault]], ...] = (
-    disagreements, crossings, out_of_memory, missing_gradients, wide_exchanges, wide_products, unused_gathers, host_copies,
-    host_waits, recompilations, unbalanced_stages,
+    disagreements, crossings, out_of_memory, missing_gradients, repeated_sums, wide_exchanges, wide_products, unused_gathers,
+    host_copies, host_waits, recompilations, unbalanced_stages,
 )  # fmt: skip
 """Those of what stops a run first."""
 
@@ -58,10 +59,8 @@ def faults_of(
     for detect in DETECTORS:
         if detect is crossings and found:  # they come of what was found already
             continue
-        lines = {(one.rank, one.line) for one in found if one.kind == "host copy"}
         for fault in detect(asked):
-            told = fault.kind == "host wait" and (fault.rank, fault.line) in lines
-            if fault.kind in kinds and not told and (fault.kind, fault.line, fault.module) not in seen:
+            if fault.kind in kinds and (fault.kind, fault.line, fault.module) not in seen:
                 seen.add((fault.kind, fault.line, fault.module))  # several roles do the same
                 found.append(fault)
     stopping = ("ranks disagree", "no partner", "out of memory", "no gradient")

@@ -24,6 +24,8 @@ NOTED = 64 * KiB
 """Bytes from which a copy counts: losses and flags are smaller."""
 TOKENS = ("int64", "int32", "bool")
 """Dtypes of tokens, labels and masks, which come to the device with every micro-batch."""
+LISTED = 3
+"""Lines of libraries that a sentence names."""
 PASSES = (PHASES.index("forward"), PHASES.index("backward"))
 
 
@@ -75,22 +77,32 @@ def _copies(role: Role, kernel: int) -> bool:
 
 
 def host_waits(asked: Examined) -> Iterator[Fault]:
-    """Waits of the host for the device between a step's first forward and its last backward kernel."""
+    """Waits of the host for the device between a step's first forward and its last backward kernel, copies' own apart.
+
+    Those that one line of the user's makes in several of a library are told together.
+    """
+    copies = {(one.rank, one.line) for one in host_copies(asked)}
     for place, role in enumerate(asked.trace.roles):
-        played, found = asked.estimate.played[place], dict[int, list[float]]()
+        played, found = asked.estimate.played[place], dict[str, dict[str, list[float]]]()
         span = passes(role, role.step())
         launched = np.flatnonzero(role.timeline.action == KERNEL)
         for row in span:
-            if role.timeline.action[row] == HOST_WAIT and role.timeline.item[row] == NOWHERE:
+            line = role.texts[role.timeline.line[row]]
+            waits = role.timeline.action[row] == HOST_WAIT and role.timeline.item[row] == NOWHERE
+            if waits and (role.rank, line) not in copies:
                 after = launched[launched > row]
                 before = launched[launched < row]
                 idle = played.start[after[0]] - played.end[before].max() if len(after) and len(before) else 0.0
-                found.setdefault(int(role.timeline.line[row]), []).append(max(float(idle), 0.0))
-        for line, idle in found.items():
+                found.setdefault(line.partition(" ")[0], {}).setdefault(line, []).append(max(float(idle), 0.0))
+        for user, lines in found.items():
+            idle = [one for some in lines.values() for one in some]
+            within = [line.removeprefix(user).strip(" ()") for line in lines]
+            more = f" and {len(within) - LISTED} more" if len(within) > LISTED else ""
+            where = f" ({', '.join(within[:LISTED])}{more})" if len(lines) > 1 else ""
             yield Fault(
-                kind="host wait", rank=role.rank, module="", line=role.texts[line],
-                sentence=f"the host waits for the device {counted(len(idle), 'time')} inside the step, as `.item()` makes it, "
-                "and can't launch ahead",
+                kind="host wait", rank=role.rank, module="", line=user if len(lines) > 1 else next(iter(lines)),
+                sentence=f"the host waits for the device {counted(len(idle), 'time')} inside the step{where}, as `.item()` makes "
+                "it, and can't launch ahead",
                 seconds=sum(idle),
             )  # fmt: skip
 
