@@ -94,20 +94,19 @@ def _layer(description: str) -> NetworkLayer | None:
     return None
 
 
-def read_profile(path: Path, pixels: int | None = None) -> list[Measured]:
+def read_profile(path: Path) -> list[Measured]:
     """Layers of a profile of an image network.
 
     Parameters
     ----------
-    path : the file
-    pixels : along a side of the images; 224, and 299 for Inception, if not given
+    path : the file; its images have 224 pixels along a side, those of Inception 299
 
     Raises
     ------
     UnreadableFile
         where the file is missing, or is no such profile
     """
-    side = pixels or (299 if path.stem.startswith("inception") else 224)
+    side = 299 if path.stem.startswith("inception") else 224
     shapes: dict[str, Shape] = {}
     rows: list[Measured] = []
     batch = 0.0

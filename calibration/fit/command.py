@@ -79,11 +79,10 @@ def _run_tables(cases: Sequence[Run], arguments: argparse.Namespace) -> dict[str
     from calibration.validate.figures_by_distance import by_distance
 
     time, memory = fit_runs(cases, arguments.iterations, print)
-    assert memory is not None  # both are asked for
     for name, fitted in (("time", time), ("memory", memory)):
         counts = identification(fitted)
         print(f"{name}: " + ", ".join(f"{count} {what.replace('_', ' ')}" for what, count in counts.items()))
-    document, spreads, _ = by_distance(time, memory)
+    document, spreads = by_distance(time, memory)
     residuals = {
         **spreads, "framework": evidence_table(cases),
         "constants": {name: identification(fitted) for name, fitted in (("time", time), ("memory", memory))},

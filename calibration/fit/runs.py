@@ -96,26 +96,21 @@ def _left_open(found: Posterior) -> dict[Effect, float]:
     return {effect: float(share) for effect, share in zip(found.effects, ratio, strict=True) if effect.field >= 0}
 
 
-def fit_runs(
-    cases: Sequence[Run], iterations: int, report: Callable[[str], None], with_memory: bool = True
-) -> tuple[Fitted, Fitted | None]:
-    """The fits of time, and of memory or None.
+def fit_runs(cases: Sequence[Run], iterations: int, report: Callable[[str], None]) -> tuple[Fitted, Fitted]:
+    """The fits of time and of memory.
 
     Parameters
     ----------
     cases : runs
     iterations : of Gauss-Newton, at most
     report : is told of each iteration
-    with_memory : fit it too, and time beside it; else time beside the catalogue's
     """
     plain = [without_clock(case) for case in cases]
-    columns = columns_of(plain)
-    memory = None
-    if with_memory:
-        memory = fit_memory(cases, iterations, report)
-        # a step takes longer where memory is short: time is fitted beside what memory is found to be
-        found, every = memory.posterior, memory_model(plain, columns)
-        columns = columns_at(columns, MEMORY, every.incidence(found.effects, np.arange(len(plain))).places(found.mean))
+    memory = fit_memory(cases, iterations, report)
+    # a step takes longer where memory is short: time is fitted beside what memory is found to be
+    found, columns = memory.posterior, columns_of(plain)
+    every = memory_model(plain, columns).incidence(found.effects, np.arange(len(plain)))
+    columns = columns_at(columns, MEMORY, every.places(found.mean))
     rows = np.flatnonzero([case.seconds is not None for case in plain])
     timed = [plain[row] for row in rows]
     model = time_model(timed, take(columns, rows))

@@ -125,9 +125,10 @@ def probe_latency(workers: Workers, machines: int, repeats: int) -> float:
     return statistics.median(times) / 2.0
 
 
-def probe_adding(workers: Workers, machines: int, nbytes: int = 262_144, repeats: int = 21) -> float:
+def probe_adding(workers: Workers, machines: int) -> float:
     """Rate of adding buffers while all machines do [bytes/s]."""
-    answers = workers.ask_all(machines, do="add", nbytes=nbytes, start=time.monotonic() + HEAD_START, repeats=repeats)
+    nbytes = 262_144
+    answers = workers.ask_all(machines, do="add", nbytes=nbytes, start=time.monotonic() + HEAD_START, repeats=21)
     return nbytes / statistics.median(second for answer in answers for second in answer["seconds"])
 
 

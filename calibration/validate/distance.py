@@ -117,31 +117,28 @@ def predicted_by(model: Model, posterior: Posterior, rows: Array) -> tuple[Array
 _JOB: tuple[Model, Posterior, Array] | None = None
 
 
-def _fold(training_and_test: tuple[Array, Array]) -> tuple[Array, Array, Array, Posterior]:
+def _fold(training_and_test: tuple[Array, Array]) -> tuple[Array, Array, Array]:
     assert _JOB is not None
     model, full, kept = _JOB
     training, test = training_and_test
     start = (full.effects, full.mean)
     only = frozenset(full.effects)
     posterior = pooled.fit(model, np.intersect1d(training, kept), start, WARM_ITERATIONS, only=only, settled=0, averaged=True)
-    return (*predicted_by(model, posterior, test), posterior)
+    return predicted_by(model, posterior, test)
 
 
-def unseen(
-    cases: Sequence[Run], model: Model, full: Posterior, levels: Sequence[str] = LEVELS
-) -> dict[str, tuple[Unseen, list[Posterior]]]:
-    """Predictions at every level, and the fits that made them.
+def unseen(cases: Sequence[Run], model: Model, full: Posterior) -> dict[str, Unseen]:
+    """Predictions at every level.
 
     Parameters
     ----------
     cases, model : rows
     full : a fit to all of them, from whose constants (not spreads) the folds' fits start
-    levels : wanted
     """
     global _JOB  # what forked processes inherit: a model holds functions, which can't be sent
     _JOB = (model, full, thinned(model.grouping))
     jobs, places = [], []
-    folds = {level: folds_of(cases, level, model.grouping.group) for level in levels}
+    folds = {level: folds_of(cases, level, model.grouping.group) for level in LEVELS}
     for level, fold in folds.items():
         for number in range(FOLDS[level]):
             if (fold == number).any() and (fold != number).any():
@@ -150,13 +147,11 @@ def unseen(
     workers = min(len(jobs), os.cpu_count() or 1)
     with multiprocessing.get_context("fork").Pool(workers) as pool:
         done = pool.map(_fold, jobs, chunksize=1)
-    found: dict[str, tuple[Unseen, list[Posterior]]] = {}
-    for level, (_, test), (predicted, plain, variance, posterior) in zip(places, jobs, done, strict=True):
-        blank = np.full(len(cases), np.nan)
-        empty = Unseen(blank.copy(), blank.copy(), blank, folds[level])
-        entry, posteriors = found.setdefault(level, (empty, []))
+    found: dict[str, Unseen] = {}
+    for level, (_, test), (predicted, plain, variance) in zip(places, jobs, done, strict=True):
+        blank = np.full((3, len(cases)), np.nan)
+        entry = found.setdefault(level, Unseen(blank[0], blank[1], blank[2], folds[level]))
         entry.predicted[test], entry.plain[test], entry.variance[test] = predicted, plain, variance
-        posteriors.append(posterior)
     return found
 
 

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from calibration.data.runs import source_of
-from calibration.fit.pooled import Posterior
 from calibration.fit.runs import Fitted
-from calibration.validate.distance import LEAST_SPREAD, Unseen, spreads_of, unseen
+from calibration.validate.distance import LEAST_SPREAD, spreads_of, unseen
 from calibration.validate.levels import LEVELS
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.description.run import Run
@@ -84,23 +83,21 @@ def _level(cases: Sequence[Run], errors: Array, spreads: Array, predicted: Array
     return {"total": total, "sources": table}
 
 
-def by_distance(time: Fitted, memory: Fitted, levels: Sequence[str] = LEVELS) -> tuple[Row, Row, object]:
-    """The figures at every level, the tables of spreads that intervals need, and the predictions of time.
+def by_distance(time: Fitted, memory: Fitted) -> tuple[Row, Row]:
+    """The figures at every level, and the tables of spreads that intervals need.
 
     Parameters
     ----------
     time, memory : fits of all rows
-    levels : wanted
     """
-    document: Row = {level: {} for level in levels}
+    document: Row = {level: {} for level in LEVELS}
     tables: Row = {"time": {}, "memory": {}}
-    kept: dict[str, tuple[Unseen, list[Posterior]]] = {}
     for what, fitted in (("time", time), ("memory", memory)):
         cases, model = fitted.cases, fitted.model
-        found = unseen(cases, model, fitted.posterior, levels)
+        found = unseen(cases, model, fitted.posterior)
         peaks = np.array([case.peak_bytes is not None for case in cases])
         measured = np.where(peaks, model.measured, np.nan) if what == "memory" else model.measured
-        for level, (entry, _) in found.items():
+        for level, entry in found.items():
             errors = measured - entry.predicted
             spreads, widening = spreads_of(errors, entry, _sources(cases))
             document[level][what] = _level(cases, errors, spreads, entry.predicted if what == "time" else None)
@@ -113,9 +110,7 @@ def by_distance(time: Fitted, memory: Fitted, levels: Sequence[str] = LEVELS) ->
             tables[what][level] = {"spread": base if what == "time" else typical, "widening": widening, "typical": typical}
             if what == "memory":
                 document[level]["verdicts"] = _verdicts(cases, entry.plain)
-        if what == "time":
-            kept = found
-    return document, tables, kept
+    return document, tables
 
 
 def _verdicts(cases: Sequence[Run], predicted: Array) -> dict[str, int]:

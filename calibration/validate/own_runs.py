@@ -196,14 +196,13 @@ def _figures(measured: Array, told: Array, deviation: float) -> Figures:
     return Figures(float(np.abs(np.expm1(-error)).mean()), float((np.abs(error) <= reach).mean()), math.exp(reach))
 
 
-def in_words(what: str, found: Row, every: bool = True) -> list[str]:
-    """The figures for people.
+def in_words(what: str, found: Row) -> list[str]:
+    """The figures for people, and a line for each group.
 
     Parameters
     ----------
     what : was calibrated, time or memory
     found : of `own_runs`
-    every : a line for each group, too
     """
     lines = []
     for count, figures in found.items():
@@ -213,7 +212,7 @@ def in_words(what: str, found: Row, every: bool = True) -> list[str]:
             f"{figures['held']:.1%} at x{figures['width']:.2f} each way; worse than the better of both by a tenth: "
             f"{len(figures['worse'])}"
         )
-        for name, one in figures["by_group"].items() if every else ():
+        for name, one in figures["by_group"].items():
             mark = " *" if name in figures["worse"] else ""
             lines.append(
                 f"  {name} ({one['runs']}): {one['mape_without']:.1%} without, {one['mape_ratio']:.1%} ratio, "
