@@ -87,6 +87,21 @@ def doubts_of(runs: Sequence[Run], estimates: Sequence[Estimate | CostModelError
     return found
 
 
+def clusters_of(run: Run) -> list[tuple[str, float, Cluster]]:
+    """Clusters that a run may have had in place of the one that is assumed, by what its record leaves unstated.
+
+    Parameters
+    ----------
+    run : as a record has it
+
+    Returns
+    -------
+    list of (key, how likely it is, cluster)
+    """
+    return [(key, weight, other.cluster) for key in _unstated(run) for weight, other in _others(run, key, {})
+            if other.cluster is not run.cluster]  # fmt: skip
+
+
 def _unstated(run: Run) -> Sequence[str]:
     undated = run.source and releases.month_of(run.release) is None
     return [*run.unstated, RELEASE] if undated and RELEASE not in run.unstated else run.unstated
@@ -159,4 +174,4 @@ def widened(interval: tuple[float, float], doubts: Sequence[float]) -> tuple[flo
     return math.exp(0.5 * (low + high) - half), math.exp(0.5 * (low + high) + half)
 
 
-__all__ = ["Doubt", "doubts_of", "widened"]
+__all__ = ["Doubt", "clusters_of", "doubts_of", "widened"]

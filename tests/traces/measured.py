@@ -10,13 +10,19 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
 import tempfile
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from costmodel.catalogue.records import run_of
+from costmodel.description.cluster import Cluster
+from costmodel.description.run import Run
+from costmodel.evaluation.unstated import clusters_of, widened
 from costmodel.traces.memory import memory_of_trace
 from costmodel.traces.pricing import price_trace
 from costmodel.traces.record import Trace
@@ -35,7 +41,7 @@ class Judged(NamedTuple):
 
     run: str
     step: float | None  # measured [s]; None where no step of this plan was timed
-    traced_step: float  # of one micro-batch's [s]
+    traced_step: float  # of one micro-batch's, integrated over what the record leaves unstated of its machine [s]
     within: bool  # the measured step lies in the interval
     peak: float  # measured [bytes]
     traced_peak: float  # of the kind that was measured [bytes]
@@ -64,6 +70,27 @@ def releases() -> dict[str, dict[str, str]]:
     """Releases that a run is known to have had, by its id."""
     table = tomllib.loads((HERE / "chosen_runs.toml").read_text())
     return {f"{one['dataset']}/{number}": one.get("software", {}) for one in table["campaigns"] for number in one["runs"]}
+
+
+def ruled_out(run: str) -> list[str]:
+    """What a run's record leaves unstated whose assumed value its campaign's words rule out."""
+    table = tomllib.loads((HERE / "chosen_runs.toml").read_text())
+    return next(
+        list(one.get("not_as_assumed", ())) for one in table["campaigns"]
+        for number in one["runs"] if f"{one['dataset']}/{number}" == run
+    )  # fmt: skip
+
+
+def machines(run: Run) -> list[tuple[float, Cluster]]:
+    """Clusters that a run may have had, and how likely each is: the most likely first."""
+    others = clusters_of(run)
+    excluded = [key for key in ruled_out(run.id) if any(key == other for other, _, _ in others)]
+    if excluded:
+        others = [other for other in others if other[0] in excluded]
+    left = 0.0 if excluded else 1.0 - sum(weight for _, weight, _ in others)
+    found = [(left, run.cluster), *((weight, cluster) for _, weight, cluster in others)]
+    whole = sum(weight for weight, _ in found)
+    return sorted(((weight / whole, cluster) for weight, cluster in found if weight), key=lambda one: -one[0])
 
 
 def otherwise(run: str, trace: Trace) -> str:
@@ -170,16 +197,22 @@ def traced(record: dict[str, Any], path: Path) -> Trace:
 
 
 def judged(record: dict[str, Any], trace: Trace) -> Judged:
-    """A run beside its trace, priced on the run's own cluster."""
+    """A run beside its trace, priced on the clusters that it may have had, as likely as each is."""
     run = run_of(record)
-    made = price_trace(trace, run.cluster, run.framework)
-    held = memory_of_trace(trace, run.cluster, run.framework, estimate=made)
-    low, high = made.interval
+    known = machines(run)
+    priced = [price_trace(trace, cluster, run.framework) for _, cluster in known]
+    made, cluster = priced[0], known[0][1]
+    held = memory_of_trace(trace, cluster, run.framework, estimate=made)
+    logs, shares = np.log([one.step_time for one in priced]), np.array([weight for weight, _ in known])
+    mean = float(shares @ logs)
+    doubt = math.sqrt(float(shares @ (logs - mean) ** 2))
+    expected = math.exp(mean)
+    low, high = (bound * expected / made.step_time for bound in widened(made.interval, [doubt]))
     once = record["plan"]["global_batch"] == (record["assumed"] | record["plan"])["micro_batch"] * record["cluster"]["gpus"]
     step = run.step_time if record["use"]["time"] and once and "one pass" not in record["doubt"] else None
     assert run.peak_memory is not None
     return Judged(
-        record["id"], step, made.step_time, step is not None and low <= step <= high, run.peak_memory,
+        record["id"], step, expected, step is not None and low <= step <= high, run.peak_memory,
         held.reserved if record["measured"]["memory_kind"] == "reserved" else held.allocated, held.allocated, held.reserved,
         otherwise(record["id"], trace),
     )  # fmt: skip

@@ -4,7 +4,8 @@ import importlib.util
 
 import pytest
 
-from tests.traces.measured import chosen, judged, records, traced
+from costmodel.catalogue.records import run_of
+from tests.traces.measured import chosen, judged, machines, records, traced
 
 NEEDS = [name for name in ("torch", "transformers", "peft") if importlib.util.find_spec(name) is None]
 WORST = 0.08
@@ -16,6 +17,18 @@ def test_chosen_runs_are_fifteen_or_more_and_each_once(file):
     runs = chosen(file)
     assert len(set(runs)) == len(runs) >= 15
     assert not records() or set(runs) <= set(records())
+
+
+def test_machines_of_a_run_are_those_that_its_record_leaves_open_but_what_its_campaign_rules_out():
+    known = records()
+    if not known:
+        pytest.skip("../shared/reference has no measured runs here")
+    run = run_of(known["fsdp_qlora/8"])
+    ((share, cluster),) = machines(run)  # "slow PCI lanes": not the assumed ones
+    assert share == 1.0 and cluster.levels[0].bandwidth == 0.5 * run.cluster.levels[0].bandwidth
+    for one in map(run_of, known.values()):
+        shares = [share for share, _ in machines(one)]
+        assert sum(shares) == pytest.approx(1.0) and shares == sorted(shares, reverse=True) and min(shares) > 0.0
 
 
 @pytest.mark.slow
