@@ -19,6 +19,7 @@ quick = settings(
 LENGTHS = (512, 2048, 4096, 32768)
 WHOLE = {"cuda_graphs": True}
 PARTLY = [WHOLE | {"graph_modules": modules} for modules in ("attention", "attention+router", "attention+mlp")]
+ITERATION = WHOLE | {"graph_modules": "iteration"}
 MODELS = ("gpt3-6.7b", "llama3-8b", "gemma3-4b", "deepseek-v2-lite", "mixtral-8x7b", "qwen3-30b-a3b", "bloom-7b1")
 FRAMEWORKS = ("megatron-core", "megatron-lm-2021", "deepspeed", "fsdp2")
 
@@ -81,7 +82,7 @@ def questions(draw, models=None, frameworks=FRAMEWORKS, pipelines=True, zero=Non
         if "fp8" in cluster.device.dense_peak and "fp8" in framework.dtypes
         else "bf16" if "bf16" in framework.dtypes else "fp16",
         **draw(st.sampled_from([{}] * 5 + [{"batching": name, "mean_length": 100.0} for name in BATCHINGS[1:]])),
-        **draw(st.sampled_from([{}] * 4 + PARTLY + [WHOLE] * 2 * (not model.experts))),
+        **draw(st.sampled_from([{}] * 4 + PARTLY + [WHOLE, ITERATION] * (not model.experts))),
         overlap_gradients=draw(st.booleans()), overlap_parameters=draw(st.booleans()),
         overlap_tensor=draw(st.booleans()), overlap_pipeline=draw(st.booleans()), overlap_experts=draw(st.booleans()),
         dispatcher=draw(st.sampled_from(DISPATCHERS)),

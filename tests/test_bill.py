@@ -15,6 +15,11 @@ from costmodel.interop.launchers.writing import write_launch
 from costmodel.text.errors import IllegalPlan
 from tests.drawing import legal, questions, quick
 
+LAUNCH = (
+    "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 4096 --micro-batch-size 1 --global-batch-size 64 "
+    "--tensor-model-parallel-size 2 --bf16 "
+)
+
 
 @quick
 @given(questions())
@@ -144,6 +149,28 @@ def test_graphs_of_the_modules_around_experts_free_the_host_of_their_kernels_alo
     constants = load_framework("megatron-core", "hopper").constants.host
     seconds = model.layers * 8 * (constants.forward + constants.backward)
     assert hosts[None] - hosts["attention"] == pytest.approx(0.5 * seconds, rel=0.05)  # half of thirty kernels
+
+
+@pytest.mark.parametrize("pipeline", [1, 4])
+def test_a_graph_of_an_iteration_leaves_the_host_what_it_does_once_a_step(pipeline):
+    """NVIDIA/Megatron-LM@00caa53 megatron/core/full_cuda_graph.py: one replay has the passes of every micro-batch."""
+    model, cluster = load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8)
+    plan = Plan(global_batch=64, seq_len=1024, pipeline_parallel=pipeline, data_parallel=8 // pipeline, cuda_graphs=True)
+    layers, whole = (estimate(model, cluster, dataclasses.replace(plan, graph_modules=held)) for held in (None, "iteration"))
+    host = load_framework("megatron-core", "hopper").constants.host
+    assert whole.step.host == pytest.approx(host.pace * host.step)
+    calls = 2 * host.pipeline_call if pipeline > 1 else 0.0
+    launches = 2 * 2.5e-6 * model.layers / pipeline
+    most = plan.micro_batches * (host.pace * (host.micro_batch + calls) + launches)
+    assert whole.step.host < layers.step.host <= whole.step.host + most * (1 + 1e-12)
+    assert whole.memory.total == layers.memory.total
+
+
+@pytest.mark.parametrize("said", ["impl full_iteration", "impl local --cuda-graph-scope full_iteration"])
+def test_a_launch_says_that_an_iteration_is_one_graph(said):
+    plan = plan_of(read_launch(LAUNCH + "--cuda-graph-" + said), 8, [])
+    assert (plan.cuda_graphs, plan.graph_modules) == (True, "iteration")
+    assert "full_iteration" in write_launch("megatron", plan, load_model("llama3-8b"))
 
 
 def test_modules_of_graphs_are_named_and_need_graphs():

@@ -145,7 +145,8 @@ class Plan:
         what they hold stays, for every micro-batch in flight; with experts, whose tokens vary, only if they are fused or padded,
         or of the modules around them
     graph_modules : of a layer that graphs hold, ``"attention"``, ``"mlp"`` and ``"router"`` with a plus between them, or
-        Megatron's scopes of them; ``"all"``, which is None
+        Megatron's scopes of them; ``"all"``, which is None; or ``"iteration"``: the passes of all micro-batches are one graph,
+        and the host does nothing for a micro-batch but to read it
     fused_experts : bias, activation, router's probability and cast of an expert are part of its grouped products' kernels
         (``--use-transformer-engine-op-fuser`` of Megatron-Core on Blackwell), which takes ``dtype="mxfp8"``
     dispatcher : of tokens to their experts: ``"all-to-all"``, one copy for each expert, or ``"deduplicated"``, as DeepEP and
@@ -254,7 +255,8 @@ class Plan:
     fused_norms: bool | None = field(default=None, metadata=row(Flag(), rare=True, software=True))
     cuda_graphs: bool = field(default=False, metadata=row(Flag(), rare=True, software=True, called="CUDA graphs"))
     graph_modules: str | None = field(default=None, metadata=row(
-        Spelled(graphs.captured_or_all, ("all", *graphs.MODULES), graphs.module_numbers), unset="all", rare=True, software=True,
+        Spelled(graphs.captured_or_all, ("all", graphs.ITERATION, *graphs.MODULES), graphs.module_numbers),
+        unset="all", rare=True, software=True,
         owner=Owner("cuda_graphs", (True,)),
         inert="this model has none of them, or its host is faster than its device"))  # fmt: skip
     fused_experts: bool = field(default=False, metadata=row(Flag(), rare=True, software=True, owner=Owner("dtype", ("mxfp8",))))

@@ -336,6 +336,7 @@ class KernelChoices(NamedTuple):
     captured_attention: Number  # 1: of a layer's passes the attention's are, its norm and projections with it
     captured_mlp: Number  # 1: those of an MLP that is not of experts
     captured_router: Number  # 1: the router's, and what counts and orders tokens before their dispatch
+    captured_iteration: Number  # 1: the passes of all micro-batches are one graph
     fused_experts: Number  # 1: bias, activation and cast of experts are part of their grouped products' kernels
     flash_attention: Number
     masked_padding: Number  # 1: micro-batches of several samples are padded under a mask, which a flash kernel lacks; 2: all are
@@ -491,11 +492,12 @@ class RecomputedParts(NamedTuple):
 
 
 class CapturedModules(NamedTuple):
-    """Modules of a layer that CUDA graphs hold where they don't hold all of it: 1 or 0."""
+    """What CUDA graphs hold where it isn't all of each layer: modules of a layer, or the passes of a whole iteration; 1 or 0."""
 
     attention: Number
     mlp: Number
     router: Number
+    iteration: Number
 
 
 class AdapterTargets(NamedTuple):

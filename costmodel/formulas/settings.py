@@ -325,7 +325,8 @@ def kernel_choices(choices: PlanChoices, defaults: FrameworkDefaults) -> KernelC
     one_kernel = ops.where(choices.loss < 0.0, choices.fused_cross_entropy, ops.pick(choices.loss, _FUSED))
     return KernelChoices(
         cuda_graphs=choices.cuda_graphs * (1.0 - partly), captured_attention=captured.attention, captured_mlp=captured.mlp,
-        captured_router=captured.router, fused_experts=choices.fused_experts,
+        captured_router=captured.router, captured_iteration=choices.cuda_graphs * captured.iteration,
+        fused_experts=choices.fused_experts,
         flash_attention=ops.maximum(_is(choices.attention, 0.0), chosen_by_torch),
         masked_padding=chosen_by_torch * ops.maximum(lengths.masks(choices.batching), 2.0 * defaults.always_masked),
         older_flash=ops.maximum(

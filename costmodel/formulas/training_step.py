@@ -115,13 +115,14 @@ def layer_pass(
     repeated = 1.0 + communication.repeated_reductions(model, plan, model.experts.layers / model.layers) / reductions
     graphs = settings.kernels.cuda_graphs > 0.0
     graph = ops.where(captured > 0.0, GRAPH_LAUNCH, 0.0)
+    of_layer = (1.0 - settings.kernels.captured_iteration) * GRAPH_LAUNCH
     pace, calling = software.host.pace, calls * software.host.collective_call
     hooks = launches.hook_time(settings, model, plan, software)
     launching_forward = graph + pace * (launched * software.host.forward + calling + hooks)
-    host_forward = ops.where(graphs, GRAPH_LAUNCH, launching_forward)
+    host_forward = ops.where(graphs, of_layer, launching_forward)
     hooks_backward = (1.0 + plan.recompute_layers) * hooks
     launching = graph + pace * (launched * (software.host.backward + again_host) + repeated * calling + hooks_backward)
-    host_backward = ops.where(graphs, GRAPH_LAUNCH, launching)
+    host_backward = ops.where(graphs, of_layer, launching)
     # the host runs ahead from one pass into the next, but for a pipeline, where it waits for what it sends and receives, and for
     # experts whose products need the number of their tokens
     ahead = ops.where(plan.pipeline > 1.0, 0.0, 1.0 - launches.counted_tokens(model, settings))
@@ -339,7 +340,7 @@ def _composed(
     backward_waits = each.backward - contention * each.backward_hidden
     gathering = m * (forward_waits + plan.shard_weights * backward_waits)
     scattering = m * (1.0 - plan.shard_weights) * backward_waits
-    waiting = _waiting(software, device, one, held, layers, piped * schedules.crossings(plan.schedule, v), m)
+    waiting = _waiting(settings, software, device, one, held, layers, piped * schedules.crossings(plan.schedule, v), m)
 
     handing = m * exposed * schedules.messages(plan.schedule, v, 1.0 - slow.is_middle)
     filled = _filled(plan, slow, send, exposed, handing, m)
@@ -497,13 +498,17 @@ def _exchanged_each(stages: _Stages, slow: _Slowest) -> _Pass:
 
 
 def _waiting(
-    software: Software, device: DeviceNumbers, one: Layer, held: Memory, layers: Number, chunks: Number, m: Number
-) -> Number:
+    settings: Settings, software: Software, device: DeviceNumbers, one: Layer, held: Memory, layers: Number, chunks: Number,
+    m: Number,
+) -> Number:  # fmt: skip
     """Time in which the slowest rank waits for its host and for memory [s]; `chunks` of it hand a micro-batch on."""
     host = software.host
     flushing = host.pressure_time * pressure(held.total, device.memory, host.pressure_start)
     # a chunk's forward pass ends in one call to its neighbours, its backward pass in another
-    return m * (layers * one.host + host.pace * (host.micro_batch + 2.0 * chunks * host.pipeline_call) + flushing)
+    # a graph of the whole iteration has every micro-batch's work and memory; the host reads batches ahead of it
+    # (NVIDIA/Megatron-LM@00caa53 megatron/core/full_cuda_graph.py, ``FullCudaGraphWrapper``)
+    turns = host.pace * (host.micro_batch + 2.0 * chunks * host.pipeline_call) + flushing
+    return m * (layers * one.host + (1.0 - settings.kernels.captured_iteration) * turns)
 
 
 def _filled(plan: PlanNumbers, slow: _Slowest, send: Number, exposed: Number, handing: Number, m: Number) -> _Filled:

@@ -38,7 +38,7 @@ from costmodel.formulas.settings import ATTENTION_KINDS, BATCHINGS, DISPATCHERS,
 from costmodel.formulas.training_step import step
 from costmodel.formulas.transformer.adapters import KINDS
 from costmodel.text.errors import IllegalPlan, InvalidValue
-from tests.drawing import PARTLY, WHOLE
+from tests.drawing import ITERATION, PARTLY, WHOLE
 
 PACKAGE = Path(costmodel.__file__).parent
 SAME = 1e-12
@@ -158,7 +158,7 @@ def legal_plans(draw, setting, wanted, **settings):
     cluster = load_cluster(setting[1], gpus=setting[2])
     if "fp8" in cluster.device.dense_peak and "fp8" in framework.dtypes and draw.random() < 0.33:
         settings["dtype"] = "fp8"
-    settings |= draw.choice([{}] * 4 + PARTLY + [WHOLE] * 2 * (not model.experts))
+    settings |= draw.choice([{}] * 4 + PARTLY + [WHOLE, ITERATION] * (not model.experts))
     settings["context_communication"] = draw.choice(framework.context_communications)
     plans = []
     for _ in range(200 * wanted):

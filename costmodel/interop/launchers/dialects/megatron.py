@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 
-from costmodel.description.graphs import OF_MEGATRON, WHOLE, of_scopes
+from costmodel.description.graphs import FULL_ITERATION, ITERATION, OF_MEGATRON, WHOLE, of_scopes
 from costmodel.description.mixtures import expert_layout
 from costmodel.description.recomputation import modules_of, recomputation
 from costmodel.description.transformer import Transformer
@@ -42,7 +42,7 @@ WIDE = {"bf16": "bf16", "fp16": "fp16", "fp8": "bf16", "mxfp8": "bf16", "nvfp4":
 LONG = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 DEGREES_OF_RECOMPUTE = {"full": "full", "selective": "selective", "none": "none"}
 METHODS = {"uniform": "full", "block": "full"}
-GRAPHS = {"none": False, "local": True, "transformer_engine": True, "full_iteration": True}
+GRAPHS = ("none", "local", "transformer_engine", FULL_ITERATION)
 DISPATCHERS = {"alltoall": "all-to-all", "flex": "deduplicated", "allgather": unit.UNSTATED}
 """Ways of tokens to experts; Megatron's own default gathers all tokens on every rank."""
 NORMS = {"RMSNorm": "rmsnorm", "LayerNorm": "layernorm", "LayerNorm1p": "layernorm"}
@@ -136,13 +136,13 @@ def recomputed_layers(w: Writing) -> int | None:
 
 def graph_kind(w: Writing) -> str | None:
     """Whose CUDA graphs hold a step."""
-    if w.plan.graph_modules:
-        return "transformer_engine"
-    return ("full_iteration" if w.plan.fused_experts else "local") if w.plan.cuda_graphs else None
+    if w.plan.graph_modules == ITERATION:
+        return FULL_ITERATION
+    return ("transformer_engine" if w.plan.graph_modules else "local") if w.plan.cuda_graphs else None
 
 
 def graph_scopes(w: Writing) -> list[str] | None:
-    """The modules that CUDA graphs hold, where not all are."""
+    """The modules that CUDA graphs hold, where they hold some of a layer."""
     held = (w.plan.graph_modules or "").split("+")
     return [scope for scope, module in OF_MEGATRON.items() if module in held] or None
 
@@ -297,7 +297,7 @@ PLAN_ROWS = (
     FlagRow("no_overlap_p2p_communication", "overlap_pipeline", unit.yields(False), None, "from 3.0", OWN),
     FlagRow("overlap_p2p_communication", "overlap_pipeline", unit.flag, True, "from 3.0"),
     FlagRow("enable_cuda_graph external_cuda_graph", "cuda_graphs", unit.yields(True), False, "from core 0.7"),
-    FlagRow("cuda_graph_impl", "cuda_graphs", unit.one_of(GRAPHS), "none", "from core 0.15", graph_kind),
+    FlagRow("cuda_graph_impl", "_graph_kind", unit.one_of({kind: kind for kind in GRAPHS}), "none", "from core 0.15", graph_kind),
     FlagRow("cuda_graph_scope cuda_graph_modules", "_graph_scopes", unit.anything, None, "from core 0.14", graph_scopes),
     FlagRow("use_transformer_engine_op_fuser", "_op_fuser", unit.flag, False, "from core 0.18", lambda w: w.plan.fused_experts),
     FlagRow("use_tp_pp_dp_mapping", "_tp_pp_dp", unit.flag, False, "from core 0.9", lambda w: tuple(w.plan.rank_order) == ORDER),
@@ -448,11 +448,14 @@ def precision(reading: LaunchReading) -> None:
 
 
 def graphs(reading: LaunchReading) -> None:
-    """Modules that CUDA graphs hold, where a scope names some that can be captured alone."""
-    scopes = _words(reading.one("_graph_scopes"))
-    if reading.one("cuda_graphs") and of_scopes(scopes):
+    """What CUDA graphs hold, where it isn't all of each layer: a whole iteration, or modules that can be captured alone."""
+    kind, scopes = reading.one("_graph_kind"), _words(reading.one("_graph_scopes"))
+    if kind is not None:
+        reading.put("cuda_graphs", kind != "none")
+    scopes = [FULL_ITERATION] if kind == FULL_ITERATION else scopes
+    if (reading.plan.get("cuda_graphs") or reading.one("cuda_graphs")) and of_scopes(scopes):
         reading.put("graph_modules", of_scopes(scopes))
-    foreign = [scope for scope in scopes if scope not in (*OF_MEGATRON, *WHOLE)]
+    foreign = [scope for scope in scopes if scope not in (*OF_MEGATRON, *WHOLE, FULL_ITERATION)]
     if foreign:
         reading.note(f"cuda_graph_scope: {', '.join(foreign)} is not modelled")
 
