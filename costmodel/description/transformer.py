@@ -91,6 +91,7 @@ class Transformer:
     clamped_activation : both of them are held within limits before the activation (gpt-oss)
     norm : ``"rmsnorm"``, ``"layernorm"``, or ``"none"`` for norms without weights (OLMo); a LayerNorm without biases has
         one vector, as an RMSNorm
+    wide_norm : an RMSNorm multiplies by its weight in 32 bit, where it is several kernels (Gemma)
     norms_per_layer : norms of hidden width in one layer
     qk_norm : norm of queries and keys: ``"none"``, ``"head"`` (one shared vector of head_dim for queries, one
         for keys), ``"full"`` (a vector over all heads)
@@ -101,6 +102,8 @@ class Transformer:
     attention_bias, output_bias, feed_forward_bias : biases of q/k/v, of the attention output, of the MLP
     attention_sinks : one learned sink logit per head (gpt-oss)
     parallel_block : attention and MLP read the same input (GPT-J, Falcon)
+    fused_projections : in Hugging Face's code one product makes queries, keys and values (GPT-NeoX, Falcon, Phi-3)
+    split_rotation : in its code queries and keys are put together of rotated channels and others (GPT-NeoX, Phi, Phi-3)
     experts, experts_per_token, expert_feed_forward : routed experts, and the width of one
     shared_expert_feed_forward : width of all shared experts together
     dense_layers : layers that keep a dense MLP in a mixture-of-experts model: the first ones, unless the next two say otherwise
@@ -182,6 +185,7 @@ class Transformer:
     norm: Literal["rmsnorm", "layernorm", "none"] = field(
         default="rmsnorm", metadata=row(OneOf(("rmsnorm", "layernorm", "none")))
     )  # fmt: skip
+    wide_norm: bool = False
     norms_per_layer: int = field(default=2, metadata=row(Whole(1, 16)))
     qk_norm: Literal["none", "head", "full"] = field(default="none", metadata=row(OneOf(("none", "head", "full"))))
     tied_embeddings: bool = False
@@ -192,6 +196,8 @@ class Transformer:
     feed_forward_bias: bool = False
     attention_sinks: bool = False
     parallel_block: bool = False
+    fused_projections: bool = False
+    split_rotation: bool = False
     experts: int = field(default=0, metadata=row(Whole(0, MAX_EXPERTS)))
     experts_per_token: int = field(default=0, metadata=row(Whole(0, MAX_EXPERTS)))
     expert_feed_forward: int = field(default=0, metadata=row(Whole(0, MAX_VOCABULARY), unit="channels"))
@@ -671,6 +677,7 @@ class Transformer:
                 bias=float(self.attention_bias), output_bias=float(self.output_bias), sinks=float(self.attention_sinks),
                 causal=float(self.causal), index_heads=float(self.index_heads), index_head_dim=float(self.index_head_dim),
                 share=(self.attention_layers + self.cross_layers) / self.layers, **self._met(), gate=float(self.gated_attention),
+                fused=float(self.fused_projections), split_rotation=float(self.split_rotation),
             ),
             recurrent=self._state(),
             mlp=MlpNumbers(
@@ -696,7 +703,8 @@ class Transformer:
             ),
             norm_vectors={"none": 0.0, "rmsnorm": 1.0, "layernorm": 2.0}[self.norm],
             norms=self.norms_per_layer + float(self.layer_embedding > 0) + self.cross_layers / self.layers,
-            parallel_block=float(self.parallel_block), prediction_layers=float(self.prediction_layers),
+            wide_norm=float(self.wide_norm), parallel_block=float(self.parallel_block),
+            prediction_layers=float(self.prediction_layers),
             dropout=float(self.dropout), last_norm=float(self.last_norm),
             layer_tokens=self.layer_tokens, modulation=float(self.modulation),
             stream_matrices=float(self.stream_matrices),

@@ -54,6 +54,8 @@ class AttentionNumbers(NamedTuple):
     bias: Number  # on queries, keys, values
     output_bias: Number
     sinks: Number  # 1: one learned sink logit a head
+    fused: Number  # 1: one product makes queries, keys and values
+    split_rotation: Number  # 1: queries and keys are put together of rotated channels and others
     causal: Number  # 0: every token meets every other
     index_heads: Number  # heads of an indexer that picks the keys of sparse attention; 0: none
     index_head_dim: Number
@@ -141,6 +143,7 @@ class ModelNumbers(NamedTuple):
     vocabulary: VocabularyNumbers
     norm_vectors: Number  # parameters of a norm per channel: 1 RMSNorm, 2 LayerNorm
     norms: Number  # norms of hidden width in a layer
+    wide_norm: Number  # 1: an RMSNorm multiplies by its weight in 32 bit
     parallel_block: Number  # 1: attention and MLP side by side: half of the tensor-parallel communication
     prediction_layers: Number  # multi-token-prediction modules
     dropout: Number

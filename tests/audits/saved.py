@@ -24,6 +24,8 @@ SHAPE = Transformer(
 EVERY = ("query", "key", "value", "output", "gate", "up", "down")
 ADAPTED = {"adapter": "lora", "lora_rank": 8, "lora_targets": EVERY}
 PLAIN: dict[str, object] = {"kv_heads": 8, "gated": False, "norm": "layernorm", "learned_positions": 2048}
+FUSED: dict[str, object] = {"fused_projections": True}
+SPLIT: dict[str, object] = {"split_rotation": True}
 MIXTURE: dict[str, object] = {"experts": 4, "experts_per_token": 2}
 MIDDLE = (".layers.1", ".h.1")
 
@@ -90,6 +92,14 @@ CASES = {
              plan={"batching": "padded-whole", "recompute": "full"}),
         Case("GPT-2", ("gpt2",), PLAIN | {"activation": "gelu-new"}),
         Case("OPT", ("opt",), PLAIN | {"activation": "relu"}),
+        Case("GPT-NeoX", ("gpt_neox",), PLAIN | {"learned_positions": 0, "parallel_block": True, **FUSED, **SPLIT}),
+        Case("Falcon", ("falcon",), PLAIN | {"learned_positions": 0, "parallel_block": True, "norms_per_layer": 1, **FUSED},
+             {"batching": "padded-whole"}),
+        Case("Phi", ("phi",), PLAIN | {"learned_positions": 0, "parallel_block": True, "norms_per_layer": 1, "kv_heads": 4,
+                                      "activation": "gelu-new", **SPLIT}),
+        Case("Phi-3", ("phi3",), {**FUSED, **SPLIT}),
+        Case("Gemma", ("gemma",), {"wide_norm": True}),
+        Case("StableLM", ("stablelm",), {"norm": "layernorm", **SPLIT}),
         Case("Qwen3", ("qwen3",), {"qk_norm": "head"}),
         Case("Mixtral", ("mixtral",), MIXTURE | {"expert_feed_forward": 768}),
         Case("Qwen3-MoE", ("qwen3_moe",), MIXTURE | {"expert_feed_forward": 96, "qk_norm": "head"}),

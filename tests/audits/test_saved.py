@@ -15,6 +15,13 @@ def test_what_the_library_says_is_counted_here_tensor_by_tensor():
     assert CASES["OPT"].told() == TOKENS * (plain + 2 * 768)
     assert CASES["Llama, recomputed"].told() == TOKENS * 2 * 256
     assert CASES["Qwen3"].told() == TOKENS * (llama + (4 + 2) * (256 + 128))
+    parallel = 2 * (256 + 2 * 256) + 4 * 8 + 2 * 2 * 768  # one input of two norms, their outputs; what the MLP reads and makes
+    rotated = 2 * (2 * 256 + 3 * 256 + 2 * 256)  # queries and keys; the product that they come from; the output, laid out twice
+    assert CASES["GPT-NeoX"].told() == TOKENS * (parallel + rotated)
+    of_mask = 2 * 512
+    assert CASES["Falcon"].told() == TOKENS * (parallel - 2 * 256 + rotated - 2 * 256 + of_mask)  # one norm; one output
+    assert CASES["Phi-3"].told() == TOKENS * (llama + 2 * (256 + 128) + 2 * 256)
+    assert CASES["Gemma"].told() == TOKENS * (llama + 2 * 2 * 256)  # what a norm's weight multiplies, in 32 bit
     frozen = llama - 2 * 2 * 256 + 2 * 8 * 7  # no norm trains; what goes between an adapter's two matrices
     assert CASES["Llama with LoRA"].told() == TOKENS * frozen
     dropped = (2 + 1) * (5 * 256 + 256 + 768)  # each adapter's own copy and its mask, where three copies were there

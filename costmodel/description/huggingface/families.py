@@ -126,6 +126,7 @@ qwen3_moe = family(
 mistral = family(GROUPED, windows(unless_null, length=4096))
 gemma = family(
     GROUPED, tied=True, switches=ATTENTION_BIAS, optional={"head_dim": 256}, only=SOFT_CAPS, ignored="num_image_tokens",
+    wide_norm=True,
 )  # fmt: skip
 deepseek = family(
     f"{LATENT_FIELDS} experts experts_per_token expert_feed_forward", latent(), mixture(first=None, shared=None),
@@ -144,14 +145,16 @@ gpt2 = family(
     "summary_first_dropout summary_proj_to_labels summary_type summary_use_proj scale_attention_softmax_in_fp32",
 )  # fmt: skip
 gemma4 = gemma._replace(
-    fixed={"norms_per_layer": 4, "qk_norm": "head"}, rules=(windows(pattern(6), length=512), special.gemma4),
+    fixed={"norms_per_layer": 4, "qk_norm": "head", "wide_norm": True}, rules=(windows(pattern(6), length=512), special.gemma4),
 )  # fmt: skip
 olmo2 = family(switches=ATTENTION_BIAS, qk_norm="full")
 exaone4 = family(DENSE, windows(pattern(4), length=4096), qk_norm="head")
 granite_moe = family(
     ROUTED, mixture(width="intermediate_size"), keys=SMALL_EXPERTS, switches=ATTENTION_BIAS,
 )  # fmt: skip
-glm = family(GROUPED, optional={"head_dim": 128}, switches={"attention_bias": ("attention_bias", True)})
+glm = family(
+    GROUPED, optional={"head_dim": 128}, switches={"attention_bias": ("attention_bias", True)}, split_rotation=True,
+)  # fmt: skip
 glm4_moe = family(
     f"{ROUTED} kv_heads", mixture(first=1, shared=1), when("use_qk_norm", False, {"qk_norm": "head"}),
     switches=QKV_BIAS, optional=MTP,
@@ -159,7 +162,7 @@ glm4_moe = family(
 ernie = family(GROUPED, tied=True, switches={"use_bias": (EVERY, False)})
 phi = family(
     DENSE, when("qk_layernorm", False, {"qk_norm": "head"}), plain_activation("hidden_act", "gelu_new"),
-    norms_per_layer=1, parallel_block=True, head_bias=True, **CLASSIC, **BIASED,
+    norms_per_layer=1, parallel_block=True, head_bias=True, split_rotation=True, **CLASSIC, **BIASED,
 )  # fmt: skip
 cohere = family(
     DENSE, when("use_qk_norm", False, {"qk_norm": "full"}), tied=True, switches=ATTENTION_BIAS,
@@ -167,7 +170,7 @@ cohere = family(
 )  # fmt: skip
 internlm2 = family(switches={"bias": (LINEAR, True)})
 neox = family(
-    DENSE, tied=False, feed_forward_bias=True, **CLASSIC,
+    DENSE, tied=False, feed_forward_bias=True, fused_projections=True, split_rotation=True, **CLASSIC,
     switches={"attention_bias": (LINEAR, True), "use_parallel_residual": ("parallel_block", True)},
 )  # fmt: skip
 baichuan = family(ignored="z_loss_weight")
@@ -218,7 +221,7 @@ FAMILIES: dict[str, Family] = {
         ignored="layerdrop scale_embedding", **CLASSIC, **BIASED,
     ),
     "falcon": family(
-        "layers hidden heads vocabulary", special.falcon, tied=True, switches={"bias": (EVERY, False)},
+        "layers hidden heads vocabulary", special.falcon, tied=True, switches={"bias": (EVERY, False)}, fused_projections=True,
         ignored="activation apply_residual_connection_post_layernorm ff_factor", **CLASSIC,
     ),
     "mpt": family(
@@ -234,7 +237,7 @@ FAMILIES: dict[str, Family] = {
     "stablelm": family(
         DENSE, when("qk_layernorm", False, {"qk_norm": "full"}),
         when("use_parallel_residual", False, {"parallel_block": True, "norms_per_layer": 1}),
-        switches={"use_qkv_bias": ("attention_bias", False)}, norm="layernorm",
+        switches={"use_qkv_bias": ("attention_bias", False)}, norm="layernorm", split_rotation=True,
     ),
     "stablelm_epoch": family(DENSE, norm="layernorm", switches={"use_qkv_bias": ("attention_bias", False)}),
     "starcoder2": family(
@@ -247,7 +250,7 @@ FAMILIES: dict[str, Family] = {
         rules=(special.width, four_times_hidden, plain_activation("activation_function", "gelu_new")),
         ignored=phi.ignored | words("flash_rotary fused_dense img_processor"),
     ),
-    "phi3": family(GROUPED, windows(every_layer)),
+    "phi3": family(GROUPED, windows(every_layer), fused_projections=True, split_rotation=True),
     "phimoe": family(
         f"{ROUTED} kv_heads", windows(every_layer), mixture(), keys=SMALL_EXPERTS, norm="layernorm",
         switches={"attention_bias": (LINEAR, False), "lm_head_bias": ("head_bias", False)},
@@ -283,7 +286,9 @@ FAMILIES: dict[str, Family] = {
         ignored="multi_query_attention multi_query_group_num ffn_hidden_size kv_channels",
     ),
     "glm": glm,
-    "glm4": glm._replace(fixed={"norms_per_layer": 4}, switches={"attention_bias": ("attention_bias", False)}),
+    "glm4": glm._replace(
+        fixed={"norms_per_layer": 4, "split_rotation": True}, switches={"attention_bias": ("attention_bias", False)}
+    ),
     "glm_ocr_text": family(GROUPED, norms_per_layer=4, switches=QKV_BIAS),
     "glm4_moe": glm4_moe,
     "glm4_moe_lite": deepseek._replace(rules=(latent(), mixture(first=1, shared=1))),
@@ -413,9 +418,13 @@ FAMILIES: dict[str, Family] = {
 
     # Gemma
     "gemma": gemma,
-    "gemma2": gemma._replace(fixed={"norms_per_layer": 4}, rules=(windows(every_other, length=4096),)),
+    "gemma2": gemma._replace(
+        fixed={"norms_per_layer": 4, "wide_norm": True}, rules=(windows(every_other, length=4096),)
+    ),
     "vaultgemma": gemma._replace(rules=(windows(every_other, length=4096),)),
-    "gemma3_text": gemma._replace(fixed={"norms_per_layer": 4, "qk_norm": "head"}, rules=(windows(pattern(6), length=4096),)),
+    "gemma3_text": gemma._replace(
+        fixed={"norms_per_layer": 4, "qk_norm": "head", "wide_norm": True}, rules=(windows(pattern(6), length=4096),)
+    ),
     "gemma4_text": gemma4, "gemma4_unified_text": gemma4,
 
     # Mixtures of experts with attention of the usual kind

@@ -22,6 +22,10 @@ def attention_activations(model: ModelNumbers, settings: Settings, plan: PlanNum
     do under a mask. That is kept, too, as each layer makes it in the dtype of the queries. Norms of queries and keys
     keep what norms keep. Some software keeps one copy of the output in few bits for both.
 
+    Values are a view of what one product made of queries, keys and values, which stays whole beside rotated copies of queries
+    and keys. A flash kernel lays its output out as its queries are: of such as are put together of two parts, head by head,
+    so that the projection reads a copy.
+
     Parameters
     ----------
     model : `ModelNumbers`
@@ -31,7 +35,7 @@ def attention_activations(model: ModelNumbers, settings: Settings, plan: PlanNum
     References
     ----------
     [korthikanti2022]_ section 4.1; huggingface/transformers v5 src/transformers/integrations/sdpa_attention.py
-    (``use_gqa_in_sdpa``)
+    (``use_gqa_in_sdpa``), src/transformers/models/phi3/modeling_phi3.py (``qkv_proj``, ``apply_rotary_pos_emb``)
     """
     attention, widths = model.attention, settings.widths
     bytes_ = widths.activation
@@ -42,11 +46,15 @@ def attention_activations(model: ModelNumbers, settings: Settings, plan: PlanNum
     full = attention.heads * (2.0 * attention.head_dim + attention.value_head_dim)
     rotated = layer.rotates(model) * settings.framework.keep_rotated * (attention.heads + kv_heads) * attention.head_dim
     compressed = 2.0 * plan.tensor * (attention.query_latent + attention.kv_latent + attention.rope_head_dim)
-    saved = ops.where(attention.latent > 0.0, full + compressed, plain + rotated)
+    by_parts = layer.rotates(model) * settings.framework.separate_rotation
+    product = attention.fused * by_parts * (attention.heads + kv_heads) * attention.head_dim
+    product = ops.where(repeated > kv_heads, 0.0, product)  # values that are repeated are no view of it
+    saved = ops.where(attention.latent > 0.0, full + compressed, plain + rotated + product)
     _, last, _, _ = adapters.input_bytes(settings)
     dropped = ops.maximum(settings.adapter.dropout, settings.adapter.lifted) * settings.adapter.output * last
     output_width = ops.where(settings.kernels.flash_attention > 0.0, widths.attended + dropped, last)
-    output = attention.heads * attention.value_head_dim * output_width
+    laid_out = settings.kernels.flash_attention * ops.where(masked > 0.0, 0.0, by_parts * attention.split_rotation)
+    output = attention.heads * attention.value_head_dim * (output_width + laid_out * last)
     scores = (1.0 - plan.recompute_attention) * score_activations(model, settings)
     statistics = 4.0 * attention.heads * settings.kernels.flash_attention
     gate = bytes_ * attention.gate * 2.0 * attention.heads * attention.value_head_dim  # it, and what it weighs
@@ -189,7 +197,7 @@ def norm_input_bytes(model: ModelNumbers, settings: Settings) -> Number:
     """Bytes that one norm keeps per channel and token beside its output.
 
     One kernel keeps its input. An RMSNorm of separate kernels casts its input to 32 bit and keeps that copy, and where its
-    weight trains, what that multiplies.
+    weight trains, what that multiplies, in 16 bit or before that is cast down again.
 
     Parameters
     ----------
@@ -197,10 +205,12 @@ def norm_input_bytes(model: ModelNumbers, settings: Settings) -> Number:
 
     References
     ----------
-    huggingface/transformers src/transformers/models/llama/modeling_llama.py (``LlamaRMSNorm``), Lightning-AI/litgpt@2685705
+    huggingface/transformers src/transformers/models/llama/modeling_llama.py (``LlamaRMSNorm``),
+    src/transformers/models/gemma/modeling_gemma.py (``GemmaRMSNorm``), Lightning-AI/litgpt@2685705
     litgpt/model.py (``RMSNorm``), pytorch/torchtune torchtune/modules/rms_norm.py
     """
-    separate = WIDE_INPUT_BYTES + (1.0 - settings.adapter.frozen) * settings.widths.activation
+    multiplied = ops.where(model.wide_norm > 0.0, WIDE_INPUT_BYTES, settings.widths.activation)
+    separate = WIDE_INPUT_BYTES + (1.0 - settings.adapter.frozen) * multiplied
     return ops.where(layer.norm_is_fused(model, settings) > 0.0, settings.widths.activation, separate)
 
 
@@ -228,7 +238,10 @@ def layer_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     tokens = layer.local_tokens(settings, plan)
     split = layer.norm_tokens(settings, plan)
     gathered = ops.where(settings.framework.keep_gathered > 0.0, tokens, split)
-    outer = model.hidden * split * (model.norms * norm_input_bytes(model, settings) + 2.0 * model.dropout)
+    further = model.parallel_block * ops.maximum(model.norms - 1.0, 0.0)
+    shared = ops.where(layer.norm_is_fused(model, settings) > 0.0, further, 0.0)
+    inputs = (model.norms - shared) * norm_input_bytes(model, settings)  # one, where several norms read the same
+    outer = model.hidden * split * (inputs + 2.0 * model.dropout)
     projections, _, first, _ = adapters.input_bytes(settings)
     apart = settings.framework.own_inputs * ops.where(plan.tensor > 1.0, settings.framework.separate_projections, 0.0)
     read = (1.0 + 2.0 * apart) * projections + (1.0 + apart * model.mlp.gated) * first

@@ -355,7 +355,8 @@ def of_kind(model: ModelNumbers, mixed: Number) -> ModelNumbers:
     return ModelNumbers(
         layers=model.layers, hidden=model.hidden, attention=model.attention, recurrent=model.recurrent, mlp=model.mlp,
         experts=experts,
-        vocabulary=model.vocabulary, norm_vectors=model.norm_vectors, norms=model.norms, parallel_block=model.parallel_block,
+        vocabulary=model.vocabulary, norm_vectors=model.norm_vectors, norms=model.norms, wide_norm=model.wide_norm,
+        parallel_block=model.parallel_block,
         prediction_layers=model.prediction_layers, dropout=model.dropout, last_norm=model.last_norm,
         layer_tokens=model.layer_tokens, modulation=model.modulation,
         stream_matrices=model.stream_matrices,

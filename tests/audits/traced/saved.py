@@ -18,13 +18,19 @@ WITHOUT_DROPOUT = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 KINDS = {
     "gpt2": {"n_inner": 768, "n_positions": 2048, **WITHOUT_DROPOUT},
     "opt": {"ffn_dim": 768, "word_embed_proj_dim": 256, "dropout": 0.0},
-    "llama": {}, "qwen3": {}, "mistral": {"sliding_window": None},
+    "gpt_neox": {"attention_dropout": 0.0, "hidden_dropout": 0.0},
+    "falcon": {"ffn_hidden_size": 768, "num_kv_heads": 8, "new_decoder_architecture": False, "multi_query": False,
+               "parallel_attn": True, "bias": False, "alibi": False},
+    "phi": {"resid_pdrop": 0.0, "embd_pdrop": 0.0}, "phi3": {"pad_token_id": 0, "resid_pdrop": 0.0}, "gemma": {},
+    "stablelm": {"pad_token_id": 0},
+    "llama": {}, "qwen2": {}, "qwen3": {}, "mistral": {"sliding_window": None},
     "mixtral": {"num_local_experts": 4, "sliding_window": None, **MIXTURE},
     "qwen3_moe": {"num_experts": 4, "moe_intermediate_size": 96, "decoder_sparse_step": 1, "mlp_only_layers": [], **MIXTURE},
 }  # fmt: skip
 EVERY = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 kind, *options = sys.argv[1:]
-config = AutoConfig.for_model(kind, **SHAPE, **KINDS[kind])
+sizes = {key: value for key, value in SHAPE.items() if kind != "falcon" or key != "head_dim"}  # its own: hidden over heads
+config = AutoConfig.for_model(kind, **sizes, **KINDS[kind])
 config._attn_implementation, config.use_cache = "sdpa", False
 model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
 if "checkpoint" in options:
