@@ -1,6 +1,6 @@
 """A switch in user space that holds every frame back for the latency: what ``netem`` does, where the kernel has none.
 
-``python network_relay.py LATENCY DEVICE...`` in the switch's namespace. It takes whole frames off each device, waits,
+``python frame_relay.py LATENCY DEVICE...`` in the switch's namespace. It takes whole frames off each device, waits,
 and sends each to the device behind which its destination is, whose token bucket shapes it. TCP on both sides sees the
 round trip that it would see on a long line. It ends when its input closes.
 """

@@ -10,7 +10,7 @@ fire late. Their queues are longer than any window of TCP: nothing is ever dropp
 retransmission.
 
 Latency is on the switch's end, until a frame reaches the machine there: ``netem``, whose queue holds all that can be
-on its way. A kernel without ``netem`` gets a switch in user space that holds every frame back (`network_relay`).
+on its way. A kernel without ``netem`` gets a switch in user space that holds every frame back (`frame_relay`).
 
 TCP runs Reno without slow start after a pause, in windows larger than a message: without losses its window opens in the
 rounds that aren't counted, and then stays open. (BBR would stop for a fifth of a second every ten.)

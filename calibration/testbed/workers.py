@@ -1,6 +1,6 @@
 """A process of the testbed: one machine of an exchange, told over its standard input what to do.
 
-``python network_workers.py MACHINE ADDRESS...`` inside the machine's namespace, with NumPy alone (and PyTorch for
+``python workers.py MACHINE ADDRESS...`` inside the machine's namespace, with NumPy alone (and PyTorch for
 Gloo). Each line of input is a request in JSON, each line of output its answer; a request that fails is answered with
 ``{"error": ...}``. It ends when its input closes.
 

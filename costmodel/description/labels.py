@@ -11,6 +11,7 @@ from costmodel.description.dimensions import DIMENSIONS, WRITTEN
 from costmodel.description.fields import FieldRow, table
 from costmodel.description.framework import OF_EXPERTS
 from costmodel.description.plan import Plan
+from costmodel.description.refusals import REJECTED, RULED_OUT
 
 PARTS = {
     "tensor_exchange": "tensor communication", "context_exchange": "context communication",
@@ -18,40 +19,6 @@ PARTS = {
     "gradient_exchange": "gradient communication", "parameter_exchange": "parameter communication",
 }  # fmt: skip
 """Parts of a step whose field is not their name."""
-RULES = {
-    "zero_stage": "with a ZeRO stage that the framework lacks",
-    "zero_pipeline": "with a ZeRO stage that the framework doesn't have under a pipeline",
-    "degrees_of_framework": "with degrees that the framework lacks",
-    "dtype_of_framework": "with a dtype that the framework lacks",
-    "schedule_of_framework": "with a schedule that the framework lacks",
-    "context_of_framework": "with context communication that the framework lacks",
-    "recompute_of_framework": "with recomputation that the framework lacks",
-    "world_size": "with degrees that don't multiply to the GPUs",
-    "tensor_heads": "with a tensor degree that doesn't divide the heads",
-    "tensor_kv_heads": "with a tensor degree that doesn't fit the key/value heads",
-    "tensor_feed_forward": "with a tensor degree that doesn't divide the MLP",
-    "pipeline_layers": "with layers that don't split into the stages",
-    "virtual_stages": "with virtual stages without interleaving",
-    "pipeline_micro_batches": "with micro-batches that don't go round the pipeline",
-    "schedule": "with a schedule without its pipeline",
-    "global_batch": "with a global batch that doesn't split",
-    "sequence": "with a sequence that doesn't split",
-    "context_heads": "with heads that don't split over the context ranks",
-    "state_heads": "with a tensor degree that doesn't divide the heads with a state",
-    "state_context": "with context parallelism of layers with a state",
-    "experts": "with an expert degree that doesn't divide the experts",
-    "expert_ranks": "with an expert degree that doesn't divide the ranks",
-    "expert_feed_forward": "with an expert-tensor degree that doesn't divide the expert",
-    "shard_group": "with a shard group that doesn't divide the ranks",
-    "cuda_graphs": "with graphs of experts that are not fused",
-    "fused_experts": "with fused experts where there are none, or split ones",
-    "unfused_context": "with context parallelism without flash attention",
-    "mean_length": "with samples longer on average than the longest",
-    "repeated": "the same as another but in name",
-}  # fmt: skip
-"""Combinations that a search rejects, by the rule that they broke."""
-RULED_OUT = "with a {} that its other choices rule out"
-"""Those rejected for a field of a plan that isn't what another is."""
 TIED = "can't be told from the first within the error"
 """What a mark beside a plan says of it."""
 
@@ -99,7 +66,7 @@ def rejections(counts: Mapping[str, int]) -> str:
     "4,000 with layers that don't split into the stages, 12 with a tensor degree that doesn't divide the heads"
     """
     ordered = sorted(counts.items(), key=lambda item: -item[1])
-    known = {rule: RULES.get(rule) or RULED_OUT.format(field_name(rule)) for rule in counts}
+    known = {rule: REJECTED.get(rule) or RULED_OUT.format(field_name(rule)) for rule in counts}
     return ", ".join(f"{count:,} {known[rule]}" for rule, count in ordered if count)
 
 

@@ -1,4 +1,4 @@
-"""In which words a plan is refused that breaks a rule of legality: a template for each rule.
+"""In which words a plan is refused that breaks a rule of legality: a template for each rule, and a few words for how many did.
 
 A template has fields of the plan, of the model (``model.heads``) and the cluster's ``gpus`` in braces, or a product or quotient
 of them. The library fills all of them in; a page those of the model, and its script the others.
@@ -61,6 +61,40 @@ TEXTS = {
     "kernel",
 }
 """By the rule of `costmodel.formulas.legality.Violations`."""
+REJECTED = {
+    "zero_stage": "with a ZeRO stage that the framework lacks",
+    "zero_pipeline": "with a ZeRO stage that the framework doesn't have under a pipeline",
+    "degrees_of_framework": "with degrees that the framework lacks",
+    "dtype_of_framework": "with a dtype that the framework lacks",
+    "schedule_of_framework": "with a schedule that the framework lacks",
+    "context_of_framework": "with context communication that the framework lacks",
+    "recompute_of_framework": "with recomputation that the framework lacks",
+    "world_size": "with degrees that don't multiply to the GPUs",
+    "tensor_heads": "with a tensor degree that doesn't divide the heads",
+    "tensor_kv_heads": "with a tensor degree that doesn't fit the key/value heads",
+    "tensor_feed_forward": "with a tensor degree that doesn't divide the MLP",
+    "pipeline_layers": "with layers that don't split into the stages",
+    "virtual_stages": "with virtual stages without interleaving",
+    "pipeline_micro_batches": "with micro-batches that don't go round the pipeline",
+    "schedule": "with a schedule without its pipeline",
+    "global_batch": "with a global batch that doesn't split",
+    "sequence": "with a sequence that doesn't split",
+    "context_heads": "with heads that don't split over the context ranks",
+    "state_heads": "with a tensor degree that doesn't divide the heads with a state",
+    "state_context": "with context parallelism of layers with a state",
+    "experts": "with an expert degree that doesn't divide the experts",
+    "expert_ranks": "with an expert degree that doesn't divide the ranks",
+    "expert_feed_forward": "with an expert-tensor degree that doesn't divide the expert",
+    "shard_group": "with a shard group that doesn't divide the ranks",
+    "cuda_graphs": "with graphs of experts that are not fused",
+    "fused_experts": "with fused experts where there are none, or split ones",
+    "unfused_context": "with context parallelism without flash attention",
+    "mean_length": "with samples longer on average than the longest",
+    "repeated": "the same as another but in name",
+}  # fmt: skip
+"""Combinations that a search rejects, by the rule that they broke."""
+RULED_OUT = "with a {} that its other choices rule out"
+"""Those rejected for a field of a plan that isn't what another is."""
 OF_MODEL = (
     "name", "heads", "kv_heads", "feed_forward", "layers", "experts", "expert_feed_forward", "recurrent_heads",
     "recurrent_layers",
@@ -90,4 +124,4 @@ def texts(model: Transformer) -> dict[str, str]:
     return {reason: filled(template, known) for reason, template in TEXTS.items()}
 
 
-__all__ = ["TEXTS", "of_model", "texts"]
+__all__ = ["REJECTED", "RULED_OUT", "TEXTS", "of_model", "texts"]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from costmodel.description.dimensions import DIMENSIONS
 from costmodel.interop.launchers.launch import EXTRA_FIELDS, PLAN_FIELDS
 
 if TYPE_CHECKING:
     from costmodel.interop.launchers.table import LaunchReading
 
-MODEL_PARALLEL = ("tensor_parallel", "pipeline_parallel", "context_parallel", "ulysses_parallel")
+MODEL_PARALLEL = (*(one.field for one in DIMENSIONS if one.splits_gpus and one.column != "data"), "ulysses_parallel")
+"""Degrees whose product holds one copy of a model."""
 
 
 def settle(reading: LaunchReading) -> None:
@@ -22,9 +24,6 @@ def settle(reading: LaunchReading) -> None:
             value = reading.one(field)
             if value is not None:
                 reading.model.setdefault(field.removeprefix("model."), value)
-    if reading.defaults:  # where a recipe rules what isn't stated, nothing is assumed
-        reading.defaults.setdefault("expert_tensor_parallel", 1)
-        reading.defaults.setdefault("ulysses_parallel", 1)
     _world(reading)
     _data_parallel(reading)
     _batch(reading)

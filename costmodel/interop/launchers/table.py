@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from costmodel.description.adapters import GROUPS, RANK
+from costmodel.description.dimensions import DIMENSIONS
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
 from costmodel.interop.launchers.values import UNSTATED, Meanings, Unit
@@ -70,8 +71,7 @@ def words(text: str) -> frozenset[str]:
 
 
 UNSPLIT: Mapping[str, object] = {
-    "tensor_parallel": 1, "pipeline_parallel": 1, "context_parallel": 1, "expert_parallel": 1, "virtual_stages": 1,
-    "sequence_parallel": False,
+    **{one.field: 1 for one in DIMENSIONS if one.column != "data"}, "ulysses_parallel": 1, "sequence_parallel": False,
 }  # fmt: skip
 """How a model is split where nothing splits it."""
 

@@ -118,7 +118,7 @@ OWN_ROWS = (
     FlagRow("model.restore_from_path restore_from_path", "_restored", unit.word),
 )
 NEMO2 = (
-    *silent(moved("trainer.strategy", (row for row in megatron.PLAN_ROWS if row.field in (*UNSPLIT, "expert_tensor_parallel")))),
+    *silent(moved("trainer.strategy", (row for row in megatron.PLAN_ROWS if row.field in UNSPLIT))),
     *silent(moved("model.config", SHARED)),
     FlagRow("data.micro_batch_size", "micro_batch", unit.count),
     FlagRow("data.global_batch_size", "global_batch", unit.count),
