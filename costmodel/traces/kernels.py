@@ -26,6 +26,8 @@ PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "linear", "matmul", "_scaled_mm", "
 """Operators of matrix products, without their library's prefix."""
 GROUPED = ("_grouped_mm", "_scaled_grouped_mm")
 """Of these, one kernel for many."""
+RECURRENCES = ("recurrence", "recurrence_backward")
+"""Operators that go through the steps of a recurrent layer."""
 CONVOLUTIONS = ("convolution", "convolution_backward", "_convolution", "cudnn_convolution", "conv2d")
 WIDTHS = {"float64": 8.0, "float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "float8_e4m3fn": 1.0, "float8_e5m2": 1.0, "int8": 1.0}
 """Bytes of an element of a product's operands."""
@@ -152,6 +154,8 @@ class Rates:
             return self._attention(kernel)
         if kernel.is_product:
             return self._product(kernel)
+        if kernel.name in RECURRENCES:
+            return self._recurrence(kernel)
         if kernel.name in CONVOLUTIONS and kernel.flop:
             return self._by_flop(kernel)
         return float(compute.stream(kernel.read + kernel.written, 1.0, self.base))
@@ -181,6 +185,19 @@ class Rates:
         rate = compute.product_rate(quality, numbers)
         make = compute.vector_gemm if dtype == "fp32" else compute.gemm
         return float(make(groups * m, n, k, width, rate, numbers))
+
+    def _recurrence(self, kernel: Kernel) -> float:
+        """A product of each step's states, one after the other; backward the weights' gradient of all steps at once, too."""
+        rows, (gates, width), steps = float(kernel.shapes[0][0]), kernel.shapes[1], float(kernel.shapes[-1][0])
+        dtype = self._dtype(kernel._replace(shapes=kernel.shapes[:2], dtypes=kernel.dtypes[:2]))
+        numbers, element = self.at(dtype), {"fp32": 4.0, "tf32": 4.0}.get(dtype, 2.0)
+        rate = compute.product_rate(self.software.compute.gemm_efficiency_scale, numbers)
+        make = compute.vector_gemm if dtype == "fp32" else compute.gemm
+        states = float(compute.stream(kernel.read + kernel.written, 1.0, self.base))
+        if kernel.name == "recurrence":
+            return states + steps * float(make(rows / steps, gates, width, element, rate, numbers))
+        back = steps * float(make(rows / steps, width, gates, element, rate, numbers))
+        return states + back + float(make(gates, width, rows, element, rate, numbers))
 
     def _by_flop(self, kernel: Kernel) -> float:
         """Of products whose shapes don't say their sizes: arithmetic at the rate of large ones, or bytes."""

@@ -46,6 +46,33 @@ for step in range(10):
     optimizer.zero_grad()
 """
 
+RECURRENT = """
+import torch, torch.nn as nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+class Reader(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(1000, 64)
+        self.net = nn.KIND(64, 128, num_layers=2, bidirectional=True, batch_first=True, dropout=0.1)
+        self.head = nn.Linear(256, 4)
+
+    def forward(self, words, lengths):
+        packed = pack_padded_sequence(self.words(words), lengths, batch_first=True, enforce_sorted=False)
+        states, _ = pad_packed_sequence(self.net(packed)[0], batch_first=True)
+        return self.head(states.mean(1))
+
+net = Reader().cuda()
+optimizer = torch.optim.AdamW(net.parameters())
+lengths = torch.tensor([30, 50, 40, 20])
+for step in range(10):
+    words = torch.randint(0, 1000, (4, 50), device="cuda")
+    loss = nn.functional.cross_entropy(net(words, lengths), torch.zeros(4, dtype=torch.int64, device="cuda"))
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
 FSDP2 = START + TINY_LLAMA + """
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 model = LlamaForCausalLM(config).cuda()

@@ -74,6 +74,16 @@ def test_a_plain_loop_holds_its_weights_and_twice_as_much_for_adam_and_multiplie
     assert "train.py:20: 1.0 for a value of float32 that only a GPU would know." in role.values_assumed
 
 
+@pytest.mark.parametrize(("kind", "gates"), [("LSTM", 4), ("GRU", 3)])
+def test_recurrent_layers_multiply_the_rows_that_are_no_padding_three_times(tmp_path: Path, kind: str, gates: int) -> None:
+    role = traced(tmp_path, scripts.RECURRENT.replace("KIND", kind), gpus=1).roles[0]
+    rows, width = 30 + 50 + 40 + 20, 128
+    layers = [gates * width * (64 + width), gates * width * (2 * width + width)]  # of inputs and of states, both ways
+    assert flop(role) == 3 * (2 * rows * 2 * sum(layers) + 2 * 4 * 2 * width * 4)
+    trained = sum(2 * (one + 2 * gates * width) for one in layers) + 64 * 1000 + 2 * width * 4 + 4
+    assert held(role, "weight") == 4 * trained == held(role, "gradient") == held(role, "optimizer") // 2
+
+
 def test_ddp_sums_every_gradient_once_a_step(tmp_path: Path) -> None:
     trace = traced(tmp_path, scripts.DDP)
     assert trace.facts["sharding"] == "ddp"

@@ -65,6 +65,18 @@ def test_no_kernel_passes_the_device_s_peak_nor_its_memory(size):
         assert copied > size**2 / device.host_bandwidth
 
 
+def test_a_recurrent_layer_takes_a_product_of_its_states_a_step_one_after_the_other():
+    steps, batch, width = 100, 64, 512
+    shapes = ((steps * batch, 4 * width), (4 * width, width), (batch, width), (steps,))
+    half = ("bfloat16",) * 3 + ("int64",)
+    product = Kernel("aten.mm", ((batch, width), (width, 4 * width)), half[:2], 0.0, 0.0, 2.0 * batch * 4 * width**2)
+    recurrence = Kernel("costmodel.recurrence", shapes, half, 0.0, 0.0, steps * product.flop)
+    asked = rates()
+    assert asked.time(recurrence) == pytest.approx(steps * asked.time(product), rel=0.01)
+    back = recurrence._replace(op="costmodel.recurrence_backward", shapes=((steps * batch, width), *shapes[1:]))
+    assert 1.0 < asked.time(back) / asked.time(recurrence) < 2.0, "the weights' gradient is one product of all steps"
+
+
 def test_attention_is_causal_where_its_flop_say_so_and_takes_about_half():
     heads, length, width = 32, 8192, 128
     shape, full = (1, heads, length, width), 4.0 * heads * length**2 * width

@@ -124,6 +124,7 @@ def machine(
         fake_cuda,
         functional,
         group_making,
+        recurrent,
         shims,
         software,
         special,
@@ -139,6 +140,7 @@ def machine(
         stack.enter_context(fake_cuda.installed(recorder, gpus, device))
         stack.enter_context(group_making.installed(recorder, mailbox, rank, world))
         stack.enter_context(software.installed(recorder))
+        stack.enter_context(recurrent.installed())
         stack.enter_context(watching.installed(recorder))
         stack.enter_context(shims.installed(recorder))
         stack.enter_context(recorder)

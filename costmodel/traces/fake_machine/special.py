@@ -195,6 +195,20 @@ def _unique_values(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any
     return out
 
 
+def _packed(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """Sequences without their padding, step by step, and how many have a step: as their lengths say, which lie on the CPU."""
+    source, lengths = args[:2]
+    known = values.known(lengths)
+    if known is None:
+        raise NotModelled(f"{recorder.where.line()}: sequences packed by lengths that only a GPU would know")
+    steps = torch.arange(int(known.max()))
+    sizes = (known[None, :] > steps[:, None]).sum(1)
+    shape = [int(known.sum()), *source.shape[2:]]
+    out = recorder.faked(aten.empty.memory_format, (shape,), {"dtype": source.dtype, "device": source.device})
+    recorder.record(func, "_pack_padded_sequence", args, kwargs, [source], [out], out)
+    return out, sizes
+
+
 def _finite(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     """Comparisons that ask whether values are finite: they are taken to be."""
     name, other = func.overloadpacket.__name__, args[1] if len(args) > 1 else None
@@ -227,6 +241,7 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "argsort": _chosen,
     "multinomial": _chosen,
     "_amp_foreach_non_finite_check_and_unscale_": _unscaled,
+    "_pack_padded_sequence": _packed,
     "record_stream": _used_on,
     "_unique2": _unique_values,
     "unique_dim": _unique_values,
