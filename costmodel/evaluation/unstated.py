@@ -74,9 +74,10 @@ def doubts_of(runs: Sequence[Run], estimates: Sequence[Estimate | CostModelError
     both = [(estimates[variant.place], runs[variant.place]) for variant, _ in pairs]
     known = [one for one, _ in both if isinstance(one, Estimate)]
     counts = [Count(run.memory_kind, run.memory_of) for _, run in both]
+    others = [Count(variant.run.memory_kind, variant.run.memory_of) for variant, _ in pairs]
     found: list[dict[str, Doubt]] = [{} for _ in runs]
     for (variant, other), base, before, after in zip(
-        pairs, known, counted(known, counts), counted([one for _, one in pairs], counts), strict=True
+        pairs, known, counted(known, counts), counted([one for _, one in pairs], others), strict=True
     ):
         earlier = found[variant.place].get(variant.key, Doubt(0.0, 0.0))
         time, memory = math.log(other.step_time / base.step_time), math.log(after / before)
@@ -138,6 +139,8 @@ def _of_today(run: Run) -> Row:
 
 
 def _with(run: Run, what: str, fields: Row, parts: _Parts) -> Run:
+    if what == "run":
+        return changed(run, fields)
     name = "cluster" if what in LEVELS else what
     part = getattr(run, name)
     mark = id(part), what, repr(fields)

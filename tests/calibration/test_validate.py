@@ -205,6 +205,16 @@ def test_what_is_unstated_widens_and_what_is_stated_does_not():
     assert some["network_bandwidth"].time > 0 and some["loss"].time > 0
 
 
+def test_a_peak_that_nobody_said_how_it_was_counted_is_the_middle_of_both_and_its_interval_has_them():
+    run = dataclasses.replace(load_runs(QUOTED)[0], unstated=("memory_kind",))
+    runs = [dataclasses.replace(run, memory_kind=kind) for kind in ("allocated", "reserved", "process", "unstated")]
+    known = estimates_of(runs)
+    allocated, reserved, process, middle = counted(known, [Count(one.memory_kind, "max") for one in runs])
+    assert allocated < reserved < process and middle == pytest.approx(math.sqrt(allocated * process))
+    low, high = widened((middle, middle), [doubts_of(runs, known)[-1]["memory_kind"].memory])
+    assert low < allocated and process < high
+
+
 def test_the_report_says_which_statement_would_narrow_most(written, capsys):
     open_ = [{**row, "unstated": ["network_bandwidth"]} for row in ROWS[3:10]]
     assert main(["validate", str(written(*open_))]) == 0
