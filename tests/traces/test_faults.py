@@ -349,6 +349,30 @@ def test_out_of_memory_is_named_at_its_line():
     assert fault.bytes > 10 * GiB and "outside the allocator" in fault.sentence  # 90 GiB are needed beside that, of 80
 
 
+class Keeps(Script):
+    """Keeps what a line makes in every step, or in the first alone."""
+
+    once = False
+
+    def role(self):
+        self.kept = 0
+        return super().role()
+
+    def between(self):
+        if not (self.once and self.kept):
+            self.kept = self.born(MiB, "temporary", line="m.py:60")
+
+
+class KeepsOne(Keeps):
+    once = True
+
+
+def test_what_every_step_makes_and_nobody_gives_up_fills_memory():
+    fault = one(found(Keeps(0), Script(1)), "memory grows", "m.py:60")
+    assert fault.bytes == MiB and "1 tensor of 1.0 MiB that a step makes is still held after the next" in fault.sentence
+    assert found(KeepsOne(0), Script(1)) == ()
+
+
 def stages(work):
     roles = []
     for rank, products in enumerate(work):

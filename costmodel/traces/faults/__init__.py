@@ -9,6 +9,7 @@ from costmodel.description.framework import Framework
 from costmodel.text.checks import choice
 from costmodel.traces.faults.exchanges import crossings, disagreements, unused_gathers, wide_exchanges
 from costmodel.traces.faults.fault import KINDS, Examined, Fault
+from costmodel.traces.faults.growth import growing_memory
 from costmodel.traces.faults.models import missing_gradients, out_of_memory, unbalanced_stages
 from costmodel.traces.faults.repeats import repeated_sums
 from costmodel.traces.faults.stalls import host_copies, host_waits, recompilations
@@ -20,8 +21,8 @@ from costmodel.traces.record import Trace
 __all__ = ["KINDS", "Fault", "faults_of"]
 
 DETECTORS: tuple[Callable[[Examined], Iterator[Fault]], ...] = (
-    disagreements, crossings, out_of_memory, missing_gradients, repeated_sums, wide_exchanges, wide_products, unused_gathers,
-    host_copies, host_waits, recompilations, unbalanced_stages,
+    disagreements, crossings, out_of_memory, growing_memory, missing_gradients, repeated_sums, wide_exchanges, wide_products,
+    unused_gathers, host_copies, host_waits, recompilations, unbalanced_stages,
 )  # fmt: skip
 """Those of what stops a run first."""
 
@@ -63,5 +64,5 @@ def faults_of(
             if fault.kind in kinds and (fault.kind, fault.line, fault.module) not in seen:
                 seen.add((fault.kind, fault.line, fault.module))  # several roles do the same
                 found.append(fault)
-    stopping = ("ranks disagree", "no partner", "out of memory", "no gradient")
+    stopping = ("ranks disagree", "no partner", "out of memory", "memory grows", "no gradient")
     return tuple(sorted(found, key=lambda one: (KINDS.index(one.kind) if one.kind in stopping else len(stopping), -one.seconds)))

@@ -12,8 +12,8 @@ from costmodel.traces.pricing import TraceEstimate
 from costmodel.traces.record import Role, Trace
 
 KINDS = (
-    "ranks disagree", "no partner", "out of memory", "no gradient", "repeated sum", "wide exchange", "wide product",
-    "unused gather", "host copy", "host wait", "recompilation", "unbalanced stages",
+    "ranks disagree", "no partner", "out of memory", "memory grows", "no gradient", "repeated sum", "wide exchange",
+    "wide product", "unused gather", "host copy", "host wait", "recompilation", "unbalanced stages",
 )  # fmt: skip
 """Of faults, those that stop a run first."""
 
