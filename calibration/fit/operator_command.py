@@ -211,8 +211,11 @@ def pooled_tables(fits: Mapping[str, Fitted], date: str) -> Row:
 def entries(fits: Mapping[str, Fitted], links: Mapping[str, Fitted], date: str) -> Row:
     """Every device that was measured as the catalogue has it."""
     content: Row = {}
-    for name, fitted in sorted(fits.items()):
-        content[name] = {"date": date, "measurements": list(fitted.files), **table_of(fitted.values, fitted.errors, True)}
+    for name in sorted({*fits, *links}):
+        known = [of[name] for of in (fits, links) if name in of]
+        content[name] = {"date": date, "measurements": list(known[0].files)}
+        if name in fits:
+            content[name] |= table_of(fits[name].values, fits[name].errors, True)
         if name in links:
             content[name]["links"] = links_table(links[name])
     return content
@@ -227,16 +230,20 @@ def merged(known: Row, entry: Row, own: frozenset[str]) -> Row:
     entry : made of a fit
     own : keys that the operators told
     """
-    found = dict(known)
+    new: Row = {"measurements": sorted({*known.get("measurements", []), *entry["measurements"]})}
     for field, value in entry.items():
         if field in ("collector", "standard_error"):
-            value = {key: one for key, one in value.items() if key in own}
+            new[field] = {key: one for key, one in value.items() if key in own}
         elif isinstance(value, dict) and field != "links":
-            value = {dtype: one for dtype, one in value.items() if f"{field}.{dtype}" in own}
-        elif field in Efficiency.__dataclass_fields__ and field not in own:
-            continue
-        found[field] = {**known.get(field, {}), **value} if isinstance(value, dict) else value
-    return {**found, "measurements": sorted({*known.get("measurements", []), *entry["measurements"]})}
+            new[field] = {dtype: one for dtype, one in value.items() if f"{field}.{dtype}" in own}
+        elif field not in Efficiency.__dataclass_fields__ or field in own:
+            new.setdefault(field, value)
+    return _overlaid(known, new)
+
+
+def _overlaid(known: Row, new: Row) -> Row:
+    """A table with some of its entries anew, table by table within it."""
+    return known | {key: _overlaid(known.get(key, {}), one) if isinstance(one, dict) else one for key, one in new.items()}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -277,7 +284,8 @@ def run(arguments: argparse.Namespace) -> int:
 
         made = entries(fits, links, date)
         if arguments.files:
-            made |= {name: merged(content[name], made[name], fits[name].own) for name in made.keys() & content.keys()}
+            own = {name: fitted.own for name, fitted in fits.items()}
+            made |= {name: merged(content[name], made[name], own.get(name, frozenset())) for name in made.keys() & content.keys()}
         TARGET.write_text(f"{HEADER}\n\n{tomli_w.dumps({**kept, **made})}", encoding="utf-8")
     return 0
 

@@ -233,6 +233,21 @@ def test_constants_of_a_machine_follow_from_its_file_and_those_that_it_does_not_
     assert told["links"] == known["links"] and "mine.json" in told["measurements"]
 
 
+def test_a_file_of_collectives_alone_moves_a_devices_links_and_nothing_else(tmp_path, monkeypatch):
+    rows = [
+        {"family": "collective", "op": "all_reduce", "ranks": ranks, "nbytes": 2**power, "seconds": 2e-5 + 2**power / 2e11}
+        for ranks in (2, 4, 8) for power in range(20, 33, 2)
+    ]  # fmt: skip
+    target = tmp_path / "efficiencies.toml"
+    target.write_bytes(SHIPPED.read_bytes())
+    monkeypatch.setattr(operator_command, "TARGET", target)
+    assert main(["operators", "--write", str(measured_file(tmp_path / "mine.json", rows, "NVIDIA H100 80GB HBM3"))]) == 0
+    before, after = (tomllib.loads(file.read_text(encoding="utf-8"))["h100-sxm"] for file in (SHIPPED, target))
+    share, known = after.pop("links")["share"], before.pop("links")["share"]
+    assert share["all-reduce"] != known["all-reduce"] and share["all-gather"] == known["all-gather"]
+    assert {**after, "date": "", "measurements": []} == {**before, "date": "", "measurements": []}
+
+
 PROFILED_HEADER = "gpu,family,op,tp,fwd_us,bwd_us,weights_mb,activations_mb\n"
 
 
