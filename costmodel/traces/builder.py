@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -260,12 +262,21 @@ class RoleBuilder:
 
     def role(self) -> Role:
         """What was recorded until now."""
+        self._order_deaths()
         tables: dict[str, Any] = {name: _table(kind, self._rows[kind]) for name, kind in Role.TABLES.items()}
         return Role(
             rank=self.rank, stands_for=self.stands_for, operands=np.array(self._operands, dtype=np.int64),
             groups=tuple(self._groups), streams=tuple(self._streams), texts=tuple(self._texts),
             values_assumed=tuple(self._assumed), **tables,
         )  # fmt: skip
+
+    def _order_deaths(self) -> None:
+        """Storages that go one right behind the other, as those of PyTorch's caches in any order, go in that of their birth."""
+        rows, storages = self._rows[HostProgram], self._rows[StorageTable]
+        for dies, run in itertools.groupby(range(len(rows)), key=lambda row: rows[row][_ACTION] == DIED):
+            places = list(run) if dies else []
+            for place, row in zip(places, sorted((rows[place] for place in places), key=itemgetter(_ITEM)), strict=True):
+                rows[place], storages[row[_ITEM]][_STORAGE["died"]] = row, place
 
     def _text(self, word: str) -> int:
         return self._texts.setdefault(word, len(self._texts))
@@ -284,6 +295,7 @@ def _columns(table: type[ColumnTable]) -> dict[str, int]:
 
 
 _STORAGE = _columns(StorageTable)
+_ACTION, _ITEM = (_columns(HostProgram)[name] for name in ("action", "item"))
 _GRADIENTS = _columns(ParameterTable)["gradients"]
 
 

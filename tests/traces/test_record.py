@@ -65,6 +65,19 @@ def test_kernels_know_what_they_read_and_wrote_and_storages_when_they_lived():
     assert int(role.parameters.gradients[0]) == 1
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
+def test_the_order_in_which_storages_go_at_once_makes_no_difference(order):
+    builder = RoleBuilder()
+    storages = [builder.storage_born(512 * (1 + number)) for number in range(3)]
+    for number in order:
+        builder.storage_died(storages[number])
+    last = builder.storage_born(64)
+    builder.storage_died(last)
+    role = builder.role()
+    assert role == builder.role()
+    assert role.rows(DIED).tolist() == [0, 1, 2, last] and role.storages.died.tolist() == [3, 4, 5, 7]
+
+
 def test_a_transaction_waits_for_the_stream_it_was_issued_from():
     role = a_role(steps=1)
     waits = np.flatnonzero(role.timeline.action == STREAM_WAIT)
