@@ -32,7 +32,7 @@ TESTS = {
     "trace": (*PYTEST, "-m", "not slow", "tests/traces"),
 }
 """The module that is run of each extra, and its arguments."""
-RUNNERS = ("pytest", "hypothesis")
+RUNNERS = ("pytest", "hypothesis", "pandas")
 """What tests need besides: as the extra of tests has it."""
 
 
