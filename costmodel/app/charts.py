@@ -18,8 +18,9 @@ from costmodel.evaluation.plan_search import SearchResult
 from costmodel.evaluation.sensitivity import sensitivities
 from costmodel.plots import pipeline
 from costmodel.plots.dimension_sweeps import scaling_drawing
-from costmodel.plots.frontier import frontier_drawing
+from costmodel.plots.frontier import FRONTIER, FrontierChart, changed_frontier
 from costmodel.plots.sensitivity import tornado_drawing
+from costmodel.plots.specification import filled, named
 from costmodel.plots.stages import stages_drawing
 from costmodel.plots.step import breakdown_drawing, waterfall_drawing
 from costmodel.plots.style import TEMPLATE, Drawing
@@ -27,6 +28,8 @@ from costmodel.simulation.playback import timeline
 
 SIDE = 3
 """Plans whose steps are drawn side by side: as many as have room for their names."""
+MOST_POINTS = 120
+"""Plans off the frontier that are drawn: a browser prices as many anew while a slider moves."""
 ROUNDS = 3
 """Micro-batches that a timeline shows for each pipeline stage, where a step has more."""
 MOST_TWO_LINES = 6
@@ -49,12 +52,20 @@ class Key(NamedTuple):
     look: str
 
 
+class Sizes(NamedTuple):
+    """The best plans on numbers of GPUs, and those without sliders."""
+
+    now: Scaling
+    before: Scaling
+
+
 class Charts(NamedTuple):
-    """One chart or two, each with a heading and the key to its series."""
+    """One chart or two, each with a heading and the key to its series; of some what it shows, before it was drawn."""
 
     headings: tuple[str, ...]
     keys: tuple[tuple[Key, ...], ...]
     figures: tuple[dict[str, object], ...]
+    shown: FrontierChart | Sizes | None = None
 
 
 def charts(answer: Answer) -> Charts:
@@ -66,11 +77,17 @@ def charts(answer: Answer) -> Charts:
     """
     if answer.chosen is None:
         return Charts((), (), ())
-    figures = {
-        "time": _time, "memory": _memory, "frontier": _frontier, "scaling": _scaling, "sensitivity": _sensitivity,
-        "timeline": _timeline,
-    }[answer.state.tab](answer)  # fmt: skip
-    return Charts(tuple(map(_headed, figures)), tuple(map(_keyed, figures)), tuple(map(_fitted, figures)))
+    shown: FrontierChart | Sizes | None = None
+    if answer.state.tab == "frontier":
+        shown = changed_frontier(answer.found, answer.before if answer.moved else None, MOST_POINTS)
+        figures: list[Drawing] = [filled(FRONTIER, named(shown))]
+    elif answer.state.tab == "scaling":
+        shown = _scaling(answer)
+        figures = [scaling_drawing(shown.now, shown.before if answer.moved else None)]
+    else:
+        drawn = {"time": _time, "memory": _memory, "sensitivity": _sensitivity, "timeline": _timeline}
+        figures = drawn[answer.state.tab](answer)
+    return Charts(tuple(map(_headed, figures)), tuple(map(_keyed, figures)), tuple(map(_fitted, figures)), shown)
 
 
 def _headed(drawn: Row) -> str:
@@ -151,10 +168,6 @@ def _memory(answer: Answer) -> list[Drawing]:
     return [first] if answer.beside is None else [first, stages_drawing(answer.beside)]
 
 
-def _frontier(answer: Answer) -> list[Drawing]:
-    return [frontier_drawing(answer.found, answer.before if answer.moved else None)]
-
-
 @functools.lru_cache(maxsize=16)
 def _scaled(question: State) -> Scaling:
     """Scaling without sliders, kept beside the searches that it is made of."""
@@ -165,16 +178,17 @@ def _scaled(question: State) -> Scaling:
     return scaling_of(find, described(question)[1], question.batch)
 
 
-def _scaling(answer: Answer) -> list[Drawing]:
+def _scaling(answer: Answer) -> Sizes:
+    """Under the sliders, and without them."""
     asked = answer.state.question
     if not answer.moved:
-        return [scaling_drawing(_scaled(asked), None)]
+        return Sizes(_scaled(asked), _scaled(asked))
 
     def find(pairs: Sequence[tuple[int, int]]) -> list[SearchResult]:
         here = (asked.gpus, asked.batch)
         return [answer.found if pair == here else _best_elsewhere(answer.state, *pair) for pair in pairs]
 
-    return [scaling_drawing(scaling_of(find, answer.before.cluster, asked.batch), _scaled(asked))]
+    return Sizes(scaling_of(find, answer.before.cluster, asked.batch), _scaled(asked))
 
 
 def _best_elsewhere(state: State, gpus: int, batch: int) -> SearchResult:
@@ -214,4 +228,4 @@ def _played(one: Estimate, before: Estimate | None) -> Drawing:
     return drawn
 
 
-__all__ = ["Charts", "charts"]
+__all__ = ["Charts", "Sizes", "charts"]

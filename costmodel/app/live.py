@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 
-from costmodel.app.answer import Answer, ends, searched
-from costmodel.app.charts import SIDE
+from costmodel.app.answer import Answer, searched, unmoved
+from costmodel.app.charts import SIDE, Charts, Sizes
 from costmodel.app.state import SLIDERS, State
 from costmodel.arithmetic.named_tuples import Row, changed
 from costmodel.description.cluster import Cluster
 from costmodel.description.fields import Spelled, table
 from costmodel.description.plan import FOLLOWING, Plan
 from costmodel.description.transformer import Transformer
+from costmodel.evaluation.dimension_sweeps import ScalingPoint
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.factors import IMBALANCE, quantities, scaled
 from costmodel.evaluation.plan_search import SearchResult
+from costmodel.evaluation.sensitivity import EFFICIENCY, ranges, to_peak
 from costmodel.page.data import embedded, maker, static, tables
 from costmodel.page.onefile import looks
+from costmodel.page.plans import columns
 from costmodel.page.question import Asked, unasked
+from costmodel.plots.dimension_sweeps import THROUGHPUT
 from costmodel.plots.embedded import breakdown_title
+from costmodel.plots.frontier import FrontierChart
+from costmodel.plots.sensitivity import quantity_name
 
 TWICE = 2.0
 """A factor by which quantities are tried, to see what of a page's tables follows them."""
@@ -32,8 +39,8 @@ Path = tuple[str | int, ...]
 def shared() -> str:
     """JavaScript that is the same for all questions: the formulas and the charts of the page."""
     names = (
-        "view, filled, breakdown, fall, planLabel, seconds, between, figures, "
-        "gib, percentage, wholePercent, title, secondsUnit, slim"
+        "view, filled, breakdown, fall, frontier, scaled, tornado, changeOf, firstLines, planLabel, seconds, between, figures, "
+        "gib, percentage, wholePercent, title, slim"
     )
     return (
         f"window.costmodelPage = (() => {{\n\"use strict\";\nconst view = {embedded(looks())};\n{static('charts.js')}\n"
@@ -83,7 +90,7 @@ def live(question: State) -> Row:
     return {
         "tables": plain,
         "follow": {name: list(_places(plain, told({name: _tried(name)}))) for name in quantities(model, cluster)},
-        "sliders": _moved(model, cluster), "most": {"device.efficiency": ends(model, cluster)["efficiency"][1]},
+        "sliders": _moved(model, cluster),
         "titles": {"time": breakdown_title(model.name, cluster)}, "shift": first.time_error.shift, "tokens": first.plan.tokens,
         "margin": first.spread.margin(first.required_probability), "gpus": cluster.gpus,
         "utilisation": first.mfu * first.step_time / first.step.model_flop,
@@ -124,12 +131,13 @@ def _places(one: object, other: object, path: Path = ()) -> Iterator[Path]:
         yield path
 
 
-def on_show(answer: Answer) -> Row:
+def on_show(answer: Answer, drawn: Charts) -> Row:
     """What a browser needs to know of an answer to follow sliders from it: its plans, where they differ from the tables' own.
 
     Parameters
     ----------
     answer : to a state
+    drawn : its charts
     """
     first = first_of(answer.before)
     if first is None:
@@ -141,7 +149,43 @@ def on_show(answer: Answer) -> Row:
         "plans": [{"plan": _different(one.plan, asked), "error": one.time_error.half} for one in shown],
         "ranked": len(answer.found), "row": state.row, "beside": state.beside, "tab": state.tab, "against": state.against,
         "side": SIDE, "question": state.question.query(), "limit": first.memory_limit * dict(state.factors).get("memory", 1.0),
+        **_charted(answer, drawn, asked),
     }  # fmt: skip
+
+
+def _charted(answer: Answer, drawn: Charts, asked: Row) -> Row:
+    """What the chart of the open tab is made of, as far as a browser can price it anew."""
+    if isinstance(drawn.shown, FrontierChart) and answer.found.every is not None:
+        shown = drawn.shown
+        every, rows = answer.found.every, [*shown.best.rows, *shown.fitting.rows, *shown.missing.rows]
+        plans = [changed(plan, {"dtype": plan.dtype or asked["dtype"]}) for plan in map(every.plan, rows)]
+        return {"frontier": {"columns": columns(plans, asked), "count": len(rows), "legal": len(rows) + shown.left_out,
+                             "title": shown.title}}  # fmt: skip
+    if isinstance(drawn.shown, Sizes):
+        now, before = ([_sizes(points, asked) for points in (made.strong, made.weak)] for made in drawn.shown)
+        return {"scaling": {"now": now, "before": before, "heading": THROUGHPUT}}
+    if answer.state.tab == "sensitivity":
+        return {"sensitivity": [_ranges(answer.state.question, one) for one in (answer.chosen, answer.beside) if one]}
+    return {}
+
+
+def _sizes(points: Sequence[ScalingPoint], asked: Row) -> list[Row]:
+    """The best plans on some numbers of GPUs; of those on which nothing fits, the number alone."""
+    return [
+        {"gpus": one.gpus, "batch": one.global_batch, "plan": _different(one.plan, asked) | {"gpus": one.gpus},
+         "error": math.log(one.high / one.low) / 2.0} if one.plan and one.low and one.high else {"gpus": one.gpus}
+        for one in points
+    ]  # fmt: skip
+
+
+def _ranges(question: State, one: Estimate) -> list[Row]:
+    """Over which factors each quantity is varied, of what it is without sliders; an imbalance is, whatever they say."""
+    plain = unmoved(question, one.plan)
+    return [
+        {"quantity": quantity, "name": quantity_name(quantity), "factors": [low, high], "source": source,
+         "whatever": quantity == IMBALANCE, "most": to_peak(plain) if quantity == EFFICIENCY else None}
+        for quantity, low, high, source in ranges(plain)
+    ]  # fmt: skip
 
 
 def _different(plan: Plan, asked: Row) -> Row:

@@ -159,7 +159,7 @@ def show(query: str) -> tuple[object, ...]:
         view.said(answer), view.table(answer), view.tabs(answer.state), figures[0] if figures else empty,
         _named(drawn, 0), figures[1] if second else no_update, _named(drawn, 1),  # what is hidden is not drawn anew
         {} if second else {"display": "none"}, view.changed(answer),
-        {**view.strip(answer), "other": view.other(answer), **on_show(answer)}, "",
+        {**view.strip(answer), "other": view.other(answer), **on_show(answer, drawn)}, "",
         {} if figures else {"display": "none"},
     )  # fmt: skip
 

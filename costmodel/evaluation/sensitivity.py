@@ -15,6 +15,7 @@ from costmodel.evaluation.first_contacts import NINETY
 from costmodel.text.checks import kind
 from costmodel.text.errors import InvalidValue
 
+EFFICIENCY = "device.efficiency"
 BALANCED, UNBALANCED = 1.0, 1.5
 """Tokens of the busiest expert rank over the mean between which an imbalance that nobody measured is varied."""
 
@@ -91,29 +92,45 @@ def sensitivities(estimate: Estimate) -> tuple[Sensitivity, ...]:
     """
     kind("estimate", estimate, Estimate, "estimate(...)")
     found = []
-    for quantity, low, high, source in _ranges(estimate):
+    peak = to_peak(estimate)
+    for quantity, low, most, source in ranges(estimate):
+        high = min(most, peak) if quantity == EFFICIENCY else most
         low_time, high_time = (step_time(estimate, {quantity: factor}) for factor in (low, high))
         found.append(Sensitivity(quantity, low, high, low_time, high_time, source))
     return tuple(sorted((one for one in found if one.swing > 1e-9 * estimate.step_time), key=lambda one: -one.swing))
 
 
-def _ranges(estimate: Estimate) -> Iterator[tuple[str, float, float, str]]:
-    """Quantities with both factors, and the source of the error."""
+def ranges(estimate: Estimate) -> Iterator[tuple[str, float, float, str]]:
+    """Quantities with both factors of their 90 % intervals, and the source of the error; an efficiency's beyond the peak, too.
+
+    Parameters
+    ----------
+    estimate : of the plan
+    """
     device, framework, model = estimate.cluster.device, estimate.framework, estimate.model
     for place, level in enumerate(estimate.cluster.levels):
         inside = "network_node_latency" if place == 0 else "network_latency"
         for field, constant in (("bandwidth", "network_quality"), ("latency", inside)):
             error, source = constant_error(constant, device, framework)
             yield f"{level.name}.{field}", math.exp(-NINETY * error), math.exp(NINETY * error), source
-    dtype = str(estimate.plan.dtype)
-    reached = max(device.gemm_efficiency(dtype), *device.efficiency.gemm.values())
     error, source = _efficiency_error(estimate)
-    yield "device.efficiency", math.exp(-NINETY * error), min(math.exp(NINETY * error), 1.0 / min(reached, 1.0)), source
+    yield EFFICIENCY, math.exp(-NINETY * error), math.exp(NINETY * error), source
     error, source = constant_error("memory_bandwidth", device, framework)
     yield "device.memory_bandwidth", math.exp(-NINETY * error), math.exp(NINETY * error), source
     if model.experts and model.expert_capacity is None:
         given = model.expert_imbalance
         yield IMBALANCE, BALANCED / given, max(UNBALANCED / given, 1.0), "no measurement: from balanced to half as much again"
+
+
+def to_peak(estimate: Estimate) -> float:
+    """Factor on the efficiency with which the best of the products would run at the peak.
+
+    Parameters
+    ----------
+    estimate : of the plan
+    """
+    device = estimate.cluster.device
+    return 1.0 / min(max(device.gemm_efficiency(str(estimate.plan.dtype)), *device.efficiency.gemm.values()), 1.0)
 
 
 def _efficiency_error(estimate: Estimate) -> tuple[float, str]:
@@ -129,4 +146,4 @@ def _efficiency_error(estimate: Estimate) -> tuple[float, str]:
     return math.hypot(*(error for error, _ in errors)), "; ".join(dict.fromkeys(source for _, source in errors))
 
 
-__all__ = ["Sensitivity", "sensitivities", "step_time"]
+__all__ = ["EFFICIENCY", "Sensitivity", "ranges", "sensitivities", "step_time", "to_peak"]

@@ -228,7 +228,7 @@ def looks() -> dict[str, object]:
             "ranks": {one.column: one.short for one in DIMENSIONS}, "twin": TWIN, "tied": TIED,
         },
         "time": {part: drawn.TIME_LOOKS[part] for part in TIME_PARTS}, "memory": drawn.memory_looks(MEMORY_PARTS),
-        "charts": drawn.CHARTS, "rules": drawn.RULES, "passes": drawn.pass_looks(),
+        "charts": drawn.CHARTS, "series": drawn.SERIES, "rules": drawn.RULES, "passes": drawn.pass_looks(),
         "names": {row.name: row.called for row in table(Plan).values() if row.called}
         | {part: part_name(part) for part in TIME_PARTS},
     }  # fmt: skip

@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 
 from costmodel.description.labels import label
 from costmodel.evaluation.dimension_sweeps import Cell, HeatMap, Scaling, ScalingPoint, ideal
+from costmodel.plots.specification import each, filled, named, of
 from costmodel.plots.style import (
     BLACK,
     BLUE,
@@ -20,7 +21,6 @@ from costmodel.plots.style import (
     Drawing,
     bytes_unit,
     seconds_unit,
-    whiskers,
 )
 from costmodel.text.units import format_seconds
 
@@ -176,6 +176,104 @@ class ScalingLine(NamedTuple):
     texts: tuple[str, ...]
     missing: tuple[int, ...]
 
+    @property
+    def kind(self) -> str:
+        """Strong or weak."""
+        return self.name.partition(":")[0]
+
+    @property
+    def colour(self) -> str:
+        """Of line, markers and whiskers."""
+        return SCALING_LOOKS[self.kind][0]
+
+    @property
+    def symbol(self) -> str:
+        """Of markers."""
+        return SCALING_LOOKS[self.kind][1]
+
+    @property
+    def dash(self) -> str:
+        """Of the line."""
+        return SCALING_LOOKS[self.kind][2]
+
+    @property
+    def above(self) -> list[float]:
+        """From each rate to the end of its interval."""
+        return [high - rate for rate, high in zip(self.rates, self.highs, strict=True)]
+
+    @property
+    def below(self) -> list[float]:
+        """From the begin of each interval to the rate."""
+        return [rate - low for rate, low in zip(self.rates, self.lows, strict=True)]
+
+
+STRONG, WEAK = "strong: same global batch", "weak: global batch grows with the GPUs"
+SCALING_LOOKS = {"strong": (VERMILLION, "square", "solid"), "weak": (BLUE, "circle", "dash")}
+"""Colour, marker and dash of each kind of scaling."""
+
+
+class ScalingChart(NamedTuple):
+    """What is shown: strong and weak scaling, and the same before a change; none where nothing was changed."""
+
+    lines: tuple[ScalingLine, ...]
+    before: tuple[ScalingLine, ...] = ()
+
+    @property
+    def longest(self) -> ScalingLine:
+        """The kind that has most points, whose ideal is drawn."""
+        return max(self.lines, key=lambda line: len(line.gpus))
+
+    @property
+    def ticks(self) -> list[int]:
+        """Numbers of GPUs with a plan."""
+        return sorted({gpus for line in self.lines for gpus in line.gpus})
+
+    @property
+    def labels(self) -> list[str]:
+        """The same as they are written."""
+        return [f"{gpus:,}" for gpus in self.ticks]
+
+    @property
+    def title(self) -> str:
+        """Of the figure."""
+        missing = sorted({gpus for line in self.lines for gpus in line.missing})
+        note = f"<br><sub>nothing fits on {', '.join(f'{gpus:,}' for gpus in missing)} GPUs</sub>" if missing else ""
+        return f"{THROUGHPUT}{note}"
+
+
+THROUGHPUT = "Throughput of a GPU, the best plan on each number of them; whiskers: 90 %"
+SCALING: Drawing = {
+    "data": [
+        each("before", {
+            "type": "scatter", "x": of("it.gpus"), "y": of("it.rates"), "name": "{it.kind} before the change",
+            "text": of("it.texts"), "mode": "lines", "hovertemplate": "before: %{text}<extra></extra>",
+            "line": {"color": GREY, "width": 5}, "opacity": 0.45,
+        }),
+        each("lines", {
+            "type": "scatter", "x": of("it.gpus"), "y": of("it.rates"), "name": of("it.name"), "text": of("it.texts"),
+            "mode": "lines+markers", "hovertemplate": "%{text}<extra></extra>",
+            "line": {"color": of("it.colour"), "dash": of("it.dash")}, "marker": {"symbol": of("it.symbol"), "size": 9},
+            "error_y": {
+                "type": "data", "symmetric": False, "array": of("it.above"), "arrayminus": of("it.below"),
+                "color": of("it.colour"), "thickness": 1.2,
+            },
+        }),
+        {
+            "type": "scatter", "x": of("longest.gpus"), "y": of("longest.ideal"), "name": "ideal: as on the fewest GPUs",
+            "mode": "lines", "hoverinfo": "skip", "line": {"color": GREY, "dash": "dot", "width": 2},
+        },
+    ],
+    "layout": {
+        "template": TEMPLATE, "height": 460, "margin": {"l": 70, "r": 20, "t": 70, "b": 40}, "title": {"text": of("title")},
+        "legend": LEGEND_BELOW,
+        "xaxis": {
+            "type": "log", "title": {"text": "GPUs"}, "tickmode": "array", "tickvals": of("ticks"), "ticktext": of("labels"),
+        },
+        "yaxis": {"title": {"text": "tokens/s/GPU"}, "rangemode": "tozero"},
+    },
+}  # fmt: skip
+"""The chart of a `ScalingChart`."""
+
 
 def lines(made: Scaling) -> tuple[ScalingLine, ...]:
     """What `scaling_figure` shows.
@@ -184,7 +282,7 @@ def lines(made: Scaling) -> tuple[ScalingLine, ...]:
     ----------
     made : as `costmodel.evaluation.dimension_sweeps.scaling` gives it
     """
-    return (_line("strong: same global batch", made.strong), _line("weak: global batch grows with the GPUs", made.weak))
+    return _line(STRONG, made.strong), _line(WEAK, made.weak)
 
 
 def _line(name: str, points: Sequence[ScalingPoint]) -> ScalingLine:
@@ -229,38 +327,6 @@ def scaling_drawing(made: Scaling, before: Scaling | None = None) -> Drawing:
     made : as `costmodel.evaluation.dimension_sweeps.scaling` gives it
     before : the same before a change, drawn thin behind it
     """
-    data: list[dict[str, object]] = []
-    for line in lines(before) if before is not None else ():
-        kind = line.name.partition(":")[0]
-        data.append({
-            "type": "scatter", "x": line.gpus, "y": line.rates, "name": f"{kind} before the change", "text": line.texts,
-            "mode": "lines", "hovertemplate": "before: %{text}<extra></extra>", "line": {"color": GREY, "width": 5},
-            "opacity": 0.45,
-        })  # fmt: skip
-    looks = ((VERMILLION, "square", "solid"), (BLUE, "circle", "dash"))
-    shown = lines(made)
-    for line, (colour, symbol, dash) in zip(shown, looks, strict=True):
-        data.append({
-            "type": "scatter", "x": line.gpus, "y": line.rates, "name": line.name, "text": line.texts, "mode": "lines+markers",
-            "hovertemplate": "%{text}<extra></extra>", "line": {"color": colour, "dash": dash},
-            "marker": {"symbol": symbol, "size": 9}, "error_y": whiskers(line.rates, line.lows, line.highs, colour),
-        })  # fmt: skip
-    longest = max(shown, key=lambda line: len(line.gpus))
-    data.append({
-        "type": "scatter", "x": longest.gpus, "y": longest.ideal, "name": "ideal: as on the fewest GPUs", "mode": "lines",
-        "hoverinfo": "skip", "line": {"color": GREY, "dash": "dot", "width": 2},
-    })  # fmt: skip
-    missing = sorted({gpus for line in shown for gpus in line.missing})
-    note = f"<br><sub>nothing fits on {', '.join(f'{gpus:,}' for gpus in missing)} GPUs</sub>" if missing else ""
-    ticks = sorted({gpus for line in shown for gpus in line.gpus})
-    layout = {
-        "template": TEMPLATE, "height": 460, "margin": {"l": 70, "r": 20, "t": 70, "b": 40},
-        "title": {"text": f"Throughput of a GPU, the best plan on each number of them; whiskers: 90 %{note}"},
-        "legend": LEGEND_BELOW,
-        "xaxis": {
-            "type": "log", "title": {"text": "GPUs"}, "tickmode": "array", "tickvals": ticks,
-            "ticktext": [f"{t:,}" for t in ticks],
-        },
-        "yaxis": {"title": {"text": "tokens/s/GPU"}, "rangemode": "tozero"},
-    }  # fmt: skip
-    return {"data": data, "layout": layout}
+    shown = ScalingChart(lines(made), lines(before) if before is not None else ())
+    drawn: Drawing = filled(SCALING, named(shown))
+    return drawn

@@ -6,13 +6,17 @@ from plotly.offline import get_plotlyjs
 
 from costmodel.description.schedule import KINDS
 from costmodel.plots import pipeline
+from costmodel.plots.dimension_sweeps import SCALING, SCALING_LOOKS, STRONG, WEAK
 from costmodel.plots.frontier import FARTHEST, FRONTIER, MOST_POINTS, frontier_title
+from costmodel.plots.sensitivity import ENDS, TORNADO
 from costmodel.plots.step import BREAKDOWN, FALL, NOTHING, SMALL, breakdown_title
 from costmodel.plots.step import LOOKS as TIME_LOOKS
 from costmodel.plots.style import colour, hatch
 
-CHARTS = {"time": BREAKDOWN, "difference": FALL, "frontier": FRONTIER}
+CHARTS = {"time": BREAKDOWN, "difference": FALL, "frontier": FRONTIER, "scaling": SCALING, "sensitivity": TORNADO}
 """Charts as data, by name."""
+SERIES = {"ends": ENDS, "scaling": [(name, *SCALING_LOOKS[name.partition(":")[0]]) for name in (STRONG, WEAK)]}
+"""What series of them are called, and how they look."""
 RULES = {"small": SMALL, "nothing": NOTHING, "farthest": FARTHEST, "most": MOST_POINTS}
 """What is left out of them."""
 
@@ -38,5 +42,5 @@ def plotly_script() -> str:
 
 
 __all__ = [
-    "CHARTS", "RULES", "TIME_LOOKS", "breakdown_title", "frontier_title", "memory_looks", "pass_looks", "plotly_script",
+    "CHARTS", "RULES", "SERIES", "TIME_LOOKS", "breakdown_title", "frontier_title", "memory_looks", "pass_looks", "plotly_script",
 ]  # fmt: skip

@@ -35,11 +35,12 @@ FARTHEST = 4.0
 
 
 class Points(NamedTuple):
-    """Plans of one kind: step times and memory [units of the figure], and their labels."""
+    """Plans of one kind: step times and memory [units of the figure], their labels, and their rows in the search."""
 
     times: tuple[float, ...]
     memory: tuple[float, ...]
     texts: tuple[str, ...]
+    rows: tuple[int, ...] = ()
 
     @classmethod
     def none(cls) -> Points:
@@ -166,7 +167,7 @@ def frontier(result: SearchResult, most: int = MOST_POINTS, among: str = "legal"
     def points(places: np.ndarray) -> Points:
         texts = tuple(label(every.plan(int(place))) for place in places)
         times, held = every.step_time[places] / factor, every.peak_memory[places] / size
-        return Points(tuple(times.tolist()), tuple(held.tolist()), texts)
+        return Points(tuple(times.tolist()), tuple(held.tolist()), texts, tuple(places.tolist()))
 
     rest = [np.flatnonzero(near & ~on & chosen) for chosen in (every.fits, ~every.fits)]
     thinned = [_thinned(places, most // 2) for places in rest]
@@ -229,10 +230,21 @@ def frontier_drawing(result: SearchResult, before: SearchResult | None = None) -
     InvalidValue
         where the search has not kept its plans, or had none
     """
-    shown = frontier(result, among="legal" if before is None else "leading")
-    if before is not None:
-        was = frontier(before, 0)
-        if (was.time_unit, was.memory_unit) == (shown.time_unit, shown.memory_unit):
-            shown = shown._replace(before=was.best)
-    drawn: Drawing = filled(FRONTIER, named(shown))
+    drawn: Drawing = filled(FRONTIER, named(changed_frontier(result, before)))
     return drawn
+
+
+def changed_frontier(result: SearchResult, before: SearchResult | None, most: int = MOST_POINTS) -> FrontierChart:
+    """What is shown of a search, with its frontier before a change behind.
+
+    Parameters
+    ----------
+    result : of a search with ``keep_evaluated=True``
+    before : the same before a change; then `result` has its leading plans alone
+    most : plans off the frontier to draw
+    """
+    shown = frontier(result, most, "legal" if before is None else "leading")
+    was = frontier(before, 0) if before is not None else None
+    if was is not None and (was.time_unit, was.memory_unit) == (shown.time_unit, shown.memory_unit):
+        return shown._replace(before=was.best)
+    return shown

@@ -20,6 +20,7 @@ from costmodel.plots.style import (
     TEMPLATE,
     VERMILLION,
     Drawing,
+    hatched,
     seconds_unit,
 )
 from costmodel.simulation.playback import Timeline
@@ -155,7 +156,7 @@ def pipeline_drawing(timeline: Timeline, before: Timeline | None = None) -> Draw
             "width": width, "offset": offset, "textfont": {"color": text, "size": 11},
             "marker": {
                 "color": colour, "line": {"color": "white", "width": 0.5},
-                "pattern": {"shape": pattern, "size": 6, "solidity": 0.2, "fgcolor": "white"},
+                "pattern": hatched(pattern),
             },
         })  # fmt: skip
     for place, (rank, when, count) in enumerate(what.held):

@@ -10,7 +10,8 @@ import plotly.graph_objects as go
 from costmodel.description.labels import label
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.sensitivity import Sensitivity
-from costmodel.plots.style import BLACK, BLUE, GREY, LEGEND_BELOW, TEMPLATE, VERMILLION, Drawing
+from costmodel.plots.specification import each, filled, named, of, when
+from costmodel.plots.style import BLACK, BLUE, GREY, LEGEND_BELOW, TEMPLATE, VERMILLION, Drawing, hatched
 from costmodel.text.units import format_seconds
 
 Before = tuple[Estimate, Sequence[Sensitivity]]
@@ -18,24 +19,110 @@ Before = tuple[Estimate, Sequence[Sensitivity]]
 TIMES = "\N{MULTIPLICATION SIGN}"
 
 
+class End(NamedTuple):
+    """One end of all quantities: how it looks, and at it the changes of the step time [%] with their hovers."""
+
+    name: str
+    colour: str
+    pattern: str
+    changes: tuple[float, ...]
+    texts: tuple[str, ...]
+
+
+class Ghosts(NamedTuple):
+    """Both ends before a change [%]: of which rows, from where, how far, and their hovers."""
+
+    places: tuple[int, ...]
+    lows: tuple[float, ...]
+    widths: tuple[float, ...]
+    texts: tuple[str, ...]
+
+
 class Tornado(NamedTuple):
     """What is shown, the widest bar first.
 
     Parameters
     ----------
-    title : of the figure
-    names : of the quantities, with what their interval changes
+    head, plan : of the figure: whose time is how long, and the plan
+    quantities : of the rows
+    names : the same in words, with what their interval changes
     lows, highs : change of the step time at the lower and the higher end of each [%]
     texts : of both ends' hovers
     before : the ends of each before a change [%]; empty where there was none, none of a quantity that did not matter then
     """
 
-    title: str
+    head: str
+    plan: str
+    quantities: tuple[str, ...]
     names: tuple[str, ...]
     lows: tuple[float, ...]
     highs: tuple[float, ...]
     texts: tuple[tuple[str, str], ...]
     before: tuple[tuple[float, float] | None, ...] = ()
+
+    @property
+    def places(self) -> list[int]:
+        """Of the rows, from the top."""
+        return list(range(len(self.names)))
+
+    @property
+    def ends(self) -> list[End]:
+        """Bars of the lower ends, and of the higher ones."""
+        lows, highs = zip(*self.texts, strict=True) if self.texts else ((), ())
+        return [End(*ENDS[0], self.lows, lows), End(*ENDS[1], self.highs, highs)]
+
+    @property
+    def ghosts(self) -> Ghosts:
+        """Thin bars of what was before a change."""
+        was = [(place, *ends) for place, ends in enumerate(self.before) if ends]
+        return Ghosts(
+            tuple(place for place, _, _ in was), tuple(low for _, low, _ in was), tuple(high - low for _, low, high in was),
+            tuple(f"before the change: {_percent(low)} to {_percent(high)}" for _, low, high in was),
+        )  # fmt: skip
+
+    @property
+    def span(self) -> list[float]:
+        """Where the axis of the changes begins and ends."""
+        reached = [*self.lows, *self.highs, *(end for both in self.before if both for end in both)]
+        widest = max(map(abs, reached), default=1.0)
+        return [-1.06 * widest, 1.06 * widest]
+
+    @property
+    def height(self) -> int:
+        """Of the figure."""
+        return 190 + 54 * len(self.names)
+
+
+ENDS = (("lower end", VERMILLION, "/"), ("higher end", BLUE, ""))
+"""What both ends are called, and how they look."""
+TORNADO: Drawing = {
+    "data": [
+        when("ghosts.places", {
+            "type": "bar", "y": of("ghosts.places"), "x": of("ghosts.widths"), "base": of("ghosts.lows"), "width": 0.1,
+            "orientation": "h", "name": "before the change", "offset": -0.45, "marker": {"color": GREY}, "hoverinfo": "text",
+            "hovertext": of("ghosts.texts"),
+        }),
+        each("ends", {
+            "type": "bar", "x": of("it.changes"), "y": of("places"), "orientation": "h", "name": of("it.name"), "width": 0.66,
+            "offset": -0.33, "hoverinfo": "text", "hovertext": of("it.texts"), "customdata": of("quantities"),
+            "marker": {"color": of("it.colour"), "pattern": hatched(of("it.pattern"))},
+        }),
+    ],
+    "layout": {
+        "template": TEMPLATE, "title": {"text": "{head}<br><sub>{plan}</sub>"}, "barmode": "overlay", "height": of("height"),
+        "legend": LEGEND_BELOW, "margin": {"l": 10, "r": 20, "t": 80, "b": 40},
+        "shapes": [{
+            "type": "line", "x0": 0, "x1": 0, "xref": "x", "y0": 0, "y1": 1, "yref": "y domain",
+            "line": {"color": BLACK, "width": 1},
+        }],
+        "xaxis": {"title": {"text": "change [%]"}, "range": of("span"), "zeroline": False},
+        "yaxis": {
+            "autorange": "reversed", "automargin": True, "showgrid": False, "zeroline": False, "tickmode": "array",
+            "tickvals": of("places"), "ticktext": of("names"),
+        },
+    },
+}  # fmt: skip
+"""The chart of a `Tornado`."""
 
 
 def tornado(estimate: Estimate, found: Sequence[Sensitivity], before: Before | None = None) -> Tornado:
@@ -48,36 +135,38 @@ def tornado(estimate: Estimate, found: Sequence[Sensitivity], before: Before | N
     before : the same plan and its sensitivities before a change
     """
     now = estimate.step_time
-    names = tuple(
-        f"{quantity_name(one.quantity)}<br><b>{_percent(one.time_low / now)} to {_percent(one.time_high / now)}</b>"
-        for one in found
-    )
-    texts = tuple(
-        (
-            f"{quantity_name(one.quantity)} {TIMES} {one.low:.3g}: {format_seconds(one.time_low)} a step<br>{one.source}",
-            f"{quantity_name(one.quantity)} {TIMES} {one.high:.3g}: {format_seconds(one.time_high)} a step<br>{one.source}",
-        )
-        for one in found
-    )
+    ends = [_ends(estimate, one) for one in found]
+    texts = tuple((_text(one, one.low, one.time_low), _text(one, one.high, one.time_high)) for one in found)
     return Tornado(
-        f"Sensitivity of {format_seconds(now)} a step, each quantity over its own 90 % interval: {label(estimate.plan)}", names,
-        tuple(100.0 * (one.time_low / now - 1.0) for one in found), tuple(100.0 * (one.time_high / now - 1.0) for one in found),
-        texts, _ends_before(found, before) if before else (),
+        f"Sensitivity of {format_seconds(now)} a step, each quantity over its own 90 % interval", label(estimate.plan),
+        tuple(one.quantity for one in found),
+        tuple(
+            f"{quantity_name(one.quantity)}<br><b>{_percent(low)} to {_percent(high)}</b>"
+            for one, (low, high) in zip(found, ends, strict=True)
+        ),
+        tuple(low for low, _ in ends), tuple(high for _, high in ends), texts,
+        _ends_before(found, before) if before else (),
     )  # fmt: skip
 
 
+def _ends(estimate: Estimate, one: Sensitivity) -> tuple[float, float]:
+    """Changes of the step time at both ends [%]."""
+    now = estimate.step_time
+    return 100.0 * (one.time_low / now - 1.0), 100.0 * (one.time_high / now - 1.0)
+
+
+def _text(one: Sensitivity, factor: float, time: float) -> str:
+    return f"{quantity_name(one.quantity)} {TIMES} {factor:.3g}: {format_seconds(time)} a step<br>{one.source}"
+
+
 def _ends_before(found: Sequence[Sensitivity], before: Before) -> tuple[tuple[float, float] | None, ...]:
-    estimate, then = before[0], {one.quantity: one for one in before[1]}
-    ends = {
-        name: (100.0 * (one.time_low / estimate.step_time - 1.0), 100.0 * (one.time_high / estimate.step_time - 1.0))
-        for name, one in then.items()
-    }
-    return tuple(ends.get(one.quantity) for one in found)
+    then = {one.quantity: _ends(before[0], one) for one in before[1]}
+    return tuple(then.get(one.quantity) for one in found)
 
 
-def _percent(ratio: float) -> str:
-    """A ratio of times as a change, with the minus sign of typography."""
-    return f"{100.0 * (ratio - 1.0):+.2g} %".replace("-", "\N{MINUS SIGN}")
+def _percent(change: float) -> str:
+    """A change with the minus sign of typography."""
+    return f"{float(f'{change:.2g}'):+g} %".replace("-", "\N{MINUS SIGN}")
 
 
 def quantity_name(quantity: str) -> str:
@@ -123,39 +212,5 @@ def tornado_drawing(estimate: Estimate, found: Sequence[Sensitivity], before: Be
     found : as `costmodel.evaluation.sensitivity.sensitivities` gives them
     before : the same plan and its sensitivities before a change, drawn as thin bars
     """
-    shown = tornado(estimate, found, before)
-    places = list(range(len(shown.names)))
-    ends = (("lower end", shown.lows, VERMILLION, "/", 0), ("higher end", shown.highs, BLUE, "", 1))
-    data: list[dict[str, object]] = [
-        {
-            "type": "bar", "x": changes, "y": places, "orientation": "h", "name": name, "hoverinfo": "text", "width": 0.66,
-            "offset": -0.33, "hovertext": [texts[end] for texts in shown.texts],
-            "customdata": [(one.quantity, one.high if end else one.low) for one in found],
-            "marker": {"color": colour, "pattern": {"shape": pattern, "fgcolor": "white", "size": 6}},
-        }
-        for name, changes, colour, pattern, end in ends
-    ]  # fmt: skip
-    was = [(place, *ends) for place, ends in enumerate(shown.before) if ends]
-    if was:
-        data.insert(0, {
-            "type": "bar", "y": [place for place, _, _ in was], "x": [high - low for _, low, high in was], "width": 0.1,
-            "base": [low for _, low, _ in was], "orientation": "h", "name": "before the change", "offset": -0.45,
-            "marker": {"color": GREY}, "hoverinfo": "text", "hovertext": [
-                f"before the change: {_percent(1.0 + low / 100.0)} to {_percent(1.0 + high / 100.0)}" for _, low, high in was
-            ],
-        })  # fmt: skip
-    reached = [*shown.lows, *shown.highs, *(end for _, *both in was for end in both)]
-    widest = max(map(abs, reached), default=1.0)
-    head, _, plan = shown.title.partition(": ")
-    middle = {"type": "line", "x0": 0, "x1": 0, "xref": "x", "y0": 0, "y1": 1, "yref": "y domain"}
-    layout = {
-        "template": TEMPLATE, "title": {"text": f"{head}<br><sub>{plan}</sub>"}, "barmode": "overlay",
-        "height": 190 + 54 * len(shown.names), "legend": LEGEND_BELOW,
-        "margin": {"l": 10, "r": 20, "t": 80, "b": 40}, "shapes": [{**middle, "line": {"color": BLACK, "width": 1}}],
-        "xaxis": {"title": {"text": "change [%]"}, "range": [-1.06 * widest, 1.06 * widest], "zeroline": False},
-        "yaxis": {
-            "autorange": "reversed", "automargin": True, "showgrid": False, "zeroline": False, "tickmode": "array",
-            "tickvals": places, "ticktext": shown.names,
-        },
-    }  # fmt: skip
-    return {"data": data, "layout": layout}
+    drawn: Drawing = filled(TORNADO, named(tornado(estimate, found, before)))
+    return drawn

@@ -21,6 +21,7 @@ from costmodel.plots.style import (
     TEMPLATE,
     VERMILLION,
     YELLOW,
+    hatched,
     seconds_unit,
 )
 from costmodel.simulation.played_step import Simulation
@@ -184,7 +185,7 @@ def time_parts(step: Simulation) -> go.Figure:
         figure.add_bar(
             y=what.stages, x=share, orientation="h", name=f"{name} ({kind})",
             marker={"color": colour, "line": {"color": "white", "width": 0.5},
-                    "pattern": {"shape": pattern, "size": 6, "solidity": 0.15, "fgcolor": "white"}},
+                    "pattern": hatched(pattern)},
             hovertemplate=f"%{{y}}: {name} %{{x:.3g}} % of the step<extra></extra>",
         )  # fmt: skip
     figure.update_layout(

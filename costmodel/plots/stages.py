@@ -17,6 +17,7 @@ from costmodel.plots.style import (
     bytes_unit,
     colour,
     hatch,
+    hatched,
     level,
     whiskers,
 )
@@ -114,7 +115,7 @@ def stages_drawing(estimate: Estimate, before: Estimate | None = None) -> Drawin
         data.append({
             "type": "bar", "x": places, "y": part.held, "name": part.name, "text": part.texts, "textposition": "none",
             "hovertemplate": "%{text}<extra></extra>", **error,
-            "marker": {"color": colour(place), "pattern": {"shape": hatch(place), "fgcolor": "white", "size": 8}},
+            "marker": {"color": colour(place), "pattern": hatched(hatch(place), 8)},
         })  # fmt: skip
     was: list[float] = []
     if before is not None:

@@ -24,6 +24,7 @@ from costmodel.plots.style import (
     TEMPLATE,
     VERMILLION,
     Drawing,
+    hatched,
     seconds_unit,
 )
 from costmodel.text.units import counted, format_seconds
@@ -93,6 +94,21 @@ class Breakdown(NamedTuple):
         return [total - low for total, low in zip(self.totals, self.lows, strict=True)]
 
     @property
+    def whole(self) -> str:
+        """What the parts are of."""
+        return "step"
+
+    @property
+    def axis(self) -> str:
+        """What the axis of the times says."""
+        return f"step time [{self.unit}], whiskers: 90 %"
+
+    @property
+    def lines(self) -> tuple[object, ...]:
+        """Across the bars: none."""
+        return ()
+
+    @property
     def rows(self) -> list[float]:
         """Where the axis of the plans begins and ends."""
         return [len(self.plans) - 0.45, -0.6]
@@ -113,34 +129,37 @@ BREAKDOWN: Drawing = {
         each("bars", {
             "type": "bar", "x": of("it.times"), "y": of("places"), "orientation": "h", "width": 0.6, "offset": -0.3,
             "name": of("it.name"), "customdata": of("it.shares"),
-            "hovertemplate": "{it.name}: %{x:.4g} {unit}, %{customdata:.1f} % of the step<extra></extra>",
+            "hovertemplate": "{it.name}: %{x:.4g} {unit}, %{customdata:.1f} % of the {whole}<extra></extra>",
             "marker": {
-                "color": of("it.colour"),
-                "pattern": {"shape": of("it.pattern"), "fgcolor": "white", "size": 6, "fillmode": "overlay", "solidity": 0.2},
+                "color": of("it.colour"), "pattern": hatched(of("it.pattern")),
                 "line": {"width": 0},
             },
         }),
-        {
+        when("above", {
             "type": "scatter", "x": of("totals"), "y": of("places"), "mode": "markers", "showlegend": False, "name": "90 %",
             "marker": {"size": 1, "color": BLACK}, "hoverinfo": "skip",
             "error_x": {
                 "type": "data", "symmetric": False, "array": of("above"), "arrayminus": of("below"), "color": BLACK,
                 "thickness": 1.2,
             },
-        },
+        }),
     ],
     "layout": {
         "template": TEMPLATE, "title": {"text": of("title")}, "barmode": "stack",
         "legend": LEGEND_BELOW,
         "height": of("height"), "margin": {"l": 10, "r": 20, "t": 48, "b": 40},
-        "xaxis": {"title": {"text": "step time [{unit}], whiskers: 90 %"}, "rangemode": "tozero"},
+        "shapes": [each("lines", {
+            "type": "line", "x0": of("it.at"), "x1": of("it.at"), "y0": 0, "y1": 1, "yref": "paper",
+            "line": {"color": BLACK, "width": 1.6, "dash": of("it.dash")},
+        })],
+        "xaxis": {"title": {"text": of("axis")}, "rangemode": "tozero"},
         "yaxis": {
             "tickmode": "array", "tickvals": of("places"), "ticktext": of("ticks"), "range": of("rows"), "automargin": True,
             "zeroline": False, "showgrid": False,
         },
     },
 }  # fmt: skip
-"""The chart of a `Breakdown`."""
+"""The chart of a `Breakdown`, or of parts of another whole: a page draws memory by it, with lines at its limits."""
 
 
 class Fall(NamedTuple):

@@ -43,6 +43,17 @@ def hatch(place: int) -> str:
     return HATCHES[place % len(HATCHES)]
 
 
+def hatched(pattern: object, size: int = 6) -> dict[str, object]:
+    """White lines or dots over the colour of bars.
+
+    Parameters
+    ----------
+    pattern : Plotly's name of it; an entry of a specification that stands for it
+    size : of what is repeated [pixels]
+    """
+    return {"shape": pattern, "fgcolor": "white", "size": size, "fillmode": "overlay", "solidity": 0.2}
+
+
 def whiskers(values: Sequence[float], lows: Sequence[float], highs: Sequence[float], line: str = BLACK) -> dict[str, object]:
     """Error bars of values between two bounds each.
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from costmodel.plots.style import BLUE, LEGEND_BELOW, TEMPLATE, VERMILLION, colour, hatch
+from costmodel.plots.style import BLUE, LEGEND_BELOW, TEMPLATE, VERMILLION, colour, hatch, hatched
 from costmodel.simulation.transactions import Ledger, Size
 from costmodel.text.units import GB, counted, format_bytes
 
@@ -126,9 +126,7 @@ def transaction_sizes(made: Ledger, stage: str | None = None) -> go.Figure:
         figure.add_bar(
             name=bars.name, x=bars.left, y=bars.counts, offset=0, customdata=[[text] for text in texts],
             width=[right - left for left, right in zip(bars.left, bars.right, strict=True)],
-            marker={
-                "color": colour(i), "line": {"color": "black", "width": 1}, "pattern": {"shape": hatch(i), "fgcolor": "white"},
-            },
+            marker={"color": colour(i), "line": {"color": "black", "width": 1}, "pattern": hatched(hatch(i))},
             hovertemplate=f"{bars.name}<br>%{{customdata[0]}}<br>%{{y:,}} transactions a step<extra></extra>",
         )  # fmt: skip
     places = [math.log10(place) for bars in shown for place in (*bars.left, *bars.right)] or [0.0]

@@ -50,8 +50,11 @@ class Page:
 
     def awaits(self, script, *arguments):
         """What a script returns, awaited."""
-        text = "const given = [...arguments], finish = given.pop(); (async () => { " + script + " })().then(finish)"
-        return self.browser.execute_async_script(text, *arguments)
+        text = "const given = [...arguments], finish = given.pop(); (async () => { " + script + " })()"
+        text += ".then((value) => finish([true, value]), (error) => finish([false, String(error)]))"
+        went, value = self.browser.execute_async_script(text, *arguments)
+        assert went, value
+        return value
 
     def turns_to(self, tab):
         """Open a tab, and wait until its chart stands."""

@@ -19,9 +19,11 @@ from costmodel.description.labels import label
 from costmodel.description.question import Question
 from costmodel.description.recomputation import MODULES
 from costmodel.description.refusals import texts
+from costmodel.evaluation.sensitivity import sensitivities
 from costmodel.page.data import script, static
 from costmodel.page.question import CONSTANTS, Asked, domains, unasked
-from costmodel.plots import frontier, step
+from costmodel.plots import frontier, sensitivity, step
+from costmodel.plots.dimension_sweeps import THROUGHPUT, ScalingChart, lines
 from costmodel.plots.embedded import CHARTS as CHARTS_AS_DATA
 from costmodel.plots.specification import filled, named
 from tests.page.questions import asked_of_library, difference, drawn
@@ -216,6 +218,8 @@ const frontiers = frontier({times: given.times, bytes: given.bytes, limit: given
 const {texts, ...points} = frontiers.best;
 console.log(JSON.stringify({
   specification: filled(given.specification, given.shown),
+  sensitivity: tornado(given.head, given.plan, given.rows, given.plans[0].step_time_s, view.series.ends),
+  scaling: scaled(given.sizes, null, given.tokens, given.heading, view),
   time: {...breakdown(chosen, view)}, difference: fall(chosen[0], chosen[3], view), labels: chosen.map((one) => one.name), points,
 }));
 """
@@ -229,8 +233,19 @@ def test_a_page_fills_the_charts_of_the_library_with_the_values_of_the_library(t
         model, cluster, global_batch=64, seq_len=4096, tensor_parallel=[1, 2], micro_batch=[1, 2], keep_evaluated=True
     )
     shown = {"time": step.breakdown(found[:4]), "difference": step.fall(found[0], found[3]), "frontier": frontier.frontier(found)}
-    every = found.every
+    every, best, swings = found.every, found.best, sensitivities(found.best)
+    sizes = costmodel.scaling(model, cluster, global_batch=64, seq_len=4096, gpus=[4, 8, 16], tensor_parallel=2)
+    shown |= {"sensitivity": sensitivity.tornado(best, swings), "scaling": ScalingChart(lines(sizes))}
     given = {
+        "head": shown["sensitivity"].head, "plan": label(best.plan), "heading": THROUGHPUT, "tokens": 4096,
+        "rows": [
+            {"quantity": one.quantity, "name": sensitivity.quantity_name(one.quantity), "times": [one.time_low, one.time_high],
+             "texts": texts} for one, texts in zip(swings, shown["sensitivity"].texts, strict=True)
+        ],
+        "sizes": [[
+            {"gpus": one.gpus, "batch": one.global_batch, "step_time_s": one.step_time, "low": one.low, "high": one.high,
+             "name": one.plan and label(one.plan)} for one in points
+        ] for points in (sizes.strong, sizes.weak)],
         "plans": [
             {"plan": dataclasses.asdict(one.plan), "step_time_s": one.step_time, "parts": one.times,
              "error": one.time_error.half} for one in found[:4]
@@ -243,20 +258,20 @@ def test_a_page_fills_the_charts_of_the_library_with_the_values_of_the_library(t
     got = json.loads(subprocess.run(["node", tmp_path / "charts.js"], capture_output=True, text=True, check=True).stdout)
     assert got["specification"] == json.loads(json.dumps(filled(CHARTS_AS_DATA["time"], named(shown["time"]))))
     assert got["labels"] == [label(one.plan) for one in found[:4]]
-    for name in ("time", "difference"):
-        wanted = named(shown[name]) | ({"bars": [bar._asdict() for bar in shown[name].bars]} if name == "time" else {})
+    for name in ("time", "difference", "sensitivity", "scaling"):
         for field, value in got[name].items():
-            if field == "bars":
-                close([list(bar.values()) for bar in value], [list(bar.values()) for bar in wanted["bars"]], field)
-            elif field != "height":
-                close(value, wanted[field], (name, field))
+            if field != "height":
+                close(value, named(shown[name])[field], (name, field))
     best = shown["frontier"].best
     assert got["points"]["times"] == pytest.approx(best.times) and got["points"]["memory"] == pytest.approx(best.memory)
 
 
 def close(got, wanted, where) -> None:
     """Hold that two nested values are alike, numbers closely."""
-    if isinstance(wanted, list | tuple):
+    if isinstance(got, dict):
+        for name, value in got.items():
+            close(value, getattr(wanted, name), (where, name))
+    elif isinstance(wanted, list | tuple):
         assert len(got) == len(wanted), where
         for one, other in zip(got, wanted, strict=True):
             close(one, other, where)

@@ -168,11 +168,13 @@
     if (shown.against) return;
     const other = rows[shown.beside] === chosen ? undefined : rows[shown.beside];
     if (shown.tab === "time") steps(rows, chosen, other);
+    if (shown.tab === "frontier") everyPlan(shown.figures[0], factors);
+    if (shown.tab === "scaling") sizes(shown.figures[0], factors);
     for (const [place, one] of [["#chart", chosen], ["#chart-beside", other]]) {
       const figure = shown.figures[place === "#chart" ? 0 : 1];
       if (!one || !figure) continue;
       if (shown.tab === "memory") capacity(place, figure, one.limit / shown.limit);
-      if (shown.tab === "sensitivity") sensitivity(place, figure, one, factors);
+      if (shown.tab === "sensitivity") swings(place, figure, one, shown.sensitivity[place === "#chart" ? 0 : 1], factors);
     }
   }
   // Of memory only what there is of it moves with a slider of it; what is held waits for the server.
@@ -183,22 +185,44 @@
     layout.yaxis.range = [0, max(drawn.yaxis.range[1] * (ratio < 1 ? 1 : ratio), 1.12 * line.y0)];
     plot(place, data, layout);
   }
-  function sensitivity(place, { data, layout: drawn }, one, factors) {
-    const layout = structuredClone(drawn), { seconds } = window.costmodelPage, now = quantities(factors), ends = [];
-    const traces = data.map((trace) => {
-      if (!trace.customdata) return trace;
-      const times = trace.customdata.map(([name, factor]) => scaledModel({ ...now, [name]: Math.min((now[name] ?? 1) * factor, given.most[name] ?? Infinity) }).evaluate(one.plan).step_time_s);
-      ends.push(times);
-      return { ...trace, x: times.map((time) => 100 * (time / one.step_time_s - 1)), hovertext: trace.hovertext.map((text, row) => text.replace(/: [^:]* a step/, `: ${seconds(times[row])} a step`)) };
+  // Each quantity over its interval, under the sliders and without them.
+  function swings(place, figure, one, ranges, factors) {
+    const { filled, view, tornado, changeOf, seconds } = window.costmodelPage, now = quantities(factors), moved = Object.keys(factors).length > 0;
+    const taken = (factors) => scaledModel(factors).evaluate(one.plan).step_time_s;
+    const ends = (given, { quantity, factors: [low, high], most, whatever }) => {
+      const at = given[quantity] ?? 1;
+      return whatever ? [low, max(high, at)] : [low, high].map((factor) => Math.min(at * factor, most ?? Infinity));
+    };
+    const ghost = place === "#chart" && moved, still = taken({}), rows = ranges.map((row) => {
+      const { quantity, name, source } = row, reached = ends(now, row), times = reached.map((factor) => taken({ ...now, [quantity]: factor }));
+      const texts = times.map((time, end) => `${name} × ${Number((reached[end] / (now[quantity] ?? 1)).toPrecision(3))}: ${seconds(time)} a step<br>${source}`);
+      return { quantity, name, times, texts, before: ghost ? ends({}, row).map((factor) => changeOf(taken({ [quantity]: factor }), still)) : null };
     });
-    const change = (time) => { const share = Number((100 * (time / one.step_time_s - 1)).toPrecision(2)); return `${share < 0 ? "−" : "+"}${Math.abs(share)} %`; };
-    layout.yaxis.ticktext = layout.yaxis.ticktext.map((name, row) => name.replace(/<b>.*<\/b>/, `<b>${change(ends[0][row])} to ${change(ends[1][row])}</b>`));
-    const widest = max(...traces.flatMap(({ x, base }) => x.map((value, row) => max(Math.abs(value), Math.abs(base?.[row] ?? 0)))));
-    layout.xaxis.range = [-1.06 * widest, 1.06 * widest];
-    const heading = find(`${place.replace("chart", "heading")} h2`);
-    if (heading) write(textOf(heading), textOf(heading).nodeValue.replace(/of \S+ \S+ a step/, `of ${seconds(one.step_time_s)} a step`));
-    plot(place, traces, layout);
+    redraw(place, figure, filled(view.charts.sensitivity, tornado(`Sensitivity of ${seconds(one.step_time_s)} a step, each quantity over its own 90 % interval`, one.name, rows, one.step_time_s, view.series.ends)));
   }
+  // The plans that are drawn, wherever they are now; those that came to lead are the server's to find.
+  function everyPlan(figure, factors) {
+    const { filled, view, frontier, planLabel } = window.costmodelPage, made = shown.frontier, limit = scaledLimit(factors);
+    made.plans ??= Array.from({ length: made.count }, (_, row) => Object.fromEntries(Object.entries(made.columns).map(([name, { values, index }]) => [name, values[index ? index[row] : 0]])));
+    const all = (model) => { const found = made.plans.map((plan) => model.evaluate(plan)); return { times: found.map((one) => one.step_time_s), bytes: found.map((one) => one.peak_memory_bytes) }; };
+    made.before ??= all(before);
+    const found = all(scaledModel(quantities(factors))), names = (row) => (made.names ??= [])[row] ??= planLabel({ ...before.asked, ...made.plans[row] });
+    if (found.times.some((time) => !time)) return;
+    const looks = { ...view, legal: made.legal, titles: { frontier: made.title } };
+    redraw("#chart", figure, filled(view.charts.frontier, frontier({ ...found, limit }, Object.keys(factors).length ? made.before : null, names, looks)));
+  }
+  function sizes(figure, factors) {
+    const { filled, view, scaled, planLabel } = window.costmodelPage, made = shown.scaling, limit = scaledLimit(factors);
+    const priced = (model, points, most) => points.flatMap(({ plan, error, ...one }) => {
+      if (!plan) return [one];
+      const { step_time_s: time, peak_memory_bytes: bytes } = model.evaluate(plan);
+      return time && bytes <= most ? [{ ...one, step_time_s: time, low: time * Math.exp(given.shift - error), high: time * Math.exp(given.shift + error), name: planLabel({ ...before.asked, ...plan }) }] : [];
+    });
+    const was = Object.keys(factors).length ? made.before.map((points) => priced(before, points, Infinity)) : null;
+    const model = scaledModel(quantities(factors)), lines = made.now.map((points) => priced(model, points, limit));
+    if (lines.some((points) => points.some((one) => one.step_time_s))) redraw("#chart", figure, filled(view.charts.scaling, scaled(lines, was, before.asked.seq_len, made.heading, view)));
+  }
+  const scaledLimit = (factors) => given.margin * before.asked["device.memory"] * (factors.memory ?? 1);
   function steps(rows, chosen, other) {
     const { view, filled, breakdown, fall } = window.costmodelPage, looks = { ...view, titles: given.titles, shift: given.shift };
     const ranked = rows.slice(0, shown.ranked);
@@ -211,9 +235,11 @@
     if (!figure) return;
     const layout = structuredClone(figure.layout);
     for (const axis of ["xaxis", "yaxis"]) for (const name of ["range", "tickvals", "ticktext"]) if (made.layout[axis][name]) layout[axis][name] = made.layout[axis][name];
-    if (made.layout.xaxis.title) layout.xaxis.title.text = made.layout.xaxis.title.text;
+    for (const axis of ["xaxis", "yaxis"]) if (made.layout[axis].title) layout[axis].title.text = made.layout[axis].title.text;
+    if (layout.yaxis.ticktext) layout.yaxis.ticktext = window.costmodelPage.firstLines(layout.yaxis.ticktext);
+    for (const name of ["shapes", "annotations"]) if (made.layout[name]) layout[name] = made.layout[name];
     const heading = find(`${place.replace("chart", "heading")} h2`);
-    if (heading && place !== "#chart") write(textOf(heading), made.layout.title.text.replaceAll("<br>", " "));
+    if (heading) write(textOf(heading), made.layout.title.text.replace("<br><sub>", ". ").replace("</sub>", "").replaceAll("<br>", " "));
     const slim = window.costmodelPage.slim({ data: made.data, layout }, true);
     plot(place, slim.data, slim.layout);
   }

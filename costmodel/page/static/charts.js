@@ -48,14 +48,7 @@ function frame(look, narrow, more) {
     xaxis: {...axis, ...xaxis}, yaxis: {...axis, ...yaxis}, ...others,
   };
 }
-const bars = (shown, part, of, [colour, pattern], look, unit) => ({
-  type: "bar", orientation: "h", name: title(part), y: shown.map((one) => one.name), x: shown.map(of),
-  marker: {color: colour, pattern: {shape: pattern, bgcolor: colour, fgcolor: "#fff", size: 6, solidity: 0.25}, line: {width: 0}},
-  hovertemplate: `%{y}<br>${title(part)}: %{x:.4g} ${unit}<extra></extra>`,
-});
 const BEFORE = "before the change";
-const ghostBars = (shown, of, look, unit) => ({type: "bar", orientation: "h", name: BEFORE, y: shown.map((one) => one.name), x: shown.map((one) => of(one) ?? null),
-  offset: -0.46, width: 0.1, base: 0, marker: {color: look.ghost}, hovertemplate: `before: %{x:.4g} ${unit}<extra></extra>`});
 const label = (axis) => ({title: {text: axis, standoff: 6}});
 
 // Charts as data, as `costmodel.plots.specification` describes them: their numbers and words are filled in here.
@@ -79,9 +72,13 @@ function entriesOf(part, shown) {
 function fitted(specification, shown, look, narrow) {
   const {data, layout} = JSON.parse(JSON.stringify(filled(specification, shown)).replaceAll('"#000000"', `"${look.ink}"`));
   const {title, height, template, legend, margin, xaxis, yaxis, ...rest} = layout, plain = frame(look, narrow, {});
+  yaxis.ticktext = firstLines(yaxis.ticktext);
   const made = {...plain, ...rest, margin: {...plain.margin, t: 10, r: narrow ? 10 : 24}, xaxis: {...plain.xaxis, ...xaxis}, yaxis: {...plain.yaxis, ...yaxis}};
   return [data, made, title.text.replace("<br><sub>", ". ").replace("</sub>", "").replaceAll("<br>", " ")];
 }
+// Rows of a chart for whose names two lines have room; of more, the second line is left to their hovers.
+const MOST_TWO_LINES = 6;
+const firstLines = (names) => names?.length > MOST_TWO_LINES ? names.map((name) => name.split("<br>")[0]) : names;
 const folded = (name, width = 20) => name.split(", ").reduce((lines, word) => {
   const last = lines.at(-1);
   if (last && last.length + word.length > width) lines.push(word); else lines[lines.length - 1] = last ? `${last}, ${word}` : word;
@@ -97,7 +94,7 @@ function breakdown(shown, view) {
   const bars = Object.entries(view.time).filter(([part]) => shown.some((one) => one.parts[part])).map(([part, [colour, pattern]]) => ({
     name: title(part), colour, pattern, times: shown.map((one) => one.parts[part] / size), shares: shown.map((one) => 100 * one.parts[part] / one.step_time_s)}));
   return {
-    title: view.titles.time, unit, ticks: shown.map((one) => `${folded(one.name)}<br><b>${seconds(one.step_time_s)}</b>`), bars, totals: totals.map((time) => time / size), before: was.map((time) => time / size),
+    title: view.titles.time, unit, whole: "step", axis: `step time [${unit}], whiskers: 90 %`, lines: [], ticks: shown.map((one) => `${folded(one.name)}<br><b>${seconds(one.step_time_s)}</b>`), bars, totals: totals.map((time) => time / size), before: was.map((time) => time / size),
     places: [...shown.keys()], above: shown.map((one) => one.step_time_s * (Math.exp(view.shift + one.error) - 1) / size), below: shown.map((one) => one.step_time_s * (1 - Math.exp(view.shift - one.error)) / size), rows: [shown.length - 0.45, -0.6], height: 0,
   };
 }
@@ -134,14 +131,18 @@ function differenceChart(one, other, view, look, narrow) {
   return [made.data, made.layout, heading];
 }
 
-function memoryChart(shown, view, look, narrow, limit, capacity) {
-  const data = Object.entries(view.memory).filter(([part]) => shown.some((one) => one.memory_parts[part] > 1e-4 * one.peak_memory_bytes))
-    .map(([part, looks]) => bars(shown, part, (one) => one.memory_parts[part] / GIB, looks, look, "GiB"));
-  if (shown.some((one) => one.before)) data.push(ghostBars(shown, (one) => one.before && one.before.peak_memory_bytes / GIB, look, "GiB"));
-  const line = (x, colour, dash) => ({type: "line", x0: x / GIB, x1: x / GIB, y0: 0, y1: 1, yref: "paper", line: {color: colour, width: 1.6, dash}});
-  return [data, frame(look, narrow, {xaxis: {...label("GiB on the fullest GPU"), rangemode: "tozero"},
-    yaxis: {autorange: "reversed"}, shapes: [line(limit, look.ink, "solid"), line(capacity, look.soft, "dot")]})];
+// The same of what the fullest GPU holds, with lines up to which a plan is judged to fit and at what there is.
+function parts(shown, view, limit, capacity) {
+  const of = (one) => one.peak_memory_bytes / GIB, was = shown.every((one) => one.before) ? shown.map((one) => of(one.before)) : [];
+  const bars = Object.entries(view.memory).filter(([part]) => shown.some((one) => one.memory_parts[part] > 1e-4 * one.peak_memory_bytes)).map(([part, [colour, pattern]]) => ({
+    name: title(part), colour, pattern, times: shown.map((one) => one.memory_parts[part] / GIB), shares: shown.map((one) => 100 * one.memory_parts[part] / one.peak_memory_bytes)}));
+  return {
+    title: "", unit: "GiB", whole: "memory", axis: "memory of the fullest GPU [GiB]", lines: [{at: limit / GIB, dash: "solid"}, {at: capacity / GIB, dash: "dot"}],
+    ticks: shown.map((one) => `${folded(one.name)}<br><b>${gib(one.peak_memory_bytes)} GiB</b>`), bars, totals: [], above: [], below: [], before: was,
+    places: [...shown.keys()], rows: [shown.length - 0.45, -0.6], height: 0,
+  };
 }
+function memoryChart(shown, view, look, narrow, limit, capacity) { return fitted(view.charts.time, parts(shown, view, limit, capacity), look, narrow); }
 
 // What `costmodel.plots.frontier.Frontier` holds: time against memory of all plans.
 function ordered(times, bytes) {
@@ -172,23 +173,41 @@ function frontierChart(found, was, names, view, look, narrow) {
   return fitted(view.charts.frontier, frontier(found, was, names, view), {...look, hovermode: "closest"}, narrow);
 }
 
-function scalingChart(points, was, look, narrow) {
-  const ghost = (kind) => ({type: "scatter", mode: "lines", name: kind === "weak" ? BEFORE : "", x: was.map((one) => one.gpus), y: was.map((one) => one[kind]), line: {color: look.ghost, width: 5}, hoverinfo: "skip", connectgaps: false});
-  const line = (name, key, dash, symbol, colour) => ({type: "scatter", mode: "lines+markers", name, x: points.map((one) => one.gpus), y: points.map((one) => one[key]),
-    line: {dash, color: colour, width: 1.6}, marker: {symbol, size: 8, color: colour}, hovertemplate: `${name}<br>%{x} GPUs: %{y:.4g} tokens/s<extra></extra>`, connectgaps: false});
-  return [[...(was ? [ghost("weak"), ghost("strong")] : []), line("ideal", "ideal", "dot", "line-ew", look.soft), line("the batch grows with the GPUs (weak)", "weak", "solid", "circle", "#0072b2"), line("the same batch (strong)", "strong", "dash", "square", "#d55e00")],
-    frame(look, narrow, {xaxis: {...label("GPUs (logarithmic)"), type: "log", tickvals: points.map((one) => one.gpus), ticktext: points.map((one) => String(one.gpus))}, yaxis: {...label("tokens a second (logarithmic)"), type: "log", tickformat: "~s", dtick: "D2"}})];
+// What `costmodel.plots.dimension_sweeps.ScalingChart` holds: of a list of each kind, plans with their GPUs, global batch, step and its interval.
+const counted = (n) => n.toLocaleString("en"), rounded = (n) => counted(Math.round(n));
+function scaled([strong, weak], before, tokens, heading, view) {
+  const line = (points, place) => {
+    const [name, colour, symbol, dash] = view.series.scaling[place], rate = ({gpus, batch}, time) => batch * tokens / time / gpus;
+    const there = points.filter((one) => one.step_time_s), [first] = there, rates = there.map((one) => rate(one, one.step_time_s)), ends = (end) => there.map((one) => one[end] ? rate(one, one[end]) : rate(one, one.step_time_s));
+    const ideal = first ? rates[0] : 0;
+    return {
+      name, kind: name.split(":")[0], colour, symbol, dash, gpus: there.map((one) => one.gpus), rates, ideal: there.map(() => ideal),
+      above: ends("low").map((high, at) => high - rates[at]), below: ends("high").map((low, at) => rates[at] - low), missing: points.filter((one) => !one.step_time_s).map((one) => one.gpus),
+      texts: there.map((one, at) => `${counted(one.gpus)} GPUs, global batch ${counted(one.batch)}: ${one.name}<br>${seconds(one.step_time_s)} a step, ${rounded(rates[at] * one.gpus)} tokens/s, ${rounded(rates[at])} a GPU, ${wholePercent(rates[at] / ideal)} % of the ideal`),
+    };
+  };
+  const lines = [strong, weak].map(line), ticks = [...new Set(lines.flatMap((one) => one.gpus))].sort((a, b) => a - b), missing = [...new Set(lines.flatMap((one) => one.missing))].sort((a, b) => a - b);
+  return {
+    lines, before: before ? before.map(line) : [], longest: lines[1].gpus.length > lines[0].gpus.length ? lines[1] : lines[0], ticks, labels: ticks.map(counted),
+    title: `${heading}${missing.length ? `<br><sub>nothing fits on ${missing.map(counted).join(", ")} GPUs</sub>` : ""}`,
+  };
 }
+function scalingChart(points, was, heading, view, look, narrow) { return fitted(view.charts.scaling, scaled(points, was, view.tokens / costmodel.asked.global_batch, heading, view), look, narrow); }
 
-function sensitivityChart(slopes, was, look, narrow) {
-  const then = new Map(was?.map((one) => [one.label, one])), ends = slopes.map((one) => then.get(one.label));
-  const ghost = {type: "bar", orientation: "h", name: BEFORE, y: slopes.map((one) => one.label), base: ends.map((one) => one ? Math.min(one.less, one.more) : 0), x: ends.map((one) => one ? Math.abs(one.more - one.less) : null),
-    offset: -0.46, width: 0.1, marker: {color: look.ghost}, hoverinfo: "skip"};
-  const side = (name, key, colour, pattern) => ({type: "bar", orientation: "h", name, y: slopes.map((one) => one.label), x: slopes.map((one) => one[key]), base: 0,
-    marker: {color: colour, pattern: {shape: pattern, bgcolor: colour, fgcolor: "#fff", size: 6, solidity: 0.25}}, hovertemplate: `%{y} ${name}: %{x:+.2f} %<extra></extra>`});
-  return [[side("a fifth less", "less", "#d55e00", "/"), side("a fifth more", "more", "#0072b2", ""), ...(was ? [ghost] : [])],
-    frame(look, narrow, {barmode: "overlay", xaxis: {...label("step time [%]"), zeroline: true, zerolinecolor: look.ink}, yaxis: {autorange: "reversed"}})];
+// What `costmodel.plots.sensitivity.Tornado` holds: of each quantity the step's times at both ends, the texts of their hovers, and its ends before a change [%].
+const changeOf = (time, now) => 100 * (time / now - 1), percents = (change) => `${change < 0 ? "−" : "+"}${Math.abs(Number(change.toPrecision(2)))} %`;
+function tornado(head, plan, rows, now, named) {
+  const swing = ({times}) => Math.abs(times[1] - times[0]), most = 1e-9 * now, shown = rows.filter((one) => swing(one) > most).sort((a, b) => swing(b) - swing(a));
+  const ends = named.map(([name, colour, pattern], end) => ({name, colour, pattern, changes: shown.map(({times}) => changeOf(times[end], now)), texts: shown.map(({texts}) => texts[end])}));
+  const was = shown.map(({before}, place) => ({place, before})).filter(({before}) => before);
+  const widest = Math.max(...ends.flatMap(({changes}) => changes.map(Math.abs)), ...was.flatMap(({before}) => before.map(Math.abs)), 0) || 1;
+  return {
+    head, plan, quantities: shown.map(({quantity}) => quantity), names: shown.map(({name}, row) => `${name}<br><b>${percents(ends[0].changes[row])} to ${percents(ends[1].changes[row])}</b>`),
+    places: [...shown.keys()], ends, span: [-1.06 * widest, 1.06 * widest], height: 0,
+    ghosts: {places: was.map(({place}) => place), lows: was.map(({before: [low]}) => low), widths: was.map(({before: [low, high]}) => high - low), texts: was.map(({before: [low, high]}) => `before the change: ${percents(low)} to ${percents(high)}`)},
+  };
 }
+function sensitivityChart(head, plan, rows, now, named, view, look, narrow) { return fitted(view.charts.sensitivity, tornado(head, plan, rows, now, named), look, narrow); }
 
 // What each rank does over a step: all of it, or where that is too much its beginning and its end, as long as are returned beside.
 const DRAWN_PASSES = 400, HOLDERS = 4;

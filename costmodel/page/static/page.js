@@ -202,27 +202,27 @@ function step(event) {
   tab(keys[(next + keys.length) % keys.length]);
   $(`tab-${state.tab}`).focus();
 }
-function tab(key) { state.tab = key; keepAddress(); tabs(); draw(entries()); }
+function tab(key) { state.tab = key; keepAddress(); tabs(); if (found) draw(entries()); }
+// The same plan with more or fewer data-parallel copies: with the same global batch, and with one that grows with the GPUs.
 function scaling(one, changes = modelChanges()) {
-  const points = [], first = costmodel.evaluate({...one.plan, ...changes}), ideal = first.error ? null : view.tokens / first.step_time_s;
-  const base = {...one.plan, ...changes}, batch = costmodel.asked.global_batch, copies = wholePlan(one.plan).data_parallel;
-  for (const share of [1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8, 16]) {
-    const data = copies * share, gpus = view.gpus * share;
-    if (!Number.isInteger(data) || !Number.isInteger(gpus)) continue;
-    const rate = (more) => { const got = costmodel.evaluate({...base, data_parallel: data, gpus, ...more}); return got.error ? null : (more.global_batch ?? batch) * costmodel.asked.seq_len / got.step_time_s; };
-    const weak = Number.isInteger(batch * share) && batch * share >= 1 ? rate({global_batch: batch * share}) : null;
-    points.push({gpus, weak, strong: rate({}), ideal: ideal * share});
-  }
-  return points;
+  const base = {...one.plan, ...changes}, batch = costmodel.asked.global_batch, plan = wholePlan(one.plan), sizes = [];
+  for (const share of [1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8, 16]) if (Number.isInteger(plan.data_parallel * share) && Number.isInteger(view.gpus * share)) sizes.push(share);
+  const point = (share, global_batch) => {
+    const gpus = view.gpus * share, data_parallel = plan.data_parallel * share, got = costmodel.evaluate({...base, data_parallel, gpus, global_batch});
+    if (got.error) return [];
+    const ends = {low: got.step_time_s * Math.exp(view.shift - one.error), high: got.step_time_s * Math.exp(view.shift + one.error)};
+    return [{gpus, batch: global_batch, step_time_s: got.step_time_s, ...ends, name: planLabel({...plan, data_parallel})}];
+  };
+  return [sizes.flatMap((share) => point(share, batch)), sizes.flatMap((share) => Number.isInteger(batch * share) ? point(share, batch * share) : [])];
 }
+const FIFTHS = ["a fifth less", "a fifth more"];
 function slopes(one, changes = modelChanges()) {
   const base = {...one.plan, ...changes}, first = costmodel.evaluate(base).step_time_s;
-  const list = view.sliders.filter(({field}) => field !== "price").map(({field, label: words, value, most, least}) => {
-    const now = changes[field] ?? value;
-    const change = (by) => { const got = costmodel.evaluate({...base, [field]: now * by}); return got.error ? 0 : 100 * (got.step_time_s / first - 1); };
-    return {label: words, less: change(0.8), more: change(1.2)};
+  const rows = view.sliders.filter(({field}) => field !== "price").map(({field, label: name, value}) => {
+    const now = changes[field] ?? value, times = [0.8, 1.2].map((by) => { const got = costmodel.evaluate({...base, [field]: now * by}); return got.error ? first : got.step_time_s; });
+    return {quantity: field, name, times, texts: times.map((time, end) => `${name}, ${FIFTHS[end]}: ${seconds(time)} a step`)};
   });
-  return list.sort((a, b) => Math.max(Math.abs(b.less), Math.abs(b.more)) - Math.max(Math.abs(a.less), Math.abs(a.more)));
+  return {rows, first};
 }
 // What a chart showed before the sliders moved: worked out once for each plan.
 const ghosts = new Map();
@@ -242,17 +242,21 @@ function played(one, look, narrow) {
   const part = shown ? ` Drawn: its first ${seconds(shown[0])} and its last ${seconds(shown[1])}; between them it goes on in the same way.` : "";
   return [drawing, `${name}: one pipeline's step under ${got.name}, ${got.micro_batches.toLocaleString("en")} micro-batches, ${seconds(got.total)}${apart}.${part}`];
 }
+function swings(one, look, narrow) {
+  const {rows, first} = slopes(one), was = ghost("sensitivity", one, slopes), then = new Map(was?.rows.map(({quantity, times}) => [quantity, times.map((time) => changeOf(time, was.first))]));
+  const ends = view.series.ends.map(([, ...looks], end) => [FIFTHS[end], ...looks]);
+  return sensitivityChart(`Sensitivity of ${seconds(first)} a step, each constant a fifth less and a fifth more, the others as they are`, one.name, rows.map((row) => ({...row, before: then.get(row.quantity)})), first, ends, view, look, narrow);
+}
 function draw(list) {
   const colours = look(), narrow = WIDTH.matches, chosen = chosenOf(list), beside = besideOf(list, chosen);
-  const wrapped = (one) => ({...one, name: folded(one.name)});
   const few = [chosen, ...(state.comparing && beside ? [beside] : list.filter((one) => one !== chosen && one.place !== null).slice(0, DRAWN - 1))];
   const draws = {
     timeline: () => played(chosen, colours, narrow),
     time: () => [timeChart(few, view, colours, narrow), ""],
-    memory: () => [memoryChart(few.map(wrapped), view, colours, narrow, found.limit, found.limit / view.margin), "The fullest GPU of each plan, by part. Line: up to which a plan is judged to fit; dotted: what a process can use."],
+    memory: () => [memoryChart(few, view, colours, narrow, found.limit, found.limit / view.margin), "The fullest GPU of each plan, by part. Line: up to which a plan is judged to fit; dotted: what a process can use."],
     frontier: () => [frontierChart(found, moved() ? unchanged : null, nameOf, view, colours, narrow), `This page holds ${view.plans.toLocaleString("en")} of the ${view.legal.toLocaleString("en")} legal plans.`],
-    scaling: () => [scalingChart(scaling(chosen), ghost("scaling", chosen, scaling), colours, narrow), `${chosen.name} with more or fewer data-parallel copies; what breaks a rule is left out.`],
-    sensitivity: () => [sensitivityChart(slopes(chosen), ghost("sensitivity", chosen, slopes), colours, narrow), `${chosen.name}: each constant a fifth less and a fifth more, the others as they are.`],
+    scaling: () => [scalingChart(scaling(chosen), ghost("scaling", chosen, scaling), "Throughput of a GPU with more or fewer data-parallel copies; whiskers: 90 %", view, colours, narrow), `${chosen.name}; what breaks a rule is left out.`],
+    sensitivity: () => [swings(chosen, colours, narrow), ""],
     difference: () => beside ? [differenceChart(chosen, beside, view, colours, narrow), "Press Compare, then choose the other plan."] : [[[], frame(colours, narrow, {})], "There is no second plan."],
   };
   const [[data, layout, heading = ""], more] = draws[state.tab](), reading = [heading, more].filter(Boolean).join(". ");
