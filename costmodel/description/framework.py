@@ -169,6 +169,8 @@ class Framework:
     buckets : rule by which gradients and weights are grouped into calls, one of `costmodel.formulas.bucket_rules.RULES`
     replicated_buckets : the same where no state is sharded, if that is another's code
     gather_logits : the loss sees the whole vocabulary on every tensor rank
+    autocast : weights that train are in 32 bit, cast where they are multiplied and kept so for the backward pass; what isn't a
+        product stays in 32 bit, layers' inputs and what norms read among it
     linear_loss : its fused loss is one with the head, chunk by chunk, so that all logits are never there
     switches : what it has beyond its defaults and a plan may turn on: fields of `Plan` and their values, of `SWITCHES`
     server_systems : constants of parameter servers and of BytePS, by the plan's `synchronisation`; links alone where it has none
@@ -221,6 +223,7 @@ class Framework:
     expandable_segments: bool = False
     scatter_boundary: bool = False
     gather_logits: bool = False
+    autocast: bool = False
     linear_loss: bool = False
     own_inputs: bool = False
     keep_gathered: bool = False

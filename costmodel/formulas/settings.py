@@ -364,7 +364,7 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
         ),
         widths=of, kernels=kernel_choices(choices, defaults),
         framework=FrameworkHabits(
-            gather_logits=habits.gather_logits, linear_loss=habits.linear_loss,
+            gather_logits=habits.gather_logits, linear_loss=habits.linear_loss, autocast=habits.autocast,
             balanced_stages=habits.balanced_stages, listed_chunks=habits.listed_chunks,
             own_inputs=habits.own_inputs, keep_gathered=habits.keep_gathered, separate_rotation=habits.separate_rotation,
             keep_rotated=habits.keep_rotated,

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 from costmodel import Plan, Transformer, load_framework
-from costmodel.formulas.transformer import activations
+from costmodel.formulas.transformer import activations, adapters, layer
 from costmodel.traces.memory import living
 from costmodel.traces.record import KERNEL, PHASES, Role, Trace
 from costmodel.traces.running import trace_script
@@ -71,7 +71,9 @@ class Case:
         numbers = model.numbers(), plan.settings(framework), plan.numbers(framework, LAYERS)
         if plan.recompute == "full":
             return float(activations.checkpoint(*numbers))
-        return float(activations.layer_activations(*numbers))
+        shape, settings, split = numbers
+        matrices = layer.layer_parameters(shape, split) - shape.norms * shape.norm_vectors * shape.hidden
+        return float(activations.layer_activations(*numbers) + adapters.unpacked_weights(settings, matrices))
 
 
 CASES = {
@@ -100,6 +102,11 @@ CASES = {
         Case("Phi-3", ("phi3",), {**FUSED, **SPLIT}),
         Case("Gemma", ("gemma",), {"wide_norm": True}),
         Case("StableLM", ("stablelm",), {"norm": "layernorm", **SPLIT}),
+        Case("Llama under autocast", ("llama", "full", "autocast"), software={"autocast": True}),
+        Case("Llama under autocast, recomputed", ("llama", "full", "autocast", "checkpoint"), plan={"recompute": "full"},
+             software={"autocast": True}),
+        Case("GPT-2 under autocast", ("gpt2", "full", "autocast"), PLAIN | {"activation": "gelu-new", **FUSED},
+             software={"autocast": True}),
         Case("Qwen3", ("qwen3",), {"qk_norm": "head"}),
         Case("Mixtral", ("mixtral",), MIXTURE | {"expert_feed_forward": 768}),
         Case("Qwen3-MoE", ("qwen3_moe",), MIXTURE | {"expert_feed_forward": 96, "qk_norm": "head"}),

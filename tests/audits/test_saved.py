@@ -22,6 +22,13 @@ def test_what_the_library_says_is_counted_here_tensor_by_tensor():
     assert CASES["Falcon"].told() == TOKENS * (parallel - 2 * 256 + rotated - 2 * 256 + of_mask)  # one norm; one output
     assert CASES["Phi-3"].told() == TOKENS * (llama + 2 * (256 + 128) + 2 * 256)
     assert CASES["Gemma"].told() == TOKENS * (llama + 2 * 2 * 256)  # what a norm's weight multiplies, in 32 bit
+    cast = 2 * (2 * 256 * 256 + 2 * 128 * 256 + 3 * 768 * 256)  # a layer's matrices as they were multiplied
+    wider = 2 * 2 * 256 + 2 * (2 + 1) * 256  # what a norm's weight multiplies; inputs cast for each of three products and of two
+    assert CASES["Llama under autocast"].told() == TOKENS * (llama + wider) + cast
+    assert CASES["Llama under autocast, recomputed"].told() == TOKENS * 4 * 256
+    cast = 2 * (4 * 256 * 256 + 2 * 768 * 256)
+    wider = 2 * 2 * 256 + 2 * 3 * 768  # norms' inputs, and three of the activation's tensors, are twice as wide
+    assert CASES["GPT-2 under autocast"].told() == TOKENS * (plain + 2 * 5 * 768 + wider) + cast
     frozen = llama - 2 * 2 * 256 + 2 * 8 * 7  # no norm trains; what goes between an adapter's two matrices
     assert CASES["Llama with LoRA"].told() == TOKENS * frozen
     dropped = (2 + 1) * (5 * 256 + 256 + 768)  # each adapter's own copy and its mask, where three copies were there

@@ -131,7 +131,7 @@ def test_a_loss_in_the_dtype_of_logits_holds_twice_as_much_in_32_bit():
     sizes = {"global_batch": 8, "micro_batch": 8, "seq_len": 4096, "recompute": "full"}
     for loss, more in (("16-bit", 2.0), ("upcast", 1.0)):
         narrow, wide = (
-            estimate(model, cluster, Plan(**sizes, loss=loss, dtype=dtype), "ddp") for dtype in ("bf16", "fp32")
+            estimate(model, cluster, Plan(**sizes, loss=loss, dtype=dtype), "hf-trainer") for dtype in ("bf16", "fp32")
         )
         assert wide.memory.logits == pytest.approx(more * narrow.memory.logits, rel=0.01), loss
 

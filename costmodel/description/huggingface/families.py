@@ -140,7 +140,7 @@ gptj = family(
 )  # fmt: skip
 gpt2 = family(
     "layers hidden heads vocabulary learned_positions", special.width, four_times_hidden,
-    plain_activation("activation_function", "gelu_new"), tied=True, positions=True, **CLASSIC, **BIASED,
+    plain_activation("activation_function", "gelu_new"), tied=True, positions=True, fused_projections=True, **CLASSIC, **BIASED,
     ignored="scale_attn_weights scale_attn_by_inverse_layer_idx reorder_and_upcast_attn summary_activation "
     "summary_first_dropout summary_proj_to_labels summary_type summary_use_proj scale_attention_softmax_in_fp32",
 )  # fmt: skip

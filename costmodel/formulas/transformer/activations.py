@@ -10,6 +10,9 @@ from costmodel.formulas.transformer.repetition import experts_again
 
 WIDE_INPUT_BYTES = 4.0
 """Of a channel of a norm's input in 32 bit, which an RMSNorm of separate kernels keeps for its square and its product."""
+CAST_UP_BYTES = 6.0
+"""Of a channel of an activation that is written out, what autocast adds: a power is in 32 bit, and so are its input, the
+tangent and one more than that, each 2 bytes wider."""
 
 
 def attention_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
@@ -116,7 +119,8 @@ def mlp_parts(model: ModelNumbers, settings: Settings) -> tuple[Number, Number, 
     limited = widths.activation * 2.0 * layer.clamps_apart(model, settings)
     of_experts = (1.0 - settings.kernels.fused_experts) * limited
     read = ops.where(model.mlp.gated > 0.0, 2.0, layer.plain_activation_keeps(model, settings))
-    width = widths.activated * read + widths.activation * beside + last
+    wide = adapters.autocasts(settings) * ops.where(read > 1.0, CAST_UP_BYTES, 0.0) * (1.0 - model.mlp.gated)
+    width = widths.activated * read + wide + widths.activation * beside + last
     routed = mixture.load * mixture.per_token
     permuted = (first + settings.framework.keep_expert_outputs * widths.activation) * model.hidden
     weighed = (1.0 - settings.framework.keep_expert_outputs) * (1.0 - model.mlp.gated) * widths.activation
@@ -209,9 +213,11 @@ def norm_input_bytes(model: ModelNumbers, settings: Settings) -> Number:
     src/transformers/models/gemma/modeling_gemma.py (``GemmaRMSNorm``), Lightning-AI/litgpt@2685705
     litgpt/model.py (``RMSNorm``), pytorch/torchtune torchtune/modules/rms_norm.py
     """
-    multiplied = ops.where(model.wide_norm > 0.0, WIDE_INPUT_BYTES, settings.widths.activation)
+    cast = adapters.autocasts(settings)
+    read = ops.where(cast > 0.0, WIDE_INPUT_BYTES, settings.widths.activation)
+    multiplied = ops.where(model.wide_norm > 0.0, WIDE_INPUT_BYTES, read)
     separate = WIDE_INPUT_BYTES + (1.0 - settings.adapter.frozen) * multiplied
-    return ops.where(layer.norm_is_fused(model, settings) > 0.0, settings.widths.activation, separate)
+    return ops.where(layer.norm_is_fused(model, settings) > 0.0, read, separate)
 
 
 def layer_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
@@ -243,8 +249,9 @@ def layer_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     inputs = (model.norms - shared) * norm_input_bytes(model, settings)  # one, where several norms read the same
     outer = model.hidden * split * (inputs + 2.0 * model.dropout)
     projections, _, first, _ = adapters.input_bytes(settings)
-    apart = settings.framework.own_inputs * ops.where(plan.tensor > 1.0, settings.framework.separate_projections, 0.0)
-    read = (1.0 + 2.0 * apart) * projections + (1.0 + apart * model.mlp.gated) * first
+    own = ops.maximum(settings.framework.own_inputs * ops.where(plan.tensor > 1.0, 1.0, 0.0), adapters.autocasts(settings))
+    apart = own * settings.framework.separate_projections
+    read = (1.0 + 2.0 * apart * (1.0 - model.attention.fused)) * projections + (1.0 + apart * model.mlp.gated) * first
     outer = outer + model.hidden * gathered * model.norms * 0.5 * read
     outer = outer + tokens * adapters.operand_bytes(settings) * adapters.inner_channels(model, settings.adapter)
     inner = tokens / plan.tensor * (attention_activations(model, settings, plan) + mlp_activations(model, settings, plan))
@@ -302,7 +309,8 @@ def checkpoint(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Nu
     ----------
     model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     """
-    return settings.widths.residual * layer.norm_tokens(settings, plan) * model.hidden
+    width = ops.where(adapters.autocasts(settings) > 0.0, WIDE_INPUT_BYTES, settings.widths.residual)
+    return width * layer.norm_tokens(settings, plan) * model.hidden
 
 
 def kept_activations(

@@ -262,15 +262,30 @@ def dequantisation(settings: Settings, nparameters: Number, device: DeviceNumber
     return nparameters * settings.adapter.unpacked_bytes / device.memory_bandwidth
 
 
+def autocasts(settings: Settings) -> Number:
+    """1 where weights that train are in 32 bit and cast to 16 where they are multiplied.
+
+    Parameters
+    ----------
+    settings : `Settings`
+
+    References
+    ----------
+    pytorch/pytorch torch/amp/autocast_mode.py; aten/src/ATen/autocast_mode.h
+    """
+    narrow = ops.where(settings.widths.activation < precision.FULL_BYTES, 1.0, 0.0)
+    return settings.framework.autocast * (1.0 - settings.adapter.frozen) * narrow
+
+
 def unpacked_weights(settings: Settings, nparameters: Number) -> Number:
-    """Bytes of weights that stay unpacked from the forward to the backward pass.
+    """Bytes of weights that stay unpacked, or as they were cast, from the forward to the backward pass.
 
     Parameters
     ----------
     settings : `Settings`
     nparameters : that the pass multiplies
     """
-    return settings.adapter.keep_unpacked * nparameters * settings.widths.input
+    return (settings.adapter.keep_unpacked + autocasts(settings)) * nparameters * settings.widths.input
 
 
 def kept_inputs(adapter: AdapterChoice, separate: Number) -> tuple[Number, Number, Number, Number]:

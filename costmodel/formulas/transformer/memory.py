@@ -23,7 +23,7 @@ from costmodel.formulas.quantities import (
     Settings,
     Software,
 )
-from costmodel.formulas.transformer import activations, layer, lengths
+from costmodel.formulas.transformer import activations, adapters, layer, lengths
 from costmodel.formulas.transformer.parameters import (
     dense_layer_of_rank,
     embedding_of_rank,
@@ -66,7 +66,8 @@ def logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers, micro_bat
     of_weight = (1.0 - settings.adapter.frozen) * columns
     by_chunks = widths.activation * model.hidden * (2.0 * tokens + of_weight)
     linear = (held <= 0.0) | (settings.framework.linear_loss * settings.kernels.fused_cross_entropy > 0.0)
-    return inputs + ops.where(linear, by_chunks, (held + before) * tokens * columns)
+    cast = adapters.autocasts(settings) * widths.activation * model.hidden * columns  # the head's weight, as it is multiplied
+    return inputs + cast + ops.where(linear, by_chunks, (held + before) * tokens * columns)
 
 
 def rank_parameters(model: ModelNumbers, plan: PlanNumbers, first: Number, last: Number) -> RankParameters:

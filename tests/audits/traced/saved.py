@@ -32,7 +32,7 @@ kind, *options = sys.argv[1:]
 sizes = {key: value for key, value in SHAPE.items() if kind != "falcon" or key != "head_dim"}  # its own: hidden over heads
 config = AutoConfig.for_model(kind, **sizes, **KINDS[kind])
 config._attn_implementation, config.use_cache = "sdpa", False
-model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+model = AutoModelForCausalLM.from_config(config, dtype=torch.float32 if "full" in options else torch.bfloat16)
 if "checkpoint" in options:
     model.gradient_checkpointing_enable({"use_reentrant": "reentrant" in options})
 if "lora" in options:
