@@ -98,6 +98,7 @@ class Transformer:
     tied_embeddings : the output projection is the input embedding
     learned_positions : rows of a learned position table; no longer sequence can be trained
     trained_length : of the sequences that it was trained with or extended to [tokens]; 0 where that isn't known
+    capped_logits : logits are held within limits by a hyperbolic tangent, which keeps what it makes (Gemma 2)
     embedding_norm : a norm after the embedding (BLOOM)
     attention_bias, output_bias, feed_forward_bias : biases of q/k/v, of the attention output, of the MLP
     attention_sinks : one learned sink logit per head (gpt-oss)
@@ -190,6 +191,7 @@ class Transformer:
     qk_norm: Literal["none", "head", "full"] = field(default="none", metadata=row(OneOf(("none", "head", "full"))))
     tied_embeddings: bool = False
     learned_positions: int = field(default=0, metadata=row(Whole(0, MAX_VOCABULARY), unit="tokens"))
+    capped_logits: bool = False
     embedding_norm: bool = False
     attention_bias: bool = False
     output_bias: bool = False
@@ -697,7 +699,8 @@ class Transformer:
             vocabulary=VocabularyNumbers(
                 size=float(self.vocabulary), outputs=float(self.outputs), tied=float(self.tied),
                 positions=float(self.learned_positions),
-                norm=float(self.embedding_norm), layer_channels=float(self.layers * self.layer_embedding),
+                norm=float(self.embedding_norm), capped=float(self.capped_logits),
+                layer_channels=float(self.layers * self.layer_embedding),
                 embedding_width=float(self.embedding_width),
                 patch_values=float(self.patch_values), head_bias=float(self.head_bias), head_transform=float(self.head_transform),
             ),

@@ -124,6 +124,7 @@ class VocabularyNumbers(NamedTuple):
     tied: Number
     positions: Number  # rows of a learned position table
     norm: Number  # 1: a norm after the embedding
+    capped: Number  # 1: logits are held within limits by a kernel that keeps what it makes
     layer_channels: Number  # of the embeddings that layers have of their own, all together
     embedding_width: Number  # channels of the embedding before it is projected to `hidden`; 0: `hidden`
     patch_values: Number  # numbers of an image patch that is projected to `hidden`; 0: tokens

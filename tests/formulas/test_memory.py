@@ -73,6 +73,18 @@ def test_the_loss_of_a_hugging_face_model_is_as_wide_as_its_code_of_the_time_had
     assert held[1] - held[0] == 128 * 1000 * bytes_
 
 
+def test_logits_that_are_capped_are_kept_once_more_but_by_a_loss_that_caps_them_itself():
+    """huggingface/transformers src/transformers/models/gemma2/modeling_gemma2.py: the tangent keeps what it makes, in 16 bit."""
+    model, framework = load_model("gemma2-2b"), load_framework("hf-trainer")
+    free = dataclasses.replace(model, capped_logits=False)
+    for loss, more in (("upcast", 2 * 128 * model.vocabulary), ("fused-linear", 0)):
+        plan = Plan(global_batch=1, seq_len=128, loss=loss)
+        held, less = (
+            memory.logits(one.numbers(), plan.settings(framework), plan.numbers(framework, 26), 1.0) for one in (model, free)
+        )
+        assert held - less == more
+
+
 @pytest.mark.parametrize(("tensor", "gated", "copies"), [(1, True, 0), (2, True, 3), (2, False, 2)])
 def test_each_split_projection_may_keep_its_own_copy_of_its_input(tensor, gated, copies):
     """Queries, keys and values, gate and up, two bytes a channel each (PaddlePaddle/Paddle, ``c_identity_eager``)."""

@@ -15,6 +15,7 @@ from costmodel.description.huggingface.keys import words
 from costmodel.description.huggingface.rules import (
     FieldRule,
     Fields,
+    capped_logits,
     every_layer,
     every_other,
     four_times_hidden,
@@ -145,7 +146,8 @@ gpt2 = family(
     "summary_first_dropout summary_proj_to_labels summary_type summary_use_proj scale_attention_softmax_in_fp32",
 )  # fmt: skip
 gemma4 = gemma._replace(
-    fixed={"norms_per_layer": 4, "qk_norm": "head", "wide_norm": True}, rules=(windows(pattern(6), length=512), special.gemma4),
+    fixed={"norms_per_layer": 4, "qk_norm": "head", "wide_norm": True},
+    rules=(windows(pattern(6), length=512), special.gemma4, capped_logits(None)),
 )  # fmt: skip
 olmo2 = family(switches=ATTENTION_BIAS, qk_norm="full")
 exaone4 = family(DENSE, windows(pattern(4), length=4096), qk_norm="head")
@@ -419,11 +421,12 @@ FAMILIES: dict[str, Family] = {
     # Gemma
     "gemma": gemma,
     "gemma2": gemma._replace(
-        fixed={"norms_per_layer": 4, "wide_norm": True}, rules=(windows(every_other, length=4096),)
+        fixed={"norms_per_layer": 4, "wide_norm": True}, rules=(windows(every_other, length=4096), capped_logits(30.0)),
     ),
-    "vaultgemma": gemma._replace(rules=(windows(every_other, length=4096),)),
+    "vaultgemma": gemma._replace(rules=(windows(every_other, length=4096), capped_logits(30.0))),
     "gemma3_text": gemma._replace(
-        fixed={"norms_per_layer": 4, "qk_norm": "head", "wide_norm": True}, rules=(windows(pattern(6), length=4096),)
+        fixed={"norms_per_layer": 4, "qk_norm": "head", "wide_norm": True},
+        rules=(windows(pattern(6), length=4096), capped_logits(None)),
     ),
     "gemma4_text": gemma4, "gemma4_unified_text": gemma4,
 

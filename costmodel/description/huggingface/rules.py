@@ -335,6 +335,20 @@ def when(key: str, default: bool, fields_if: Mapping[str, object], fields_else: 
     return FieldRule(apply, frozenset({key}))
 
 
+def capped_logits(default: float | None) -> FieldRule:
+    """Whether a hyperbolic tangent holds logits within limits.
+
+    Parameters
+    ----------
+    default : the limit where a file says none; None of a class that has none
+    """
+
+    def apply(config: Config, fields: Fields) -> Fields:
+        return {"capped_logits": True} if config.get("final_logit_softcapping", default) else {}
+
+    return FieldRule(apply, frozenset({"final_logit_softcapping"}))
+
+
 ACTIVATIONS = {"gelu_new": "gelu-new", "gelu_fast": "gelu-new", "relu": "relu"}
 """Names of Hugging Face's activations that keep other than their input, and `Transformer`'s for them: huggingface/transformers
 src/transformers/activations.py, ``ACT2FN``."""

@@ -45,7 +45,8 @@ def logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers, micro_bat
     """Bytes of the last norm's and the head's input and of the logits at the loss of a micro-batch, on one rank.
 
     A fused linear loss takes so few tokens at a time that their logits are as large as all inputs of the head, and writes their
-    gradient over them; it makes the gradient of the head's input, and of its weight, before the backward pass.
+    gradient over them; it makes the gradient of the head's input, and of its weight, before the backward pass. Where a hyperbolic
+    tangent holds logits within limits, what it makes is kept for its own backward pass.
 
     Parameters
     ----------
@@ -55,7 +56,7 @@ def logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers, micro_bat
     References
     ----------
     linkedin/Liger-Kernel@v0.8.5 src/liger_kernel/ops/fused_linear_cross_entropy.py (``inc_factor``, ``grad_input``,
-    ``grad_weight``)
+    ``grad_weight``); huggingface/transformers src/transformers/models/gemma2/modeling_gemma2.py (``final_logit_softcapping``)
     """
     widths = settings.widths
     tokens = layer.local_tokens(settings, plan)
@@ -63,11 +64,12 @@ def logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers, micro_bat
     columns = layer.loss_columns(model, settings, plan)
     before = ops.where(micro_batches > 1.0, widths.retained_logit, 0.0)
     held = ops.where(layer.norms_are_rms(model), widths.logit, widths.layernorm_logit)
+    capped = model.vocabulary.capped * (1.0 - settings.framework.compiled) * widths.activation
     of_weight = (1.0 - settings.adapter.frozen) * columns
     by_chunks = widths.activation * model.hidden * (2.0 * tokens + of_weight)
     linear = (held <= 0.0) | (settings.framework.linear_loss * settings.kernels.fused_cross_entropy > 0.0)
     cast = adapters.autocasts(settings) * widths.activation * model.hidden * columns  # the head's weight, as it is multiplied
-    return inputs + cast + ops.where(linear, by_chunks, (held + before) * tokens * columns)
+    return inputs + cast + ops.where(linear, by_chunks, (held + before + capped) * tokens * columns)
 
 
 def rank_parameters(model: ModelNumbers, plan: PlanNumbers, first: Number, last: Number) -> RankParameters:

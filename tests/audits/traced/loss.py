@@ -9,10 +9,11 @@ from transformers import AutoConfig, AutoModelForCausalLM, Trainer, TrainingArgu
 BATCH, SEQUENCE, VOCABULARY = 2, 512, 65536
 (kind,) = sys.argv[1:]
 config = AutoConfig.for_model(
-    "llama", hidden_size=8, intermediate_size=8, num_attention_heads=1, num_key_value_heads=1, vocab_size=VOCABULARY,
-    num_hidden_layers=1, use_cache=False,
+    "gemma2" if kind == "capped" else "llama", hidden_size=8, intermediate_size=8,
+    num_attention_heads=1, num_key_value_heads=1, vocab_size=VOCABULARY,
+    num_hidden_layers=1, use_cache=False, head_dim=8,
 )  # fmt: skip
-model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).cuda().train()
+model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, attn_implementation="eager").cuda().train()
 tokens = torch.randint(0, VOCABULARY, (BATCH, SEQUENCE))
 
 
@@ -34,7 +35,7 @@ for _ in range(10):
     if kind == "upcast-kept":
         outputs = model(input_ids=tokens, labels=tokens)
         loss = outputs.loss
-    elif kind == "upcast":
+    elif kind in ("upcast", "capped"):
         loss = model(input_ids=tokens, labels=tokens).loss
     else:
         loss, logits = narrow(keep=kind == "16-bit-kept")
