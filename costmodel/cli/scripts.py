@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from costmodel.traces.record import Trace
 
 UNNAMED = "the code doesn't say which model it trains, as those of transformers do (--model names one of the catalogue's)"
+TOGETHER = {"hang": ("ranks disagree", "no partner")}
+"""Words for several kinds of faults."""
 ASSUMED = 8
 """Sentences on assumed values that a page shows; JSON has all."""
 
@@ -204,13 +206,11 @@ def _fatal(words: str | None) -> set[str]:
     if words == "any":
         return set(KINDS)
     kinds = {word.strip().replace("-", " ") for word in words.split(",")}
-    known = {kind.replace("-", " "): kind for kind in KINDS}
-    unknown = sorted(kinds - set(known))
+    unknown = sorted(kinds - {*KINDS, *TOGETHER})
     if unknown:
-        raise Misused(
-            f"--fail-on {unknown[0]}: expected any, or some of {', '.join(kind.replace(' ', '-') for kind in KINDS)}"
-        )
-    return {known[kind] for kind in kinds}
+        known = ", ".join(kind.replace(" ", "-") for kind in (*TOGETHER, *KINDS))
+        raise Misused(f"--fail-on {unknown[0]}: expected any, or some of {known}")
+    return {kind for word in kinds for kind in TOGETHER.get(word, (word,))}
 
 
 def _traced(arguments: argparse.Namespace, cluster: Cluster) -> tuple[Trace, Cluster]:

@@ -89,7 +89,7 @@ def trace_script(
     world = server if gpus is None else positive_int("gpus", gpus, MOST_RANKS)
     positive_int("steps", steps, MOST_STEPS)
     if not module and not Path(script).is_file():
-        raise InvalidValue("script", script, "a file of Python")
+        raise InvalidValue("script", script, "the path of a Python file that exists")
     if importlib.util.find_spec("torch") is None:
         raise NotModelled("tracing code needs PyTorch: pip install 'costmodel[trace]'")
     first, more = _chosen(roles, world)

@@ -132,7 +132,7 @@ def test_faults_fail_the_command_where_it_is_told_so(tmp_path: Path, capsys: pyt
     assert f"train.py:{line}" in capsys.readouterr().out
     assert main(["trace", "--fail-on", "host-wait", str(kept)]) == codes.NOTHING_FITS
     assert main(["trace", "--fail-on", "any", str(kept)]) == codes.NOTHING_FITS
-    assert main(["trace", "--fail-on", "out-of-memory,ranks-disagree", str(kept)]) == codes.ANSWERED
+    assert main(["trace", "--fail-on", "out-of-memory,ranks-disagree,hang", str(kept)]) == codes.ANSWERED
     capsys.readouterr()
     assert main(["trace", "--fail-on", "everything", str(kept)]) == codes.BAD_INPUT
     assert "host-wait" in capsys.readouterr().err
