@@ -278,14 +278,19 @@ def _why(name: str, kind: str, arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(rows)
         return codes.ANSWERED
-    columns = [*owners, "used"]
-    cells = [[row["constant"], *(shown(row[one]) for one in columns), f"{100 * row['standard_error']:.0f} %"] for row in rows]
+
+    def told(row: Row) -> list[str]:
+        """Of each owner what it makes of the constant, nothing where that is what another before it made."""
+        values = [row[owner] for owner in owners]
+        return ["" if value in values[:place] else shown(value) for place, value in enumerate(values)]
+
+    cells = [[row["constant"], *told(row), shown(row["used"]), f"{100 * row['standard_error']:.0f} %"] for row in rows]
     head = (
         f"Constants of {framework.name} on {device.name} ({device.architecture}): those of all software, and what runs of the "
         "architecture, of the framework and of both made of them. Kernels that it was never timed with there are as the "
-        "architecture's"
+        "architecture's. Where nothing stands, runs of the owner said nothing of it"
     )
-    print_page(head, table(["constant", *columns, "error"], cells, words=1), markdown=arguments.markdown)
+    print_page(head, table(["constant", *owners, "used", "error"], cells, words=1), markdown=arguments.markdown)
     return codes.ANSWERED
 
 
