@@ -81,6 +81,10 @@ def build_parser(families: Iterable[str] = FAMILIES) -> Parser:
     return parser
 
 
+INFERENCE = ("inference", "infer", "serving", "generate", "decode", "kv", "kv-cache", "ttft", "vllm")
+"""Commands that aren't there, and won't be."""
+
+
 def _families(asked: str | None) -> list[str]:
     """Those of the command that was asked for; all where it is none."""
     if asked == "--version":
@@ -95,8 +99,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     argv, notes = opened(argv, commands_known)
     asked = argv[0] if argv else None
     if asked is not None and asked and not asked.startswith("-") and asked not in commands_known:
-        raise Misused(f"unknown command {asked[:80]!r}{did_you_mean('command', asked, commands_known)} "
-                      "(`costmodel --help` lists the commands)")  # fmt: skip
+        near = did_you_mean("command", asked, commands_known)
+        why = "; what is priced is training, not inference" if asked.lower() in INFERENCE else near
+        raise Misused(f"unknown command {asked[:80]!r}{why} (`costmodel --help` lists the commands)")
     parser = build_parser(_families(asked))
     commands = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     if asked in commands.choices:

@@ -327,6 +327,9 @@ def _show(arguments: argparse.Namespace) -> int:
     if counts:
         rows = [(name.replace("_", " "), f"{count:,}") for name, count in counts.items()]
         page.append(table(["parameters", ""], rows))
+        lengths = sorted({4096, entry.trained_length or 4096})
+        flop = [(f"in sequences of {length:,}", f"{entry.flop_per_token(length):.4g}") for length in lengths]
+        page.append(table(["FLOP of a token, forward and backward", ""], flop))
     if sources:
         page.append(table(["value", "kind", "where it comes from"], _origins(sources), words=3))
     print_page(*page, markdown=arguments.markdown)

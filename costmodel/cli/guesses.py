@@ -33,9 +33,10 @@ VALUES = ("framework", "adapter", "dtype", "optimizer", "recompute", "attention"
 NEARLY = ("int8", "8bit", "fp4", "float4", "mxfp4")
 """Values of `MEANT` that are offered, never taken."""
 BETWEEN = ("on", "vs", "vs.", "versus", "against", "with", "and", "or", "of", "for", "using", "in", "a", "an", "the", "at", "my",
-           "fastest", "best", "fine-tune", "finetune", "training")
+           "fastest", "best", "fine-tune", "finetune", "training", "model")
 FAMILIES = ("llama3", "llama3.1", "llama3.2", "llama2", "llama", "qwen2.5")
 """Families of dense models: where a size alone is said, the first of them that has it stands for it."""
+LETTERS = {"-n": "--gpus", "-g": "--gpus", "-N": "--nodes"}
 FILE = re.compile(r"\.(json|ya?ml|toml|sh|py|log|txt|csv)$", re.IGNORECASE)
 TIMES = "\\s*[x*:\N{MULTIPLICATION SIGN}]\\s*"
 
@@ -51,6 +52,7 @@ def guessed(parser: Parser, argv: Sequence[str]) -> CommandLine:
     command, words = argv[0], list(argv[1:])
     notes: list[str] = []
     known = _options(parser, words)
+    words = _short(words, known, notes)
     if "model" in {action.dest for action in parser._actions}:
         words = phrases.model_first(words, known)
     words = _spelled(amounts.in_days(words, known), known, notes)
@@ -66,6 +68,10 @@ def guessed(parser: Parser, argv: Sequence[str]) -> CommandLine:
     leading = LEADING.get(command, 1)
     if not any(_is_file(word) for word in plain):
         plain = phrases.counted(phrases.plainly(plain), lambda word: _called(word) is not None, notes)
+        plain = [  # "8 h100 gpus"
+            word for before, word, after in zip(["", *plain], plain, [*plain[1:], ""], strict=False)
+            if word.lower() not in ("gpus", "gpu", "cards", "card") or _called(before) is None or after[:1].isdigit()
+        ]  # fmt: skip
         head, tail = plain[: leading - 1], plain[leading - 1 :]  # an operation, or the format of a launch file
         said = settings(_nodes_of(tail), known, lambda word: _machine(word, bare=False) is not None or _called(word) is not None)
         options, plain, notes = [*options, *said.options], _ordered([*head, *said.rest], leading), [*notes, *said.notes]
@@ -85,6 +91,17 @@ def guessed(parser: Parser, argv: Sequence[str]) -> CommandLine:
 def _options(parser: Parser, words: Sequence[str]) -> dict[str, argparse.Action]:
     reading = next((one for given, one in parser.variants.items() if given in words), parser)
     return dict(reading._option_string_actions)
+
+
+def _short(words: Sequence[str], known: dict[str, argparse.Action], notes: list[str]) -> list[str]:
+    """Numbers of GPUs and of nodes by the letters of job schedulers."""
+    found = list(words)
+    for place, (word, after) in enumerate(itertools.pairwise([*words, ""])):
+        option = LETTERS.get(word)
+        if option in known and word not in known and after.isdigit():
+            found[place] = option
+            notes.append(f"{word}: taken as {option}")
+    return found
 
 
 def _is_file(word: str) -> bool:

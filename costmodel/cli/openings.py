@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 
 from costmodel.cli.arguments import CommandLine
+from costmodel.cli.phrases import AGAINST
 from costmodel.text.suggestions import MEANT
 
 TAKEN = (
     "plan", "best", "fastest", "cost", "price", "time", "predict", "throughput", "speed", "tokens-per-second", "vram", "mem",
     "fits", "oom", "what-if", "versus", "mfu", "days", "hours", "which", "which-gpu", "card", "gpu", "finetune", "fine-tune",
-    "specs", "params", "parameters", "nodes", "clusters-for", "how-many-gpus",
+    "specs", "params", "parameters", "nodes", "clusters-for", "how-many-gpus", "fit", "energy", "power", "carbon", "electricity",
+    "pretrain", "pretraining", "training", "footprint", "memory-usage", "peak-memory", "gpu-memory", "tokens/s", "tok/s", "tps",
+    "optimize", "optimise", "autotune", "flops", "flop", "device", "model", "cluster", "bubble", "nccl",
 )  # fmt: skip
 """Words of `MEANT` that people type for a command and that mean no other."""
+BARE = ("sum", "send", "recv", "p2p")
+"""Names of collectives that say too little by themselves."""
 ADAPTED = ("lora", "qlora")
 """Words that open a question about cards, and are an answer's adapter too."""
 MOST = ("longest", "largest", "biggest", "max", "maximum")
@@ -21,7 +27,8 @@ ASKING = ("how", "can", "does", "will", "would", "do", "which", "what", "is")
 """Words that open a question as it is spoken."""
 ABOUT = (
     (("gpus", "nodes", "cards"), "gpus"), (("memory", "vram", "fit", "fits", "oom"), "memory"),
-    (("long", "cost", "expensive", "days", "hours", "price"), "train"), (("fast", "throughput", "mfu"), "estimate"),
+    (("long", "cost", "expensive", "days", "hours", "price", "energy", "power"), "train"),
+    (("fast", "throughput", "mfu"), "estimate"),
     (("plan", "parallelism", "split"), "search"), (("gpu", "card", "device", "hardware"), "cards"),
     (("train", "finetune", "fine-tune", "run"), "memory"),
 )  # fmt: skip
@@ -29,11 +36,11 @@ ABOUT = (
 FILLING = (
     *ASKING, "i", "it", "to", "train", "finetune", "fine-tune", "run", "take", "takes", "need", "needs", "needed", "we", "you",
     "be", "much", "many", "long", "fast", "fit", "fits", "plan", "best", "fastest", "cheapest", "are", "should", "required",
-    "use", "enough", "cost", "expensive", "vram", "oom",
+    "use", "enough", "cost", "expensive", "vram", "oom", "energy", "power",
 )  # fmt: skip
 """Words of a spoken question that name nothing."""
 LEADING = ("for", "of", "on", "a", "the", "my", "memory", "gpu", "gpus", "card", "cards", "node", "nodes", "device", "hardware",
-           "days", "hours", "price", "throughput", "parallelism", "split")  # fmt: skip
+           "days", "hours", "price", "throughput", "mfu", "parallelism", "split")  # fmt: skip
 """What such a question is about, in front of the model."""
 
 
@@ -58,8 +65,12 @@ def opened(argv: Sequence[str], commands: Collection[str]) -> CommandLine:
     command = _meant(first, argv)
     if command is None:
         return CommandLine(list(argv), [])
-    if first in ADAPTED or first in MOST:
+    if first in ADAPTED or first in MOST or (command == "compare" and first not in TAKEN):
         rest = list(argv)
+    elif command == "collective" and first not in TAKEN:
+        rest = [MEANT["op"].get(first, first), *rest]
+    elif first == "batch":
+        rest = [*rest[1:], "batch"]
     elif first in ("max-batch", "batch-size"):
         rest = [*rest, "batch"]
     elif first in ASKING or first in ("best", "fastest", "cheapest"):
@@ -84,11 +95,29 @@ def _meant(first: str, argv: Sequence[str]) -> str | None:
         return next((command for asked, command in ABOUT if set(asked) & set(words)), None)
     if first in ADAPTED:
         return "cards"
-    if first in MOST or first in ("max-batch", "batch-size"):
+    if first in MOST or first in ("max-batch", "batch-size") or words[:2] == ["batch", "size"]:
         return "capacity"
+    if first in ("gpu", "card") and len(words) == 2:
+        return "show"
+    if _squeezed(first) in map(_squeezed, {*MEANT["op"], *MEANT["op"].values()} - set(BARE)):
+        return "collective"
+    if set(AGAINST) & set(words) and _is_hardware(first):
+        return "compare"
     if first in TAKEN:
         return MEANT["command"][first]
     return "search" if _is_model(words) else None
+
+
+def _squeezed(word: str) -> str:
+    return re.sub(r"[-_]", "", word)
+
+
+def _is_hardware(word: str) -> bool:
+    """Whether a word names a device or a cluster."""
+    from costmodel.catalogue import loader
+
+    kinds: tuple[loader.Kind, ...] = ("device", "cluster")
+    return any(word in loader.names(kind) or loader.alias(kind, word) is not None for kind in kinds)
 
 
 def _is_model(words: Sequence[str]) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, SupportsFloat
 from costmodel.cli import codes
 from costmodel.cli.arguments import (
     Commands,
+    Misused,
     add_output,
     chosen,
     nbytes,
@@ -116,6 +117,8 @@ def _train(arguments: argparse.Namespace) -> int:
     from costmodel.training.reliability import Reliability
     from costmodel.training.scaling_laws import LAWS
 
+    if arguments.tokens is None and arguments.target_loss is None:
+        raise Misused("how long is the run? Say its tokens, such as --tokens 1T")
     law = None if arguments.law is None else LAWS[choice("law", arguments.law, tuple(LAWS))]
     interval: str | float = arguments.checkpoint_interval
     if interval not in ("daly", "young"):

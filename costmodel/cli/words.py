@@ -45,6 +45,8 @@ MOST = ("longest", "largest", "biggest", "max", "maximum")
 """Words in front of what a capacity is of."""
 PER_GPU = ("tokens/s/gpu", "tok/s/gpu", "tps/gpu", "tokens/gpu/s", "tgs")
 """Words behind the tokens of one GPU in a second."""
+TRILLIONS = re.compile(r"[0-9.]{1,9}t", re.IGNORECASE)
+"""So many tokens: of nothing else are there trillions."""
 SAID = re.compile(r"[0-9][0-9.,]*(?:e[0-9]+)?(?:[kKmMbBtT]|%|d)?")
 """A number as it is typed: ``4``, ``8k``, ``1.5T``, ``38%``."""
 
@@ -122,6 +124,8 @@ def _setting(left: Sequence[str], known: dict[str, argparse.Action]) -> tuple[in
         return 2, "--tokens-per-second", f"{left[0]}/gpu"
     if (days := SPANS.get(after.lower())) and "--days" in known and NUMBER.fullmatch(word):
         return 2, "--days", f"{days * float(word):g}"
+    if "--tokens" in known and TRILLIONS.fullmatch(word):
+        return 1, "--tokens", left[0]
     if "--price" in known and word[:1] in ("$", "\u20ac", "\u00a3") and (money := MONEY.fullmatch(word)):
         return 1, "--price", money[1]
     if equals := re.fullmatch(r"([a-z][a-z_-]*)=(.+)", word):

@@ -52,7 +52,7 @@ MEANT: dict[str, dict[str, str]] = {
     "command": {
         "plan": "search", "tune": "search", "optimize": "search", "rank": "search", "best": "search", "find": "search",
         "predict": "estimate", "run": "estimate", "time": "estimate", "cost": "train", "price": "train", "days": "train",
-        "fit": "capacity", "hardware": "devices", "list": "models", "help": "--help",
+        "fit": "memory", "hardware": "devices", "list": "models", "help": "--help",
         "parse": "read", "export": "write", "launch": "write", "allreduce": "collective", "all-reduce": "collective",
         "pipeline": "timeline", "what-if": "whatif", "gui": "app", "serve": "app", "template": "new",
         "init": "new", "info": "show", "describe": "show", "version": "--version",
@@ -64,7 +64,11 @@ MEANT: dict[str, dict[str, str]] = {
         "fine-tune": "cards", "fits": "memory", "oom": "memory", "vram": "memory", "mem": "memory", "bench": "collective",
         "throughput": "estimate", "speed": "estimate", "bandwidth": "collective", "scale": "sweep", "scaling": "sweep",
         "fastest": "search", "hours": "train", "specs": "show", "params": "show", "parameters": "show", "nodes": "gpus",
-        "tokens-per-second": "estimate", "cheapest": "cards",
+        "tokens-per-second": "estimate", "cheapest": "cards", "energy": "train", "power": "train", "carbon": "train",
+        "electricity": "train", "pretrain": "train", "pretraining": "train", "training": "train", "footprint": "memory",
+        "memory-usage": "memory", "peak-memory": "memory", "gpu-memory": "memory", "tokens/s": "estimate", "tok/s": "estimate",
+        "tps": "estimate", "autotune": "search", "optimise": "search", "flops": "show", "flop": "show", "device": "show",
+        "model": "show", "cluster": "show", "bubble": "timeline", "roofline": "estimate", "nccl": "collective",
     },
     "option": {
         "--tp": "--tensor-parallel", "--tensor-model-parallel-size": "--tensor-parallel", "--pp": "--pipeline-parallel",
