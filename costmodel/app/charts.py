@@ -32,7 +32,7 @@ MOST_POINTS = 120
 """Plans off the frontier that are drawn: a browser prices as many anew while a slider moves."""
 ROUNDS = 3
 """Micro-batches that a timeline shows for each pipeline stage, where a step has more."""
-MOST_TWO_LINES = 6
+MOST_TWO_LINES = 5
 """Rows of a chart for whose names two lines have room; of more, the second line is left to their hovers."""
 LETTER, BOLD = 7.6, 1.15
 """Width of a letter at most, on average of a line of the page's typeface in its size [pixels]; how much wider a bold one is."""

@@ -77,7 +77,7 @@ function fitted(specification, shown, look, narrow) {
   return [data, made, title.text.replace("<br><sub>", ". ").replace("</sub>", "").replaceAll("<br>", " ")];
 }
 // Rows of a chart for whose names two lines have room; of more, the second line is left to their hovers.
-const MOST_TWO_LINES = 6;
+const MOST_TWO_LINES = 5;
 const firstLines = (names) => names?.length > MOST_TWO_LINES ? names.map((name) => name.split("<br>")[0]) : names;
 const folded = (name, width = 20) => name.split(", ").reduce((lines, word) => {
   const last = lines.at(-1);
@@ -137,7 +137,7 @@ function parts(shown, view, limit, capacity) {
   const bars = Object.entries(view.memory).filter(([part]) => shown.some((one) => one.memory_parts[part] > 1e-4 * one.peak_memory_bytes)).map(([part, [colour, pattern]]) => ({
     name: title(part), colour, pattern, times: shown.map((one) => one.memory_parts[part] / GIB), shares: shown.map((one) => 100 * one.memory_parts[part] / one.peak_memory_bytes)}));
   return {
-    title: "", unit: "GiB", whole: "memory", axis: "memory of the fullest GPU [GiB]", lines: [{at: limit / GIB, dash: "solid"}, {at: capacity / GIB, dash: "dot"}],
+    title: "", unit: "GiB", whole: "memory", axis: "memory [GiB]", lines: [{at: limit / GIB, dash: "solid"}, {at: capacity / GIB, dash: "dot"}],
     ticks: shown.map((one) => `${folded(one.name)}<br><b>${gib(one.peak_memory_bytes)} GiB</b>`), bars, totals: [], above: [], below: [], before: was,
     places: [...shown.keys()], rows: [shown.length - 0.45, -0.6], height: 0,
   };

@@ -46,10 +46,10 @@ async function ask() {
   busy = true;
   while (wanted) {
     wanted = false;
-    const since = started;
+    const since = started, changes = modelChanges();
     const kept = [state.chosen, state.beside].filter(Number.isInteger);
-    const got = await searched(modelChanges(), kept);
-    if (!moved()) unchanged = got;
+    const got = await searched(changes, kept);
+    if (!Object.keys(changes).length) unchanged = got;  // sliders may have moved since
     found = got;
     render();
     if (since) window.costmodel.redraw = {milliseconds: performance.now() - since, search: got.milliseconds};
