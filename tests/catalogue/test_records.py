@@ -226,3 +226,14 @@ def test_what_a_record_assumes_of_its_software_counts_unless_it_is_said():
     assert (found.gradient_bytes, found.optimizer_bytes) == (2.0, 4.0)
     said = record | {"software": {"framework": "hf-fsdp", "gradient_bits": 32}}
     assert run_of(said).framework.gradient_bytes == 4.0
+
+
+@pytest.mark.parametrize(("version", "ranks"), [("0.6.0", 2), ("core_v0.9.0", 2), ("0.10.0", 1), ("d98e8a64dd", 1), (None, 1)])
+def test_megatron_core_before_0_10_splits_experts_over_its_tensor_ranks(version, ranks):
+    """NVIDIA/Megatron-LM@core_v0.6.0 megatron/core/transformer/moe/experts.py: a rank has an eighth of an expert's channels."""
+    record = with_("model.experts", {"experts": 8, "experts_per_token": 2, "expert_feed_forward": 5632})
+    record["software"] = {"framework": "megatron-core", "version": version}
+    assert run_of(record).plan.expert_tensor_parallel == ranks
+    assert run_of(record | {"model": RECORD["model"]}).plan.expert_tensor_parallel == 1  # of a model without experts
+    record["plan"] |= {"expert_tensor_parallel": 1}
+    assert run_of(record).plan.expert_tensor_parallel == 1

@@ -55,6 +55,8 @@ def run_of(record: Mapping[str, Any], name: str = "") -> Run:
     if "loss" in assumed and "loss" not in said and _is_usual_loss(told.plan.get("loss"), framework):
         del planned["loss"]  # the framework knows how its usual loss is in this release and for this model
     kernel = {key: told.plan[key] for key in ("attention",) if key in told.plan and "attention_kernel" in said}
+    if model.experts and software.splits_experts(said):
+        planned = {"expert_tensor_parallel": plan_said.get("tensor_parallel"), **planned}
     plan = _plan({**planned, **(record.get("plan") or {}), **kernel})  # a kernel by name says more than its kind
     unexpressed = told.unexpressed | {
         f"cluster.{key}": value for key in NOT_EXPRESSED if (value := (record.get("cluster") or {}).get(key))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -33,6 +34,28 @@ CAN_ALL: Row = {
     "context_communications": CONTEXT_COMMUNICATIONS, "recompute_modules": tuple(MODULES),
 }  # fmt: skip
 """What software has of which the catalogue knows no more than which comes near: whatever the run used, and nothing is refused."""
+
+
+EXPERTS_APART = {"megatron-core": (0, 10)}
+"""First release in which the tensor ranks of an expert are a number of their own: before it an expert is split as all else is
+(NVIDIA/Megatron-LM@core_v0.6.0 megatron/core/transformer/moe/experts.py, core_v0.10.0 megatron/core/model_parallel_config.py)."""
+
+
+def splits_experts(said: Mapping[str, Any]) -> bool:
+    """Whether software of the release that a record states splits experts over its tensor ranks, and by no other number.
+
+    Parameters
+    ----------
+    said : group ``software`` of a record
+
+    Examples
+    --------
+    >>> splits_experts({"framework": "megatron-core", "version": "0.6.0"}), splits_experts({"framework": "megatron-core"})
+    (True, False)
+    """
+    release = re.fullmatch(r"(?:core_)?[vr]?(\d+)\.(\d+)(?:\.\d+)?", str(said.get("version") or ""))
+    first = EXPERTS_APART.get(str(said.get("framework")))
+    return bool(release and first and (int(release[1]), int(release[2])) < first)
 
 
 class SoftwareFields(NamedTuple):
