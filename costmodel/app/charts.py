@@ -28,7 +28,7 @@ from costmodel.simulation.playback import timeline
 
 SIDE = 3
 """Plans whose steps are drawn side by side: as many as have room for their names."""
-MOST_POINTS = 120
+MOST_POINTS = 60
 """Plans off the frontier that are drawn: a browser prices as many anew while a slider moves."""
 ROUNDS = 3
 """Micro-batches that a timeline shows for each pipeline stage, where a step has more."""
