@@ -15,14 +15,16 @@ from pathlib import Path
 import costmodel
 from calibration.data.reference import default_files
 from calibration.data.runs import measured_runs
+from calibration.fit.fields import TIME
 from calibration.fit.runs import (
     ITERATIONS,
     evidence_table,
     fit_memory,
     fit_runs,
+    fit_some,
     identification,
-    memory_table,
     tables,
+    with_some,
 )
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.catalogue.effects import FILE
@@ -57,18 +59,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="records of runs (default: all that are known)")
     parser.add_argument("--iterations", type=int, default=ITERATIONS, help=f"most iterations (default: {ITERATIONS})")
     parser.add_argument("--memory", action="store_true", help="fit the constants of memory alone, and leave those of time")
+    parser.add_argument(
+        "--only", nargs="+", choices=[field.path for field in TIME], default=(), metavar="CONSTANT",
+        help="fit some constants of time alone, and leave all others as they are",
+    )  # fmt: skip
     parser.add_argument("--dry-run", action="store_true", help="print the errors, write nothing")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run ``fit``."""
     cases = measured_runs(arguments.files or default_files())
-    needed = {"peak": any(case.peak_bytes is not None for case in cases)}
+    needed = {} if arguments.only else {"peak": any(case.peak_bytes is not None for case in cases)}
     needed |= {} if arguments.memory else {"time": any(case.seconds is not None for case in cases)}
     for what, known in needed.items():
         if not known:
             raise CostModelError(f"nothing to fit: no run of these files has a {what}")
-    files = _memory_tables(cases, arguments) if arguments.memory else _run_tables(cases, arguments)
+    tables_of = _some_tables if arguments.only else _memory_tables if arguments.memory else _run_tables
+    files = tables_of(cases, arguments)
     if not arguments.dry_run:
         write_tables(files)
     return 0
@@ -100,7 +107,14 @@ def _memory_tables(cases: Sequence[Run], arguments: argparse.Namespace) -> dict[
     print("memory: " + ", ".join(f"{count} {what.replace('_', ' ')}" for what, count in counts.items()))
     residuals = _existing("residuals.toml")
     residuals["constants"] = {**residuals["constants"], "memory": counts}
-    return {**memory_table((CATALOGUE / FILE).read_text(encoding="utf-8"), memory), "residuals.toml": toml(residuals)}
+    return {**with_some((CATALOGUE / FILE).read_text(encoding="utf-8"), memory), "residuals.toml": toml(residuals)}
+
+
+def _some_tables(cases: Sequence[Run], arguments: argparse.Namespace) -> dict[str, str]:
+    """Files of the catalogue with some constants fitted anew."""
+    some = fit_some(cases, arguments.only, arguments.iterations, print)
+    print("some of time: " + ", ".join(f"{count} {what.replace('_', ' ')}" for what, count in identification(some).items()))
+    return with_some((CATALOGUE / FILE).read_text(encoding="utf-8"), some)
 
 
 def _existing(name: str) -> dict[str, Row]:

@@ -100,15 +100,22 @@ def take(columns: Inputs, rows: Array) -> Inputs:
     return nested(Inputs, {path: np.asarray(column)[rows] for path, column in flat(columns).items()})
 
 
-def time_model(cases: Sequence[Run], columns: Inputs | None = None) -> Model:
-    """Timed cases as a model of the logarithm of their step time."""
+def time_model(cases: Sequence[Run], columns: Inputs | None = None, fields: Sequence[Field] = TIME) -> Model:
+    """Timed cases as a model of the logarithm of their step time.
+
+    Parameters
+    ----------
+    cases : with a time each
+    columns : of them, which say the constants that aren't fitted
+    fields : that are
+    """
     known = columns or columns_of(cases)
 
     def predict(places: Array, rows: Array | None) -> Array:
         some = known if rows is None else take(known, rows)
-        return np.log(np.asarray(evaluated(columns_at(some, TIME, places)).total))
+        return np.log(np.asarray(evaluated(columns_at(some, fields, places)).total))
 
-    return Model(TIME, grouping_of(cases), np.log([float(case.seconds or math.nan) for case in cases]), predict, TIME_FREEDOM)
+    return Model(fields, grouping_of(cases), np.log([float(case.seconds or math.nan) for case in cases]), predict, TIME_FREEDOM)
 
 
 def memory_model(cases: Sequence[Run], columns: Inputs | None = None) -> Model:

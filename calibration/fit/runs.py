@@ -132,6 +132,21 @@ def fit_memory(cases: Sequence[Run], iterations: int, report: Callable[[str], No
     return Fitted(held, model, solve(model, iterations, False, report))
 
 
+def fit_some(cases: Sequence[Run], names: Sequence[str], iterations: int, report: Callable[[str], None]) -> Fitted:
+    """The fit of a few constants of time, the others as they are.
+
+    Parameters
+    ----------
+    cases : runs
+    names : of the constants
+    iterations : of Gauss-Newton, at most
+    report : is told of each iteration
+    """
+    fields = [field for field in TIME if field.path in names]
+    model = time_model(timed := [case for case in cases if case.seconds is not None], None, fields)
+    return Fitted(timed, model, solve(model, iterations, True, report))
+
+
 def identification(fitted: Fitted) -> dict[str, int]:
     """How many constants were fitted, how many the data identify, and how many lie at a bound.
 
@@ -168,17 +183,18 @@ def tables(time: Fitted, memory: Fitted) -> dict[str, str]:
     }
 
 
-def memory_table(text: str, memory: Fitted) -> dict[str, str]:
-    """The file of effects with those of memory fitted anew, those of time as they were.
+def with_some(text: str, fitted: Fitted) -> dict[str, str]:
+    """The file of effects with those of some constants fitted anew, the others as they were.
 
     Parameters
     ----------
     text : of the file
-    memory : fit
+    fitted : of memory, or of `fit_some`
     """
-    paths = {field.path for field in memory.model.fields}
+    order = [field.path for field in (*TIME, *MEMORY)]
+    paths = {field.path for field in fitted.model.fields}
     kept = [list(row.values()) for row in csv.DictReader(text.splitlines()) if row["constant"] not in paths]
-    return {FILE: table(Line._fields, [*kept, *_rows(memory)[0]])}
+    return {FILE: table(Line._fields, sorted([*kept, *_rows(fitted)[0]], key=lambda row: order.index(str(row[0]))))}
 
 
 def _rows(fitted: Fitted) -> tuple[list[Line], list[int]]:

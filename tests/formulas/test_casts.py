@@ -14,7 +14,7 @@ MODEL, TOKENS = load_model("llama3-8b"), 4096
     # an element is read in 16 bit; TransformerEngine writes it in both layouts, torchao in the one that it needs; rows and
     # columns that have scales of their own are cast by two kernels, columns across the lines of memory
     ("megatron-core", "fp8", 2 + 1 + 1), ("megatron-core", "mxfp8", 2 + 2 * (1 + 1 / 32)), ("fsdp2", "fp8", 2 + 1),
-    ("fsdp2", "fp8-rowwise", (1 + 5) * (2 + 1)), ("megatron-core", "bf16", 0),
+    ("fsdp2", "fp8-rowwise", (1 + load_framework("fsdp2").constants.compute.column_cast) * (2 + 1)), ("megatron-core", "bf16", 0),
 ])  # fmt: skip
 def test_operands_are_cast_once_for_each_layout(framework, dtype, moved):
     plan, software = Plan(global_batch=1, seq_len=TOKENS, dtype=dtype), load_framework(framework)
