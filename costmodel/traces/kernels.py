@@ -75,7 +75,7 @@ class Kernel(NamedTuple):
         return self.op in (HOST_TO_DEVICE, DEVICE_TO_HOST)
 
 
-class Sizes(NamedTuple):
+class ProductSizes(NamedTuple):
     """Of `groups` products of (m x k)(k x n)."""
 
     groups: float
@@ -84,7 +84,7 @@ class Sizes(NamedTuple):
     k: float
 
 
-def sizes_of(kernel: Kernel) -> Sizes | None:
+def sizes_of(kernel: Kernel) -> ProductSizes | None:
     """Sizes of a product by its operands' shapes; None where they don't say.
 
     Parameters
@@ -94,7 +94,7 @@ def sizes_of(kernel: Kernel) -> Sizes | None:
     Examples
     --------
     >>> sizes_of(Kernel("aten.mm", ((16, 64), (64, 32)), ("bfloat16",) * 2, 0.0, 0.0, 2.0 * 16 * 64 * 32))
-    Sizes(groups=1, m=16, n=32, k=64)
+    ProductSizes(groups=1, m=16, n=32, k=64)
     """
     matrices = [shape for shape in kernel.shapes if len(shape) >= 2]
     if len(matrices) < 2:
@@ -107,7 +107,7 @@ def sizes_of(kernel: Kernel) -> Sizes | None:
         return None
     groups = math.prod(right[:-2])
     rows = math.prod(left[:-1])
-    found = Sizes(groups, rows / groups if rows % groups else rows // groups, right[-1], left[-1])
+    found = ProductSizes(groups, rows / groups if rows % groups else rows // groups, right[-1], left[-1])
     told = 2.0 * groups * found.m * found.n * found.k
     return found if not kernel.flop or abs(told / kernel.flop - 1.0) < 0.01 else None
 
