@@ -31,6 +31,7 @@ from calibration.fit.devices import (
     predict,
 )
 from calibration.fit.earlier_sweeps import read_earlier
+from calibration.fit.measured_layers import in_words, read_layers
 from calibration.fit.measured_operators import read_measured
 from calibration.fit.node_collectives import collective_time, fit_all_links, links_of, read_collectives
 from calibration.fit.node_collectives import relation as links_relation
@@ -279,6 +280,9 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps({"operators": [dataclasses.asdict(line) for line in found], "unseen_bar": UNSEEN_BAR}, indent=2))
     else:
         report(found)
+        for path in arguments.files:
+            for line in in_words(read_layers(path)):
+                print(line)
     if arguments.write:
         import tomli_w
 

@@ -7,7 +7,8 @@ calibration operators FILE`` fits the device's constants to the file.
 The file holds ``{"schema": 2, "environment": {...}, "rows": [...]}``. Every row is flat: its "family", the
 family's parameters, and ``seconds`` (the median), ``spread`` (interquartile range over median) and
 ``repeats``, in SI units. The families are described where they are measured: "gemm", "attention" and "copy"
-in ``operators``, "collective" in ``collectives``, how an operation is timed in ``timing``.
+in ``operators``, "layer", one of the model whose ``--config`` is given, in ``layers``, "collective" in ``collectives``,
+how an operation is timed in ``timing``.
 
 Every family has a time budget, and leaves what it does not use to the next one. Points left out, because the
 budget was used up or because they failed, are listed in ``environment["skipped"]`` with the reason.
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import functools
 import json
 import os
 import sys
@@ -26,7 +28,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 SCHEMA = 2
-BUDGETS = {"gemm": 85.0, "attention": 45.0, "copy": 15.0, "collective": 40.0}
+BUDGETS = {"gemm": 85.0, "attention": 45.0, "copy": 15.0, "layer": 20.0, "collective": 40.0}
 """Seconds of a full run on a GPU; --quick has a quarter of it."""
 QUICK_SHARE = 0.25
 QUICK_STRIDE = 5
@@ -50,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this command's arguments to ``parser``."""
     parser.add_argument("--device", required=True, help="cuda:0, another CUDA device, or cpu")
     parser.add_argument("--out", required=True, type=Path, metavar="FILE", help="JSON file to write")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="config.json of a decoder, one layer of which is timed, too")
     parser.add_argument("--quick", action="store_true", help="fewer points (one minute instead of three)")
     parser.add_argument("--families", metavar="A,B", help=f"measure these alone, of: {', '.join(BUDGETS)}")
 
@@ -133,7 +136,8 @@ def collective_rows(device, quick: bool, seconds: float, skip: Callable) -> list
         return []
 
 
-def measure(device, quick: bool, progress: Callable[[str], None], families: Sequence[str] = tuple(BUDGETS)) -> dict:
+def measure(device, quick: bool, progress: Callable[[str], None], families: Sequence[str] = tuple(BUDGETS),
+            config: Path | None = None) -> dict:  # fmt: skip
     """Measure families on ``device``.
 
     Parameters
@@ -146,6 +150,8 @@ def measure(device, quick: bool, progress: Callable[[str], None], families: Sequ
         Receives one line of text now and then.
     families : sequence of str
         The families to measure.
+    config : Path, optional
+        A model's config.json, one layer of which is timed.
 
     Returns
     -------
@@ -154,6 +160,7 @@ def measure(device, quick: bool, progress: Callable[[str], None], families: Sequ
     """
     import torch
 
+    from .layers import layer_points
     from .operators import attention_points, copy_points, product_points
     from .timing import Timer
 
@@ -166,7 +173,10 @@ def measure(device, quick: bool, progress: Callable[[str], None], families: Sequ
     timer = Timer(device, quick)
     skipped: list[dict] = []
     rows: list[dict] = []
-    sources = {"gemm": product_points, "attention": attention_points, "copy": copy_points}
+    sources = {
+        "gemm": product_points, "attention": attention_points, "copy": copy_points,
+        "layer": functools.partial(layer_points, config=config),
+    }  # fmt: skip
     deadline = time.perf_counter()
     for family, budget in BUDGETS.items():
         deadline += budget * (QUICK_SHARE if quick or not on_gpu else 1.0)
@@ -183,7 +193,7 @@ def measure(device, quick: bool, progress: Callable[[str], None], families: Sequ
             measured = collective_rows(device, quick, deadline - time.perf_counter(), skip)
         else:
             points = sources[family](timer, skip)
-            stride = QUICK_STRIDE if quick and on_gpu and family != "copy" else 1
+            stride = QUICK_STRIDE if quick and on_gpu and family in ("gemm", "attention") else 1
             measured = run_points(family, points[::stride], deadline, skip, report)
         rows += measured
         left_out = sum(item["family"] == family for item in skipped)
@@ -217,17 +227,23 @@ def run(arguments: argparse.Namespace) -> int:
     for family in families:
         if family not in BUDGETS:
             raise MeasurementError(f"unknown family {family!r}: choose from {', '.join(BUDGETS)}")
-    path: Path = arguments.out
+    device, path = find_device(arguments.device), Path(arguments.out)
     if path.is_dir():
         raise MeasurementError(f"--out {str(path)!r} is a directory")
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise MeasurementError(f"--out {str(path)!r}: its directory does not exist or cannot be written")
-    device = find_device(arguments.device)
+    if arguments.config is not None:
+        from .layers import sizes_of
+
+        try:
+            sizes_of(arguments.config)
+        except ValueError as error:
+            raise MeasurementError(str(error)) from error
 
     def progress(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
-    record = measure(device, arguments.quick, progress, families)
+    record = measure(device, arguments.quick, progress, families, arguments.config)
     write_whole(record, path)
     progress(f"{len(record['rows'])} rows written to {path}")
     return 0

@@ -16,7 +16,11 @@ import pytest
 pytest.importorskip("torch", reason="measuring needs PyTorch")
 
 ROOT = Path(__file__).resolve().parents[2]
-FAMILIES_ON_CPU = {"gemm", "attention", "copy"}
+FAMILIES_ON_CPU = {"gemm", "attention", "copy", "layer"}
+CONFIG = {
+    "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "hidden_act": "silu",
+    "rms_norm_eps": 1e-5,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +36,9 @@ def record(tmp_path_factory) -> dict:
     shutil.copytree(ROOT / "calibration" / "measure", place / "measure")
     out = place / "results" / "cpu.json"
     out.parent.mkdir()
-    command = [sys.executable, "-m", "measure", "--device", "cpu", "--quick", "--out", str(out)]
+    config = place / "config.json"
+    config.write_text(json.dumps(CONFIG), encoding="utf-8")
+    command = [sys.executable, "-m", "measure", "--device", "cpu", "--quick", "--config", str(config), "--out", str(out)]
     alone = {**os.environ, "PYTHONPATH": ""}
     finished = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=place, env=alone)
     assert finished.returncode == 0, finished.stderr
@@ -76,6 +82,7 @@ def test_skipped_points_have_reasons(record):
         ["--device", "cuda:99"],
         ["--device", "cpu", "--families", "gemm,nonsense"],
         ["--device", "cpu", "--nonsense"],
+        ["--device", "cpu", "--config", "nowhere.json"],
         [],
     ],
 )
