@@ -85,13 +85,14 @@ def test_a_plan_that_does_not_fit_says_where_and_what_would_help():
 
 
 @pytest.mark.parametrize(
-    ("gpus", "dimensions"),
+    ("gpus", "memory", "dimensions"),
     [
-        (8, {}), (6, {"context_parallel": [3], "tensor_parallel": [2]}), (6, {"context_parallel": [3, 2], "recompute": ["none"]}),
+        (8, 5.9e9, {}), (6, 8e9, {"context_parallel": [3], "tensor_parallel": [2]}),
+        (6, 6.6e9, {"context_parallel": [3, 2], "recompute": ["none"]}),
     ],
 )  # fmt: skip
-def test_no_longer_sequence_fits_than_the_one_that_is_found(gpus, dimensions):
-    node = node_of(gpus, 5.9e9)
+def test_no_longer_sequence_fits_than_the_one_that_is_found(gpus, memory, dimensions):
+    node = node_of(gpus, memory)
     found = longest_sequence(SMALL, node, global_batch=12, **dimensions)
     longer = range(found.value + 128, 2 * found.value, 128)
     assert not [n for n in longer if search(SMALL, node, global_batch=12, seq_len=n, top=1, **dimensions).ranked]
@@ -118,10 +119,12 @@ def test_no_larger_batch_fits_at_once_than_the_one_that_is_found(gpus, memory, d
     assert not any(map(at_once, range(found.value + 1, found.value + 4 * gpus + 1)))
 
 
-@pytest.mark.parametrize("gpus", [4, 6])
-@pytest.mark.parametrize("stages", [[1, 2], [4, 3, 2]])
-def test_no_deeper_model_fits_than_the_one_that_is_found(gpus, stages):
-    node, question = node_of(gpus, 5.2e9), {"global_batch": 12, "seq_len": 2048, "pipeline_parallel": stages, "top": 1}
+@pytest.mark.parametrize(
+    ("gpus", "memory", "stages"),
+    [(4, 5.2e9, [1, 2]), (6, 5.2e9, [1, 2]), (4, 5.2e9, [4, 3, 2]), (6, 6.2e9, [4, 3, 2])],
+)  # fmt: skip
+def test_no_deeper_model_fits_than_the_one_that_is_found(gpus, memory, stages):
+    node, question = node_of(gpus, memory), {"global_batch": 12, "seq_len": 2048, "pipeline_parallel": stages, "top": 1}
     found = most_layers(SMALL, node, **{name: value for name, value in question.items() if name != "top"})
     deeper = range(found.value + 1, 2 * found.value + 4 * gpus)
     assert not [n for n in deeper if search(deepened(SMALL, n), node, **question).ranked]

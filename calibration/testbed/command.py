@@ -336,6 +336,7 @@ def to_its_end(words: Sequence[str]) -> int:
     except KeyboardInterrupt:
         raise NetworkFailure("interrupted; namespaces and processes are gone") from None
     finally:
-        process.kill()
+        if process.poll() is None:  # all of its group: what it has just begun doesn't end with it yet
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         signal.signal(signal.SIGTERM, before)

@@ -68,14 +68,7 @@ KNOWN = {
 }  # fmt: skip
 
 
-UNCHECKPOINTED = pytest.mark.xfail(strict=True, reason=(
-    "Meta ran without recomputation, which is said not to fit; with twice the context ranks it does, 7 to 11 % faster"
-))
-
-
-@pytest.mark.parametrize("source", [
-    pytest.param(one, marks=UNCHECKPOINTED) if "405B" in one else one for one in KNOWN
-])  # fmt: skip
+@pytest.mark.parametrize("source", KNOWN)
 def test_a_plan_known_to_be_good_is_near_the_best(source):
     (name, machine, gpus, batch, seq_len, framework), published, also = KNOWN[source]
     model, cluster = load_model(name), load_cluster(machine, gpus=gpus)
