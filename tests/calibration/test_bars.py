@@ -12,6 +12,9 @@ import costmodel
 from calibration.data.reference import QUOTED
 from calibration.validate.judged import judged
 from calibration.validate.scores import report
+from costmodel import Run, estimate
+from costmodel.catalogue.records import read_records
+from costmodel.evaluation.counted_memory import Count, counted
 
 MEASURED = Path(__file__).resolve().parents[3] / "shared" / "reference" / "measured"
 RESIDUALS = Path(costmodel.__file__).parent / "catalogue" / "residuals.toml"
@@ -82,7 +85,7 @@ def test_errors_on_the_reference_stay_below_the_bar(document, source, bar):
     assert sum(entry["time"]["mape"] for entry in entries) / len(entries) <= bar
 
 
-MEMORY = {"simumax_b200": 0.04, "zero-bubble": 0.04, "fms-acceleration/a100_80gb/": 0.08}
+MEMORY = {"simumax_b200": 0.04, "fms-acceleration/a100_80gb/": 0.08}
 """Mean absolute error of peak memory, at most."""
 
 
@@ -91,6 +94,20 @@ MEMORY = {"simumax_b200": 0.04, "zero-bubble": 0.04, "fms-acceleration/a100_80gb
 @pytest.mark.parametrize(("source", "bar"), MEMORY.items())
 def test_errors_of_memory_on_the_reference_stay_below_the_bar(document, source, bar):
     assert all(entry["memory"]["mape"] <= bar for entry in of_source(document, source))
+
+
+@pytest.mark.slow
+@reference
+def test_zero_bubbles_peaks_are_what_tensors_hold():
+    """Its table doesn't say how it counted, so that `validate` judges the middle of what tensors hold and of whole processes."""
+    runs = [
+        run for run in read_records(MEASURED / "dev.jsonl")
+        if isinstance(run, Run) and run.campaign.startswith("zero-bubble") and run.peak_bytes
+    ]  # fmt: skip
+    found = [estimate(run.model, run.cluster, run.plan, run.framework) for run in runs]
+    told = counted(found, [Count("allocated", run.memory_of) for run in runs])
+    assert len(runs) > 50 and {run.memory_kind for run in runs} == {"unstated"}
+    assert sum(abs(one / float(run.peak_bytes) - 1.0) for one, run in zip(told, runs, strict=True)) / len(runs) <= 0.04
 
 
 @pytest.mark.slow
