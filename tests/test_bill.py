@@ -173,6 +173,10 @@ def test_a_launch_says_that_an_iteration_is_one_graph(said):
     assert "full_iteration" in write_launch("megatron", plan, load_model("llama3-8b"))
 
 
+def test_flags_that_say_both_that_graphs_are_there_and_that_they_are_not_conflict():
+    assert read_launch(LAUNCH + "--enable-cuda-graph --cuda-graph-impl none").conflicts
+
+
 def test_modules_of_graphs_are_named_and_need_graphs():
     fields = {"global_batch": 8, "seq_len": 512, "data_parallel": 8}
     assert Plan(**fields, cuda_graphs=True, graph_modules="moe_router,moe_preprocess,attn").graph_modules == "attention+router"

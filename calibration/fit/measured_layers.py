@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import NamedTuple
 
 from scipy.optimize import brentq
 
-from calibration.fit.earlier_sweeps import DEVICE_NAMES
+from calibration.fit.measured_operators import measured_rows
 from costmodel.arithmetic.named_tuples import Row, replaced
 from costmodel.catalogue.loader import load_device
 from costmodel.catalogue.software import load_framework
@@ -53,12 +52,11 @@ def read_layers(path: Path) -> list[TimedLayer]:
     Raises
     ------
     UnreadableFile
-        where a row is none of a layer
+        as `measured_rows`, and where a row is none of a layer
     """
-    document = json.loads(path.read_text(encoding="utf-8"))
-    rows = [row for row in document["rows"] if row["family"] == "layer"]
+    device, rows = measured_rows(path)
     try:
-        return [_timed(row, DEVICE_NAMES[document["environment"]["device"]]) for row in rows]
+        return [_timed(row, device) for row in rows if row["family"] == "layer"]
     except (KeyError, TypeError, ValueError) as error:
         raise UnreadableFile(f"{path}: a layer's row is not one of `calibration measure`: {error!r}") from error
 

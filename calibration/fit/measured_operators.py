@@ -16,8 +16,8 @@ from costmodel.text.errors import UnreadableFile
 PASSES = {"forward": "attention", "backward": "attention backward"}
 
 
-def read_measured(path: Path) -> list[Sweep]:
-    """Sweeps of a file that `measure` wrote.
+def measured_rows(path: Path) -> tuple[str, list[Row]]:
+    """Device of a file that `measure` wrote, as the catalogue names it, and what was timed on it.
 
     Parameters
     ----------
@@ -35,8 +35,24 @@ def read_measured(path: Path) -> list[Sweep]:
         raise UnreadableFile(f"{path}: not a file of `calibration measure`: {error}") from error
     if name not in DEVICE_NAMES:
         raise UnreadableFile(f"{path}: device {name!r} is not in the catalogue")
+    return DEVICE_NAMES[name], rows
+
+
+def read_measured(path: Path) -> list[Sweep]:
+    """Sweeps of a file that `measure` wrote.
+
+    Parameters
+    ----------
+    path : of the file
+
+    Raises
+    ------
+    UnreadableFile
+        as `measured_rows`, and where a row is none of an operator
+    """
+    device, rows = measured_rows(path)
     try:
-        found = gathered(_operators(DEVICE_NAMES[name], rows), path.name)
+        found = gathered(_operators(device, rows), path.name)
     except (KeyError, TypeError, ValueError) as error:
         raise UnreadableFile(f"{path}: a row is not one of `calibration measure`: {error!r}") from error
     if any(not 0.0 < seconds < math.inf for sweep in found for seconds in sweep.seconds):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from costmodel import Plan, ledger, load_cluster, load_model
@@ -16,6 +17,16 @@ SCRIPT = Path(__file__).parent / "traced" / "bloom.py"
 LIMIT = 3600.0
 """Of a case, on a busy machine [s]."""
 CLUSTER, MODEL, RANKS, SEQUENCE = "dgx-h100", "bloom-560m", 3072, 2048
+
+
+def not_installed(packages: Iterable[str]) -> list[str]:
+    """Of PyTorch, transformers and some packages, those that aren't installed."""
+    return [name for name in ("torch", "transformers", *packages) if importlib.util.find_spec(name) is None]
+
+
+def on_one_gpu(script: Path, arguments: Sequence[str]) -> Trace:
+    """What a GPU does in two steps of a script."""
+    return trace_script(str(script), arguments, cluster=CLUSTER, gpus=1, roles=(0,), steps=2, limit=LIMIT)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +52,7 @@ class Case:
     @property
     def missing(self) -> list[str]:
         """Packages that aren't installed."""
-        return [name for name in ("torch", "transformers", *self.packages) if importlib.util.find_spec(name) is None]
+        return not_installed(self.packages)
 
     def told(self) -> Ledger:
         """What the library says of a step."""

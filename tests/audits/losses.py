@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 from pathlib import Path
 
 from costmodel.catalogue.software import load_framework
 from costmodel.formulas.settings import LOSSES
 from costmodel.traces.memory import held_bytes
 from costmodel.traces.record import Role, Trace
-from costmodel.traces.running import trace_script
-from tests.audits.bloom import LIMIT
+from tests.audits.bloom import not_installed, on_one_gpu
 
 SCRIPT = Path(__file__).parent / "traced" / "loss.py"
 LOGITS = 2 * 512 * 65536
@@ -41,11 +39,11 @@ class Case:
     @property
     def missing(self) -> list[str]:
         """Packages that aren't installed."""
-        return [name for name in ("torch", "transformers", *self.packages) if importlib.util.find_spec(name) is None]
+        return not_installed(self.packages)
 
     def traced(self) -> Trace:
         """What a GPU does in two steps."""
-        return trace_script(str(SCRIPT), self.arguments, cluster="dgx-h100", gpus=1, roles=(0,), steps=2, limit=LIMIT)
+        return on_one_gpu(SCRIPT, self.arguments)
 
     def told(self) -> float:
         """Bytes a logit."""

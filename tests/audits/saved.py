@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 from collections import Counter
 from pathlib import Path
 
@@ -11,8 +10,7 @@ from costmodel import Plan, Transformer, load_framework
 from costmodel.formulas.transformer import activations, adapters, layer
 from costmodel.traces.memory import living
 from costmodel.traces.record import KERNEL, PHASES, Role, Trace
-from costmodel.traces.running import trace_script
-from tests.audits.bloom import LIMIT
+from tests.audits.bloom import not_installed, on_one_gpu
 
 SCRIPT = Path(__file__).parent / "traced" / "saved.py"
 LAYERS, BATCH, SEQUENCE = 3, 2, 512
@@ -56,11 +54,11 @@ class Case:
     @property
     def missing(self) -> list[str]:
         """Packages that aren't installed."""
-        return [name for name in ("torch", "transformers", *self.packages) if importlib.util.find_spec(name) is None]
+        return not_installed(self.packages)
 
     def traced(self) -> Trace:
         """What a GPU does in two steps."""
-        return trace_script(str(SCRIPT), self.arguments, cluster="dgx-h100", gpus=1, roles=(0,), steps=2, limit=LIMIT)
+        return on_one_gpu(SCRIPT, self.arguments)
 
     def told(self) -> float:
         """Bytes of a layer and micro-batch by the library's formula."""

@@ -12,6 +12,7 @@ import torch
 from costmodel.text.errors import NotModelled
 from costmodel.traces.fake_machine import tensors
 from costmodel.traces.fake_machine.recorder import Recorder
+from costmodel.traces.fake_machine.replacing import replaced
 from costmodel.traces.record import NOWHERE
 
 
@@ -193,19 +194,10 @@ def installed(recorder: Recorder, gpus: int, device: dict[str, Any]) -> Iterator
         pci_domain_id=0,
     )
     _RECORDERS.append(recorder)
-    patches = list(_cuda(recorder, gpus, properties)) + list(tensors.patches(recorder))
-    before: list[tuple[Any, str, Any]] = []
     try:
-        for owner, name, value in patches:
-            before.append((owner, name, owner.__dict__.get(name, before)))
-            setattr(owner, name, value)
-        yield
+        with replaced([*_cuda(recorder, gpus, properties), *tensors.patches(recorder)]):
+            yield
     finally:
-        for owner, name, value in reversed(before):
-            if value is before:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, value)
         _RECORDERS.remove(recorder)
 
 

@@ -14,6 +14,7 @@ import torch.distributed.distributed_c10d as c10d
 from costmodel.traces.fake_machine.fake_groups import FakeGroup
 from costmodel.traces.fake_machine.mailbox import Mailbox
 from costmodel.traces.fake_machine.recorder import Recorder
+from costmodel.traces.fake_machine.replacing import Replacement, replaced
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +99,7 @@ class _Replacements:
                 group._end_coalescing(None)
         return works
 
-    def listed(self) -> list[tuple[Any, str, Any]]:
+    def listed(self) -> list[Replacement]:
         """Owner, name and what takes its place."""
         return [
             (dist, "batch_isend_irecv", self.batched),
@@ -128,16 +129,6 @@ def installed(recorder: Recorder, mailbox: Mailbox | None, rank: int, world: int
     rank, world : of this process
     """
     recorder.world = world
-    replaced = [
-        (owner, name, value)
-        for owner, name, value in _Replacements(recorder, mailbox, rank, world).listed()
-        if hasattr(owner, name)
-    ]
-    before = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
-    try:
-        for owner, name, value in replaced:
-            setattr(owner, name, value)
+    known = (one for one in _Replacements(recorder, mailbox, rank, world).listed() if hasattr(one[0], one[1]))
+    with replaced(known):
         yield
-    finally:
-        for owner, name, value in before:
-            setattr(owner, name, value)

@@ -15,6 +15,7 @@ from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from costmodel.traces.fake_machine.recorder import Recorder
+from costmodel.traces.fake_machine.replacing import Replacement, replaced
 
 aten = torch.ops.aten
 LARGEST_HEAD = 256
@@ -132,7 +133,7 @@ def installed(recorder: Recorder) -> Iterator[None]:
         real_loader(self, *args[:6], **kwargs)
 
     attend = attention(recorder, F.scaled_dot_product_attention)
-    replaced: list[tuple[Any, str, Any]] = [
+    replacements: list[Replacement] = [
         (F, "scaled_dot_product_attention", attend),
         (torch._C._nn, "scaled_dot_product_attention", attend),
         (torch, "compile", _uncompiled(recorder)),
@@ -153,22 +154,16 @@ def installed(recorder: Recorder) -> Iterator[None]:
         with contextlib.suppress(ImportError):
             module = importlib.import_module(name)
             if hasattr(module, "_chunk_with_empty"):
-                replaced.append(
+                replacements.append(
                     (
                         module,
                         "_chunk_with_empty",
                         lambda tensor, num_chunks, dim: Chunks(tensor, num_chunks, dim),
                     )
                 )
-    before = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
     kernels()
-    try:
-        for owner, name, value in replaced:
-            setattr(owner, name, value)
+    with replaced(replacements):
         yield
-    finally:
-        for owner, name, value in before:
-            setattr(owner, name, value)
 
 
 def kernels() -> None:

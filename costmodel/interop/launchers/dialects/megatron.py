@@ -42,7 +42,7 @@ WIDE = {"bf16": "bf16", "fp16": "fp16", "fp8": "bf16", "mxfp8": "bf16", "nvfp4":
 LONG = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 DEGREES_OF_RECOMPUTE = {"full": "full", "selective": "selective", "none": "none"}
 METHODS = {"uniform": "full", "block": "full"}
-GRAPHS = ("none", "local", "transformer_engine", FULL_ITERATION)
+GRAPHS = {"none": False, "local": True, "transformer_engine": True, FULL_ITERATION: ITERATION}
 DISPATCHERS = {"alltoall": "all-to-all", "flex": "deduplicated", "allgather": unit.UNSTATED}
 """Ways of tokens to experts; Megatron's own default gathers all tokens on every rank."""
 NORMS = {"RMSNorm": "rmsnorm", "LayerNorm": "layernorm", "LayerNorm1p": "layernorm"}
@@ -297,7 +297,7 @@ PLAN_ROWS = (
     FlagRow("no_overlap_p2p_communication", "overlap_pipeline", unit.yields(False), None, "from 3.0", OWN),
     FlagRow("overlap_p2p_communication", "overlap_pipeline", unit.flag, True, "from 3.0"),
     FlagRow("enable_cuda_graph external_cuda_graph", "cuda_graphs", unit.yields(True), False, "from core 0.7"),
-    FlagRow("cuda_graph_impl", "_graph_kind", unit.one_of({kind: kind for kind in GRAPHS}), "none", "from core 0.15", graph_kind),
+    FlagRow("cuda_graph_impl", "cuda_graphs", unit.one_of(GRAPHS), "none", "from core 0.15", graph_kind),
     FlagRow("cuda_graph_scope cuda_graph_modules", "_graph_scopes", unit.anything, None, "from core 0.14", graph_scopes),
     FlagRow("use_transformer_engine_op_fuser", "_op_fuser", unit.flag, False, "from core 0.18", lambda w: w.plan.fused_experts),
     FlagRow("use_tp_pp_dp_mapping", "_tp_pp_dp", unit.flag, False, "from core 0.9", lambda w: tuple(w.plan.rank_order) == ORDER),
@@ -449,11 +449,11 @@ def precision(reading: LaunchReading) -> None:
 
 def graphs(reading: LaunchReading) -> None:
     """What CUDA graphs hold, where it isn't all of each layer: a whole iteration, or modules that can be captured alone."""
-    kind, scopes = reading.one("_graph_kind"), _words(reading.one("_graph_scopes"))
-    if kind is not None:
-        reading.put("cuda_graphs", kind != "none")
-    scopes = [FULL_ITERATION] if kind == FULL_ITERATION else scopes
-    if (reading.plan.get("cuda_graphs") or reading.one("cuda_graphs")) and of_scopes(scopes):
+    captured, scopes = reading.one("cuda_graphs"), _words(reading.one("_graph_scopes"))
+    if captured == ITERATION:
+        reading.put("cuda_graphs", True)
+        scopes = [FULL_ITERATION]
+    if captured and of_scopes(scopes):
         reading.put("graph_modules", of_scopes(scopes))
     foreign = [scope for scope in scopes if scope not in (*OF_MEGATRON, *WHOLE, FULL_ITERATION)]
     if foreign:
