@@ -51,7 +51,13 @@
       now = given.tables;
       given.plain = new Map();
       for (const places of Object.values(given.follow)) for (const place of places) given.plain.set(place.join(" "), read(now, place));
+      warm();
     });
+  }
+  // What doesn't move with sliders is worked out while nothing else is to do, by formulas that the browser has compiled by then.
+  function warm() {
+    const answer = shown;
+    if (given && answer) (window.requestIdleCallback ?? setTimeout)(() => { if (given && answer === shown && priced({}) && shown.frontier) drawnPlans(shown.frontier); });
   }
   const read = (tables, place) => place.reduce((part, name) => part[name], tables);
   function quantities(factors) {
@@ -71,9 +77,10 @@
     if (!given || !shown || !window.costmodelPage) return null;
     const model = scaledModel(quantities(factors)), limit = given.margin * model.asked["device.memory"];
     const found = shown.plans.map(({ plan }) => model.evaluate(plan));
+    shown.before ??= shown.plans.map(({ plan }) => before.evaluate(plan));
     if (found.some((one) => one.error)) return null;
     return shown.plans.map(({ plan, error }, place) => ({
-      ...found[place], error, limit, plan, name: window.costmodelPage.planLabel({ ...model.asked, ...plan }), before: before.evaluate(plan),
+      ...found[place], error, limit, plan, name: window.costmodelPage.planLabel({ ...model.asked, ...plan }), before: shown.before[place],
     }));
   }
 
@@ -200,14 +207,23 @@
     });
     redraw(place, figure, filled(view.charts.sensitivity, tornado(`Sensitivity of ${seconds(one.step_time_s)} a step, each quantity over its own 90 % interval`, one.name, rows, one.step_time_s, view.series.ends)));
   }
+  // What many plans take under a model: of each but once what is the plan's own.
+  function pricedBy(model, plans) {
+    const own = model.modelOf(model.asked), prepared = model.prepared(plans, own);
+    return (now) => now.steps(prepared, own, now.asked);
+  }
+  function drawnPlans(made) {
+    made.plans ??= Array.from({ length: made.count }, (_, row) => Object.fromEntries(Object.entries(made.columns).map(([name, { values, index }]) => [name, values[index ? index[row] : 0]])));
+    made.before ??= pricedBy(before, made.plans)(before);
+  }
   // The plans that are drawn, wherever they are now; those that came to lead are the server's to find.
   function everyPlan(figure, factors) {
     const { filled, view, frontier, planLabel } = window.costmodelPage, made = shown.frontier, limit = scaledLimit(factors);
-    made.plans ??= Array.from({ length: made.count }, (_, row) => Object.fromEntries(Object.entries(made.columns).map(([name, { values, index }]) => [name, values[index ? index[row] : 0]])));
-    const all = (model) => { const found = made.plans.map((plan) => model.evaluate(plan)); return { times: found.map((one) => one.step_time_s), bytes: found.map((one) => one.peak_memory_bytes) }; };
-    made.before ??= all(before);
-    const found = all(scaledModel(quantities(factors))), names = (row) => (made.names ??= [])[row] ??= planLabel({ ...before.asked, ...made.plans[row] });
-    if (found.times.some((time) => !time)) return;
+    const scales = quantities(factors), model = scaledModel(scales), names = (row) => (made.names ??= [])[row] ??= planLabel({ ...before.asked, ...made.plans[row] });
+    const key = JSON.stringify(Object.entries(scales).filter(([name]) => name.startsWith("model.")));
+    drawnPlans(made);
+    if (made.key !== key) Object.assign(made, { key, priced: pricedBy(model, made.plans) });
+    const found = made.priced(model);
     const looks = { ...view, legal: made.legal, titles: { frontier: made.title } };
     redraw("#chart", figure, filled(view.charts.frontier, frontier({ ...found, limit }, Object.keys(factors).length ? made.before : null, names, looks)));
   }
@@ -253,6 +269,6 @@
     /** Whether the numbers of the question are there. */
     get ready() { return Boolean(given && window.costmodelPage); },
     /** Remember what an answer shows. */
-    answered(answer) { shown = answer; followed = false; },
+    answered(answer) { shown = answer; followed = false; warm(); },
   };
 })();

@@ -114,6 +114,20 @@ function makeModel(DATA, formulas) {
     const error = given.figures[fields.dtype].refused;
     return error ? {error, reason: "dtype"} : null;
   }
+  // Of many plans what their settings and their split are, worked out once for all that is asked of cluster and device.
+  function prepared(plans, own) {
+    return plans.map((changes) => { const {fields, settings, plan} = planned({...asked, ...changes}, own); return {settings, plan, dtype: fields.dtype}; });
+  }
+  // Their times and memory, as arrays.
+  function steps(plans, own, fields) {
+    const network = networkOf(fields), devices = {}, times = new Float64Array(plans.length), bytes = new Float64Array(plans.length);
+    plans.forEach(({settings, plan, dtype}, row) => {
+      const found = step({model: own, settings, plan, network, software: given.software, device: devices[dtype] ??= deviceOf({...fields, dtype})});
+      times[row] = found.total;
+      bytes[row] = found.memory.total;
+    });
+    return {times, bytes};
+  }
   function answer(made, {price}) {
     const found = step(made), times = {}, hours = made[DATA.gpus] * found.total / 3600;
     for (const part of parts) times[part] = found[part];
@@ -134,5 +148,5 @@ function makeModel(DATA, formulas) {
     const {made, fields, ...refused} = checked(changes);
     return made ? answer(made, fields) : refused;
   }
-  return {asked, domains, evaluate, checked, planned, modelOf, deviceOf, networkOf, software: given.software, step, known, stretch, peak: DATA.peak};
+  return {asked, domains, evaluate, checked, planned, prepared, steps, modelOf, known, stretch, peak: DATA.peak};
 }

@@ -31,26 +31,15 @@ const ofPlans = (name) => !name.includes(".") || name.startsWith("model.");
 function prepare(changes) {
   const key = JSON.stringify(Object.entries(changes).filter(([name]) => ofPlans(name)));
   if (rows?.key === key) return rows;
-  const own = model.modelOf({...model.asked, ...changes}), plans = [];
-  for (let row = 0; row < view.plans; row++) {
-    const {fields, settings, plan} = model.planned({...model.asked, ...fieldsOf(row), ...changes}, own);
-    plans.push({settings, plan, dtype: fields.dtype});
-  }
+  const own = model.modelOf({...model.asked, ...changes});
+  const plans = model.prepared(Array.from({length: view.plans}, (_, row) => ({...fieldsOf(row), ...changes})), own);
   return rows = {key, own, plans};
 }
 
 function search(changes, top, keep) {
-  const {own, plans} = prepare(changes), fields = {...model.asked, ...changes}, network = model.networkOf(fields), devices = {};
-  const count = view.plans, times = new Float64Array(count), bytes = new Float64Array(count);
+  const {own, plans} = prepare(changes), count = view.plans, {times, bytes} = model.steps(plans, own, {...model.asked, ...changes});
   const limit = view.margin * (changes["device.memory"] ?? model.asked["device.memory"]);
-  const inside = [];
-  for (let row = 0; row < count; row++) {
-    const {settings, plan, dtype} = plans[row], device = devices[dtype] ??= model.deviceOf({...fields, dtype});
-    const found = model.step({model: own, settings, plan, network, software: model.software, device});
-    times[row] = found.total;
-    bytes[row] = found.memory.total;
-    if (found.memory.total <= limit) inside.push(row);
-  }
+  const inside = [...times.keys()].filter((row) => bytes[row] <= limit);
   inside.sort((a, b) => times[a] - times[b]);
   const asked = Object.keys(changes).length === 0, ranked = asked && view.ranking.length ? view.ranking.map(({row}) => row) : apart(inside, times, bytes, top);
   let miss = -1;
