@@ -24,12 +24,11 @@ from costmodel.arithmetic.named_tuples import replaced
 from costmodel.description.buckets import DistributedDataParallel, OneBucket
 from costmodel.description.plan import explain
 from costmodel.description.tensors import parameter_tensors
-from costmodel.evaluation.engine import step_formula
 from costmodel.evaluation.verdicts import verdict
 from costmodel.formulas import gradients, legality, synchronisation
 from costmodel.formulas.network import collectives, compression
 from costmodel.formulas.settings import COMPRESSIONS
-from costmodel.formulas.training_step import step, uncompressed_step
+from costmodel.formulas.training_step import step
 from costmodel.formulas.transformer import low_rank, memory
 from costmodel.simulation.playback import timeline
 from costmodel.simulation.replay import simulate
@@ -193,7 +192,7 @@ def test_what_hides_under_the_backward_pass_is_the_network_s_part_alone(name):
     shown, hidden = answer(name), answer(name, overlap_gradients=True)
     numbers = GROUPED.numbers(), shown.plan.settings(FRAMEWORK), shown.plan.numbers(FRAMEWORK, 3)
     rest = CLUSTER.numbers(), FRAMEWORK.numbers(), CLUSTER.device.numbers("bf16")
-    coding = gradients.compressed(*numbers, *rest).coding
+    coding = gradients.summed(*numbers, *rest).coding
     assert coding > 0.0
     assert hidden.times["gradient_exchange"] >= coding
     moving = shown.times["gradient_exchange"] - coding
@@ -268,7 +267,7 @@ def test_the_transactions_of_one_bucket_are_those_of_the_estimate(name, zero, mo
     assert made.sent_bytes["only"] == pytest.approx(result.step.exchange_bytes, rel=1e-9)
     numbers = result.model.numbers(), plan.settings(result.framework), plan.numbers(result.framework, result.model.layers)
     rest = CLUSTER.numbers(), result.framework.numbers(), CLUSTER.device.numbers("bf16")
-    coding = gradients.compressed(*numbers, *rest).coding
+    coding = gradients.summed(*numbers, *rest).coding
     stated = result.step.gradient_exchange + result.step.parameter_exchange + result.step.hidden_exchange
     if not result.model.experts:  # whose gradients are summed beside the others
         assert made.times["only"] == pytest.approx(stated - coding, rel=1e-9)
@@ -353,13 +352,12 @@ def test_a_residual_that_does_not_fit_can_be_given_up():
 
 
 @pytest.mark.parametrize("zero", [0, 1])
-def test_without_compression_both_formulas_of_a_step_give_the_same_bits(zero):
+def test_what_is_left_out_where_nothing_is_compressed_changes_no_bit(zero):
     plan = Plan(global_batch=64, seq_len=2048, data_parallel=4, pipeline_parallel=4, zero_stage=zero)
     settings = plan.settings(FRAMEWORK)
     rest = plan.numbers(FRAMEWORK, 4), CLUSTER.numbers(), FRAMEWORK.numbers(), CLUSTER.device.numbers("bf16")
-    assert step(LATENT.numbers(), settings, *rest) == uncompressed_step(LATENT.numbers(), settings, *rest)
-    assert step_formula(settings) is uncompressed_step
-    assert step_formula(compressing("int8").settings(FRAMEWORK)) is step
+    unknown = settings._replace(compression=settings.compression._replace(kind=np.float64(0.0)))  # as a column's would be
+    assert step(LATENT.numbers(), settings, *rest) == step(LATENT.numbers(), unknown, *rest)
 
 
 # Refusals

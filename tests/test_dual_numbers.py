@@ -13,9 +13,9 @@ from costmodel import Plan, load_cluster, load_model
 from costmodel.arithmetic import ops
 from costmodel.arithmetic.dual_numbers import Dual, bare
 from costmodel.arithmetic.named_tuples import flat, replaced
-from costmodel.evaluation.engine import timed_formula
 from costmodel.evaluation.error_model import covariance_of
 from costmodel.evaluation.estimation import estimate, fill_slopes
+from costmodel.formulas import training_step
 from tests.agreement import plans
 
 POSITIVE = st.floats(0.05, 20.0)
@@ -53,15 +53,15 @@ def test_numbers_beside_them_lose_nothing():
 @pytest.mark.parametrize("seed", range(12))
 def test_an_estimate_has_the_slopes_of_moving_each_constant(seed):
     one = next(plans(seed))
-    formula, inputs, step = timed_formula(one.inputs.settings), one.inputs, 1e-5
+    inputs, step = one.inputs, 1e-5
 
     def at(field, way):
         number = flat(inputs.software)[field] * (1.0 + way * step)
         moved = inputs._replace(software=replaced(inputs.software, {field: number}))
-        return math.log(formula(*moved, one.step.memory).total)
+        return math.log(training_step.step(*moved, one.step.memory).total)
 
     fields, _ = covariance_of(one.framework)
-    here = math.log(formula(*inputs, one.step.memory).total)
+    here = math.log(training_step.step(*inputs, one.step.memory).total)
     for place, field in enumerate(fields):
         if field in flat(inputs.software):
             up, down = (at(field, 1.0) - here) / step, (here - at(field, -1.0)) / step

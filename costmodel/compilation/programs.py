@@ -24,6 +24,7 @@ from costmodel.compilation.fields import INNER, LANES, OUTER
 from costmodel.compilation.standalone import callable_of, word_count
 from costmodel.compilation.tape import Place, Traced, needed, supports, trace
 from costmodel.formulas import legality, training_step
+from costmodel.formulas.network import compression
 from costmodel.formulas.quantities import (
     Inputs,
     Memory,
@@ -199,6 +200,15 @@ def _program(
     return Program(_reader(notes["constants"]), code["once"], notes["scalars"], parts, code.get("product"))
 
 
+def _named(program: str, compressed: bool) -> str:
+    return f"{program}-compressed" if compressed else program
+
+
+def _traced_step(results: Sequence[str], compressed: bool) -> Traced:
+    """Results of a step; where no gradients are compressed, of half as many operations."""
+    return trace(training_step.step, Inputs, results, {} if compressed else {"settings.compression.kind": compression.NONE})
+
+
 @functools.cache
 def every_part(compressed: bool) -> Program:
     """Every part of a step where plan, framework and device are columns: of plans, or of one as its constants vary.
@@ -207,12 +217,11 @@ def every_part(compressed: bool) -> Program:
     ----------
     compressed : whether gradients may be compressed
     """
-    formula = training_step.STEPS[compressed]
 
     def bits(path: str) -> int:
         return _SPLIT if path.startswith(("plan.", "software.", "device.")) else 0
 
-    return _program(f"every-{formula.__name__}", ("rows",), False, lambda: trace(formula, Inputs, EVERY), bits)
+    return _program(_named("every", compressed), ("rows",), False, lambda: _traced_step(EVERY, compressed), bits)
 
 
 @functools.cache
@@ -223,8 +232,7 @@ def ranking(compressed: bool) -> Program:
     ----------
     compressed : whether gradients may be compressed
     """
-    formula = training_step.STEPS[compressed]
-    return _program(f"ranking-{formula.__name__}", ("inner", "outer"), True, lambda: trace(formula, Inputs, RANKED))
+    return _program(_named("ranking", compressed), ("inner", "outer"), True, lambda: _traced_step(RANKED, compressed))
 
 
 @functools.cache
@@ -234,7 +242,7 @@ def every_part_of_runs() -> Program:
     def bits(path: str) -> int:
         return _SPLIT
 
-    return _program("every-run", ("rows",), False, lambda: trace(training_step.step, Inputs, EVERY), bits)
+    return _program("every-run", ("rows",), False, lambda: _traced_step(EVERY, True), bits)
 
 
 @functools.cache

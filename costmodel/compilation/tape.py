@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 from costmodel.text.errors import InvalidValue
@@ -162,12 +163,13 @@ class Value(_Traced):
     __radd__, __rmul__ = __add__, __mul__
 
 
-def _inputs(tape: Tape, kind: type, path: tuple[str, ...]) -> Any:
-    """A tuple of inputs, one for each number of a NamedTuple."""
+def _inputs(tape: Tape, kind: type, path: str, known: Mapping[str, float]) -> Any:
+    """A tuple of inputs, one for each number of a NamedTuple that isn't known."""
+    fields = {name: (f"{path}{name}", group) for name, group in typing.get_type_hints(kind).items()}
     return kind(*(
-        _inputs(tape, group, (*path, name)) if hasattr(group, "_fields")
-        else Value(tape, tape.put("input", given=".".join((*path, name))))
-        for name, group in typing.get_type_hints(kind).items()
+        _inputs(tape, group, f"{name}.", known) if hasattr(group, "_fields")
+        else known[name] if name in known else Value(tape, tape.put("input", given=name))
+        for name, group in fields.values()
     ))  # fmt: skip
 
 
@@ -184,7 +186,9 @@ class Traced(NamedTuple):
     results: tuple[Place, ...]
 
 
-def trace(formula: Callable[..., Any], arguments: type, results: Sequence[str]) -> Traced:
+def trace(
+    formula: Callable[..., Any], arguments: type, results: Sequence[str], known: Mapping[str, float] = MappingProxyType({})
+) -> Traced:
     """Write a formula down.
 
     Parameters
@@ -192,6 +196,7 @@ def trace(formula: Callable[..., Any], arguments: type, results: Sequence[str]) 
     formula : of the fields of `arguments`, in their order
     arguments : a NamedTuple of NamedTuples of numbers
     results : paths of the numbers to keep of what the formula gives, as ``"memory.total"``; none for all of a flat one
+    known : numbers that are the same whenever the tape is used, by their paths, as ``"settings.compression.kind"``
 
     Examples
     --------
@@ -201,7 +206,7 @@ def trace(formula: Callable[..., Any], arguments: type, results: Sequence[str]) 
     ['constant', 'mul', 'constant', 'add']
     """
     tape = Tape()
-    made = formula(*_inputs(tape, arguments, ()))
+    made = formula(*_inputs(tape, arguments, "", known))
     if not results:
         return Traced(tape, tuple(map(tape.place, made)))
     kept = []
@@ -213,10 +218,20 @@ def trace(formula: Callable[..., Any], arguments: type, results: Sequence[str]) 
     return Traced(tape, tuple(kept))
 
 
+def arguments_of(formula: Callable[..., object]) -> list[str]:
+    """Names of what a formula takes, but for what may be left out.
+
+    Parameters
+    ----------
+    formula : any
+    """
+    return [name for name, one in inspect.signature(formula).parameters.items() if one.default is one.empty]
+
+
 def opened(
     formula: Callable[..., object], given: Sequence[object], symbol: Callable[[str, object], object]
 ) -> dict[str, object]:
-    """What a formula is called with to be traced, by the names of its arguments.
+    """What a formula is called with to be traced, by the names of its arguments, but for those that may be left out.
 
     Parameters
     ----------
@@ -230,7 +245,7 @@ def opened(
     InvalidValue
         for more arguments than the formula takes, or a tuple of the wrong kind
     """
-    names = tuple(inspect.signature(formula).parameters)
+    names = arguments_of(formula)
     if len(given) > len(names):
         raise InvalidValue("arguments", len(given), f"at most {len(names)}: {', '.join(names)}")
     kinds = typing.get_type_hints(formula)
@@ -309,4 +324,7 @@ def supports(tape: Tape, bits: Callable[[str], int]) -> list[int]:
     return found
 
 
-__all__ = ["Condition", "Operation", "Place", "Tape", "Traced", "Value", "leaves", "needed", "opened", "supports", "trace"]
+__all__ = [
+    "Condition", "Operation", "Place", "Tape", "Traced", "Value", "arguments_of", "leaves", "needed", "opened", "supports",
+    "trace",
+]  # fmt: skip

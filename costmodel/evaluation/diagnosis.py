@@ -12,10 +12,10 @@ from costmodel.catalogue.changes import replace
 from costmodel.description.fields import Flag, table
 from costmodel.description.labels import field_name, part_name
 from costmodel.description.plan import Plan
-from costmodel.evaluation.engine import timed_formula
 from costmodel.evaluation.error_model import part_covariance
 from costmodel.evaluation.estimation import TIME_PARTS, Estimate, estimate
 from costmodel.evaluation.single_changes import changes_for_speed
+from costmodel.formulas import training_step
 from costmodel.formulas.quantities import DeviceNumbers, Number, Software
 from costmodel.text.checks import kind, positive_int, real
 from costmodel.text.errors import CostModelError
@@ -236,10 +236,9 @@ def _parts(answer: Estimate, measured: float) -> tuple[PartShare, ...]:
 def _covariance(answer: Estimate, names: list[str], times: list[float]) -> list[list[float]]:
     """Of the parts' times [s²]: what the constants' errors cause, and each part's own, in proportion to it."""
     inputs, bill = answer.inputs, answer.step.memory
-    formula = timed_formula(inputs.settings)
 
     def parts(device: DeviceNumbers, software: Software) -> list[Number]:
-        step = formula(*inputs._replace(software=software, device=device), bill)
+        step = training_step.step(*inputs._replace(software=software, device=device), bill)
         return [getattr(step, name) for name in names]
 
     found = part_covariance(parts, answer.cluster.device, answer.framework, str(answer.plan.dtype))

@@ -15,7 +15,7 @@ from costmodel.description.question import Question
 from costmodel.formulas import discrepancy, gradients, training_step
 from costmodel.formulas.pipeline import layout
 from costmodel.formulas.quantities import Inputs, Memory, Number, PlanNumbers, Settings, Step
-from costmodel.formulas.transformer import host_memory, memory
+from costmodel.formulas.transformer import host_memory
 from costmodel.text.checks import choice
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ PARTS = (*Step._fields[:-1], *(f"memory_{part}" for part in Memory._fields))
 """Rows of the result: every time and FLOP of `Step`, then every byte of `Memory`."""
 HANDFUL, COMPILED_FROM, COMPILE_FROM = 8, 2_000, 100_000
 """Rows up to which plain Python is the fastest, from which vector code is that is there, and from which it pays to compile it."""
-SEARCHED = ("ranking-uncompressed_step", "every-uncompressed_step", "rules", "least-memory")
+SEARCHED = ("ranking", "every", "rules", "least-memory")
 """Programs of `costmodel.compilation.programs` that a search runs on."""
 CHUNK = 4096
 RUNS = 2048
@@ -123,26 +123,6 @@ def unflatten(parts: Sequence[Number]) -> Step:
     return Step._make([*parts[:times], Memory._make(parts[times:])])
 
 
-def step_formula(settings: Settings) -> Callable[..., Step]:
-    """The formula of a step, one of `costmodel.formulas.training_step.STEPS`.
-
-    Parameters
-    ----------
-    settings : of the plans
-    """
-    return training_step.STEPS[bool(settings.compression.kind)]
-
-
-def timed_formula(settings: Settings) -> Callable[..., Step]:
-    """As `step_formula`, of a step whose memory is known.
-
-    Parameters
-    ----------
-    settings : of the plans
-    """
-    return training_step.TIMED_STEPS[bool(settings.compression.kind)]
-
-
 def stretched(step: Step, by: float) -> Step:
     """A step all of whose times are longer.
 
@@ -174,9 +154,8 @@ def memory_bill(inputs: Inputs) -> Memory:
     ----------
     inputs : numbers or columns
     """
-    of = gradients if inputs.settings.compression.kind else memory
     model, settings, plan, network, software, _ = inputs
-    return of.fullest_stage(model, settings, plan, network, software, layout.micro_batches(settings, plan))
+    return gradients.fullest_stage(model, settings, plan, network, software, layout.micro_batches(settings, plan))
 
 
 def host_bytes(inputs: Inputs) -> Number:
@@ -199,7 +178,7 @@ _held = functools.lru_cache(256)(memory_bill)
 @functools.lru_cache(256)
 def _step(inputs: Inputs) -> Step:
     """The step of one plan, in plain Python: a search ranks it, and its estimate asks again."""
-    return timed_formula(inputs.settings)(*inputs, _held(inputs))
+    return training_step.step(*inputs, _held(inputs))
 
 
 def evaluate_several(inputs: Sequence[Inputs], alike: Sequence[int]) -> list[Step]:
@@ -234,7 +213,7 @@ def total_time(inputs: Inputs, bill: Memory, rows: int) -> Number:
     rows : of the columns
     """
     if "costmodel.compilation.programs" not in sys.modules:
-        return timed_formula(inputs.settings)(*inputs, bill).total
+        return training_step.step(*inputs, bill).total
     from costmodel.compilation import programs as kernels
 
     program = kernels.every_part(bool(inputs.settings.compression.kind))
@@ -254,9 +233,8 @@ def _of_row(inputs: Inputs, plans: Columns, row: int) -> Inputs:
 def _numpy(inputs: Inputs, plans: Columns, out: Columns) -> None:
     import numpy as np
 
-    formula = step_formula(inputs.settings)
     with np.errstate(divide="ignore", invalid="ignore"):  # the arm of `where` that is not taken
-        for part, values in enumerate(flatten(formula(*inputs._replace(plan=PlanNumbers(*plans))))):
+        for part, values in enumerate(flatten(training_step.step(*inputs._replace(plan=PlanNumbers(*plans))))):
             out[part] = values
 
 
@@ -279,7 +257,7 @@ def _rank_numpy(boundary: float, inputs: Inputs, plans: Columns, out: Columns) -
             return
         whole = [np.broadcast_to(part, near.shape)[near] for part in bill]
         inside = inputs._replace(plan=PlanNumbers(*plans[:, near]))
-        out[0, near] = timed_formula(inputs.settings)(*inside, Memory(*whole)).total
+        out[0, near] = training_step.step(*inside, Memory(*whole)).total
 
 
 def _numba(inputs: Inputs, plans: Columns, out: Columns) -> None:

@@ -19,7 +19,7 @@ from costmodel.description.plan import Plan
 from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
 from costmodel.evaluation import engine
-from costmodel.evaluation.engine import evaluate_one, evaluate_several, stretched, timed_formula, total_time
+from costmodel.evaluation.engine import evaluate_one, evaluate_several, stretched, total_time
 from costmodel.evaluation.error_model import (
     Slopes,
     Spread,
@@ -31,6 +31,7 @@ from costmodel.evaluation.error_model import (
 from costmodel.evaluation.first_contacts import Error
 from costmodel.evaluation.memory_breakdown import PARTS as MEMORY_PARTS
 from costmodel.evaluation.memory_breakdown import MemoryInputs, PeakMemory
+from costmodel.formulas import training_step
 from costmodel.formulas.quantities import DeviceNumbers, Inputs, Memory, Number, PlanNumbers, Software, Step
 from costmodel.formulas.transformer import adapters
 from costmodel.text.checks import kind, real
@@ -205,10 +206,9 @@ class Estimate:
     def slopes(self) -> Slopes:
         """How the step time follows the calibrated constants, none of which changes the memory."""
         inputs, bill = self.inputs, self.step.memory
-        formula = timed_formula(inputs.settings)
 
         def total(device: DeviceNumbers, software: Software) -> Number:
-            return formula(*inputs._replace(software=software, device=device), bill).total
+            return training_step.step(*inputs._replace(software=software, device=device), bill).total
 
         return slopes_of(total, self.cluster.device, self.framework, str(self.plan.dtype))
 

@@ -12,9 +12,10 @@ from costmodel.description.judgement import JUDGED
 from costmodel.description.plan import Plan
 from costmodel.description.question import Question
 from costmodel.description.run import Run
-from costmodel.evaluation.engine import memory_bill, step_formula, stretched, timed_formula
+from costmodel.evaluation.engine import memory_bill, stretched
 from costmodel.evaluation.error_model import slopes_of_plans
 from costmodel.evaluation.estimation import Estimate, StepParts, check_length
+from costmodel.formulas import training_step
 from costmodel.formulas.quantities import DeviceNumbers, Inputs, Memory, Number, Software, Step
 from costmodel.text.errors import CostModelError
 
@@ -102,7 +103,7 @@ def _grouped(asked: Sequence[_Asked], most: int) -> dict[tuple[bool, int], list[
 def _steps(inputs: Sequence[Inputs]) -> list[Step]:
     """Every part of each step, by one evaluation over columns."""
     with np.errstate(divide="ignore", invalid="ignore"):  # the arm of `where` that is not taken
-        step = step_formula(inputs[0].settings)(*stacked(inputs, axes=1))
+        step = training_step.step(*stacked(inputs, axes=1))
     rows = len(inputs)
     times = np.array([np.broadcast_to(np.asarray(part, dtype=float), rows) for part in step[:-1]]).T
     bills = np.array([np.broadcast_to(np.asarray(part, dtype=float), rows) for part in step.memory]).T
@@ -136,11 +137,10 @@ def _fill_alike(members: Sequence[Estimate]) -> None:
     columns = stacked([one.inputs for one in members], axes=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         bill = memory_bill(columns)
-    formula = timed_formula(members[0].inputs.settings)
 
     def total(times: int, device: DeviceNumbers, software: Software) -> Number:
-        again = _repeated(columns, times)._replace(device=device, software=software)
-        found = formula(*again, _repeated(bill, times)).total
+        again: Inputs = _repeated(columns, times)._replace(device=device, software=software)
+        found = training_step.step(*again, _repeated(bill, times)).total
         return np.broadcast_to(np.asarray(found, dtype=float), times * len(members))  # type: ignore[return-value]
 
     first = members[0]

@@ -255,7 +255,7 @@ def updated_memory(software: Framework, measured: Array, asked: RunColumns, kind
         width = max((np.size(number) for group in constants for number in group), default=1)
         found = np.empty((len(asked.each), width))
         with np.errstate(divide="ignore", invalid="ignore"):
-            for places, _, inputs, _ in asked.formulas:
+            for places, inputs, _ in asked.together:
                 bill: Memory = memory_bill(inputs._replace(software=constants))
                 around = outside_allocator(inputs.plan, inputs.network, constants)
                 here = np.zeros((len(places), width))

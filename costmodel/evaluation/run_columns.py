@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,28 +10,26 @@ from numpy.typing import NDArray
 
 from costmodel.arithmetic.named_tuples import stacked
 from costmodel.description.question import without_load
-from costmodel.evaluation.engine import memory_bill, timed_formula
-from costmodel.formulas import discrepancy
-from costmodel.formulas.quantities import Inputs, Memory, ModelNumbers, OwnRun, Software, Step
+from costmodel.evaluation.engine import memory_bill
+from costmodel.formulas import discrepancy, training_step
+from costmodel.formulas.quantities import Inputs, Memory, ModelNumbers, OwnRun, Software
 
 Array = NDArray[Any]
 COMPARED = 128
 """Runs that are compared with all others at a time: their columns stay in a cache."""
 
 
-class Formula(NamedTuple):
-    """Runs that one formula serves.
+class Stacked(NamedTuple):
+    """Runs that all compress their gradients, or that don't: these take half as many operations.
 
     Parameters
     ----------
     places : of them, among all runs
-    formula : of their steps' times, the memory known
     inputs : numbers that all of them share, and columns of those that they don't, a run a line
     bill : their memory, which no constant of time changes
     """
 
     places: Array
-    formula: Callable[..., Step]
     inputs: Inputs
     bill: Memory
 
@@ -42,11 +40,11 @@ class RunColumns(NamedTuple):
     Parameters
     ----------
     each : what the formula takes of each
-    formulas : the runs, by the formula that serves them
+    together : the runs, with those that are evaluated at once
     """
 
     each: Sequence[Inputs]
-    formulas: Sequence[Formula]
+    together: Sequence[Stacked]
 
 
 def runs_of(each: Sequence[Inputs]) -> RunColumns:
@@ -57,10 +55,10 @@ def runs_of(each: Sequence[Inputs]) -> RunColumns:
     each : what the formula takes of each
     """
     found = []
-    for places in _places(timed_formula(one.settings) for one in each):
+    for places in _places(bool(one.settings.compression.kind) for one in each):
         inputs = stacked([each[place] for place in places])
         with np.errstate(divide="ignore", invalid="ignore"):  # the arm of `where` that is not taken
-            found.append(Formula(places, timed_formula(each[places[0]].settings), inputs, memory_bill(inputs)))
+            found.append(Stacked(places, inputs, memory_bill(inputs)))
     return RunColumns(each, found)
 
 
@@ -75,8 +73,8 @@ def logarithms(runs: RunColumns, constants: Software) -> Array:
     width = max((np.size(number) for group in constants for number in group), default=1)
     found = np.empty((len(runs.each), width))
     with np.errstate(divide="ignore", invalid="ignore"):
-        for places, formula, inputs, bill in runs.formulas:
-            found[places] = np.log(formula(*inputs._replace(software=constants), bill).total)
+        for places, inputs, bill in runs.together:
+            found[places] = np.log(training_step.step(*inputs._replace(software=constants), bill).total)
     return found if width > 1 else found[:, 0]
 
 

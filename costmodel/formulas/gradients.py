@@ -53,13 +53,8 @@ def _parameters(model: ModelNumbers, plan: PlanNumbers, place: Place) -> tuple[N
     return memory.stage_parameters(model, plan, place.layers, place.experts, place.first, place.last)
 
 
-def uncompressed(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Summed:
-    """Gradients that travel as they are, `Summed`.
-
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
-    """
+def _uncompressed(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Summed:
+    """Gradients that travel as they are."""
     one, other, between = held_places(model, settings, plan)
     dense, routed = _parameters(model, plan, one)
     dense_last, routed_last = _parameters(model, plan, other)
@@ -88,7 +83,7 @@ def payloads(
     return made, compression.payload_of(routed, apart, communication.expert_ranks(plan), settings)
 
 
-def compressed(
+def summed(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
     device: DeviceNumbers,
 ) -> Summed:  # fmt: skip
@@ -98,7 +93,9 @@ def compressed(
     ----------
     model, settings, plan, network, software, device : numbers of the question and of the plan
     """
-    plain = uncompressed(model, settings, plan)
+    plain = _uncompressed(model, settings, plan)
+    if ops.certain(ops.equal(settings.compression.kind, compression.NONE)):
+        return plain
     one, other, between = held_places(model, settings, plan)
     dense, _ = _parameters(model, plan, one)
     dense_last, _ = _parameters(model, plan, other)
@@ -154,6 +151,8 @@ def fullest_stage(
     model, settings, plan, network, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `NetworkNumbers`, `Software`
     micro_batches : of a step
     """
+    if ops.certain(ops.equal(settings.compression.kind, compression.NONE)):
+        return memory.fullest_stage(model, settings, plan, network, software, micro_batches)
     question = model, settings, plan, network, software, memory.layer_kinds(model, settings, plan, software)
     first, last, one, two, three, four = layout.places(model, settings, plan)
     fullest = memory.larger_memory(_bill(*question, first, micro_batches), _bill(*question, one, micro_batches))

@@ -32,7 +32,6 @@ from costmodel.formulas.transformer import (
     launches,
     layer,
     lengths,
-    memory,
     update,
 )
 
@@ -162,7 +161,7 @@ def pressure(held: Number, limit: Number, start: Number) -> Number:
 
 def step(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
-    device: DeviceNumbers,
+    device: DeviceNumbers, held: Memory | None = None,
 ) -> Step:  # fmt: skip
     """Time and memory of one training step, `Step`.
 
@@ -175,8 +174,9 @@ def step(
     settings : `Settings`
     plan : `PlanNumbers`
     network : `NetworkNumbers`
-    software : `Software`
+    software : `Software`; of the group that is named for the memory, nothing where that is known
     device : `DeviceNumbers`
+    held : what the fullest stage holds, `Memory`, where it is known
 
     Assumes equal stages but for the embedding, the head and one or two layers; micro-batches of equal size;
     every rank alike. To compress gradients takes device time that does not hide under the passes [agarwal2022]_; it counts
@@ -186,57 +186,10 @@ def step(
     ----------
     [agarwal2022]_
     """
-    bill = gradients.fullest_stage(model, settings, plan, network, software, layout.micro_batches(settings, plan))
-    return timed_step(model, settings, plan, network, software, device, bill)
-
-
-def uncompressed_step(
-    model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
-    device: DeviceNumbers,
-) -> Step:  # fmt: skip
-    """As `step`, for settings without compression of gradients, and in half of the time.
-
-    Parameters
-    ----------
-    model, settings, plan, network, software, device : numbers of the question and of the plan
-    """
-    bill = memory.fullest_stage(model, settings, plan, network, software, layout.micro_batches(settings, plan))
-    return timed_uncompressed_step(model, settings, plan, network, software, device, bill)
-
-
-def timed_step(
-    model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
-    device: DeviceNumbers, bill: Memory,
-) -> Step:  # fmt: skip
-    """As `step`, where the memory is known: of the software it reads the group of that name alone, of the device nothing.
-
-    Parameters
-    ----------
-    model, settings, plan, network, software, device : numbers of the question and of the plan
-    bill : of the fullest stage, `Memory`
-    """
-    summed = gradients.compressed(model, settings, plan, network, software, device)
-    return _composed(model, settings, plan, network, software, device, summed, bill)
-
-
-def timed_uncompressed_step(
-    model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
-    device: DeviceNumbers, bill: Memory,
-) -> Step:  # fmt: skip
-    """As `timed_step`, for settings without compression of gradients.
-
-    Parameters
-    ----------
-    model, settings, plan, network, software, device : numbers of the question and of the plan
-    bill : of the fullest stage, `Memory`
-    """
-    return _composed(model, settings, plan, network, software, device, gradients.uncompressed(model, settings, plan), bill)
-
-
-STEPS = {True: step, False: uncompressed_step}
-"""The formula of a step by whether gradients are compressed: the whole one, or the faster one that gives the same without."""
-TIMED_STEPS = {True: timed_step, False: timed_uncompressed_step}
-"""The same where the memory is known."""
+    if held is None:
+        held = gradients.fullest_stage(model, settings, plan, network, software, layout.micro_batches(settings, plan))
+    summed = gradients.summed(model, settings, plan, network, software, device)
+    return _composed(model, settings, plan, network, software, device, summed, held)
 
 
 class _Ends(NamedTuple):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import json
 import math
 from collections.abc import Callable, Collection
 from importlib import resources
 
 from costmodel.compilation.javascript import javascript
+from costmodel.compilation.tape import arguments_of
 from costmodel.description.plan import FOLLOWING, LEADING, SCHEDULES, UNDIVIDED, Plan
 from costmodel.description.question import Question
 from costmodel.description.refusals import texts
@@ -28,7 +28,7 @@ from costmodel.page.schedules import EVENTS, IN_TURN, MOST_EVENTS
 
 PRINTED: tuple[Callable[..., object], ...] = (
     settings.resolved, settings.settings_of_model, settings.plan_numbers, hardware.device_numbers, hardware.level_numbers,
-    violations, *training_step.STEPS.values(), discrepancy.correlation,
+    violations, training_step.step, discrepancy.correlation,
 )  # fmt: skip
 """Formulas of the model: from choices to what a step takes, from that to time and memory."""
 PLAYED: tuple[Callable[..., object], ...] = (
@@ -55,7 +55,7 @@ def tables(question: Asked, price: float = 0.0, plans: Collection[Plan] = ()) ->
         "domains": {name: dataclasses.asdict(domain) for name, domain in (known | {"price": PRICES}).items()},
         "given": arguments(question, known),
         "texts": texts(question.model), "follows": {"field": FOLLOWING, "by": LEADING, "text": UNDIVIDED},
-        "parameters": {formula.__name__: list(inspect.signature(formula).parameters) for formula in PRINTED},
+        "parameters": {formula.__name__: arguments_of(formula) for formula in PRINTED},
         "parts": TIME_PARTS, "times": TIMES, "gpus": "gpus",
         "own_factor": math.log(question.framework.own_factor),
         "own_runs": [
@@ -116,7 +116,7 @@ def script(question: Asked, price: float = 0.0, plans: Collection[Plan] = ()) ->
 def timeline_script() -> str:
     """JavaScript that plays a plan's timeline: an expression whose value makes one of a model and its orders."""
     names = ", ".join(formula.__name__ for formula in PLAYED)
-    parameters = {formula.__name__: list(inspect.signature(formula).parameters) for formula in PLAYED}
+    parameters = {formula.__name__: arguments_of(formula) for formula in PLAYED}
     turns = {name: SCHEDULES[name] for name in IN_TURN}
     facts = embedded({"parameters": parameters, "kinds": KINDS, "turns": turns, "events": EVENTS, "most": MOST_EVENTS})
     made = f"makeTimeline({facts}, {{{names}}}, {{play, PipelineProgram, PipelineState, BLOCKING, NON_BLOCKING}})"

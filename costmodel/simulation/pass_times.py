@@ -8,7 +8,6 @@ import numpy as np
 
 from costmodel.arithmetic.named_tuples import as_number, replaced
 from costmodel.description.schedule import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
-from costmodel.evaluation import engine
 from costmodel.evaluation.estimation import Estimate
 from costmodel.formulas import gradients, training_step
 from costmodel.formulas.network import communication
@@ -88,8 +87,7 @@ class PassTimes:
         self.pieces = {(kind, stage): self._pieces(kind, stage) for kind in self.passes for stage in range(stages)}
         self.host = self._host(result, device)
         self.fullest = self._fullest(result, device)
-        compressed = bool(self.settings.compression.kind)
-        self.coding = float(gradients.compressed(*arguments, self.software, device).coding) if compressed else 0.0
+        self.coding = float(gradients.summed(*arguments, self.software, device).coding)
         self.saved: Floats = kept_by_stages(result.model, self.layers, self.settings, self.plan, self.software)
 
     def _host(self, result: Estimate, device: DeviceNumbers) -> float:
@@ -97,8 +95,8 @@ class PassTimes:
         silent = {"host_micro_batch": 0.0, "host_step": 0.0, "host_pipeline_call": 0.0, "host_pressure_time": 0.0}
         settings = replaced(self.settings, {"offload_activations": 0.0})
         software = replaced(self.software, silent)
-        step = engine.timed_formula(settings)  # which asks of memory how full it is: silent software doesn't mind
-        launching = step(self.model, settings, self.plan, self.network, software, device, _EMPTY).host
+        # a step asks of memory how full it is: silent software doesn't mind
+        launching = training_step.step(self.model, settings, self.plan, self.network, software, device, _EMPTY).host
         return float(max(result.step.host - launching, 0.0))
 
     def _fullest(self, result: Estimate, device: DeviceNumbers) -> float:
@@ -106,9 +104,8 @@ class PassTimes:
         asked = result.inputs.settings
         if not lengths.fullest_rank(asked, self.plan, layout.micro_batches(asked, self.plan)) > 0.0:
             return 0.0
-        step = engine.timed_formula(asked)  # the same formula twice: of settings at work all replicas have as many
         waited, alike = (
-            step(self.model, settings, self.plan, self.network, self.software, device, _EMPTY).total
+            training_step.step(self.model, settings, self.plan, self.network, self.software, device, _EMPTY).total
             for settings in (asked, self.settings)
         )
         return float(waited - alike)

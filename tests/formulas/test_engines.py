@@ -3,7 +3,6 @@
 import ast
 import dataclasses
 import importlib
-import inspect
 import itertools
 import json
 import math
@@ -56,9 +55,7 @@ FORMULAS = {
     if isinstance(formula, types.FunctionType) and formula.__module__ == content.__name__ and not name.startswith("_")
 }
 TUPLES = quantities.Inputs._fields
-WITHIN_ANOTHER = {"training_step.timed_step", "training_step.timed_uncompressed_step"}
-"""Formulas that another calls, with one argument worked out, and returns: compared within that one as algebra and vector code."""
-STEPS = ("training_step.step", "training_step.uncompressed_step")
+STEP = "training_step.step"
 IN_KERNELS = {
     info.rpartition(".")[2] for path in PACKAGE.rglob("*kernel.py")
     for info in re.findall(r"^from costmodel\.formulas\.([\w.]+) import", path.read_text(encoding="utf-8"), re.MULTILINE)
@@ -66,19 +63,19 @@ IN_KERNELS = {
 """Modules whose formulas Numba compiles as parts of kernels. No kernel has those of the others: searches run vector code. (What
 turns choices to settings runs as neither, and is compared by Numba all at once.)"""
 PARTS_OF_A_STEP = {
-    "gradients.compressed", "gradients.fullest_stage", "layer.layer_work", "memory.fullest_stage", "memory.stage_bills",
+    "gradients.fullest_stage", "gradients.summed", "layer.layer_work", "memory.fullest_stage", "memory.stage_bills",
     "training_step.layer_pass",
 }  # fmt: skip
 """Formulas that take seconds to trace or compile: compared within whole steps, which have their operations in them."""
 COMPILED = [name for name in FORMULAS if not name.startswith("settings.") and
-            name not in WITHIN_ANOTHER | PARTS_OF_A_STEP | set(STEPS)]  # fmt: skip
+            name not in PARTS_OF_A_STEP | {STEP}]  # fmt: skip
 """Formulas that are compared one by one as vector code: not steps, which are compared on thousands of plans, nor what turns a
 plan's choices to what they take, which no search compiles."""
-LARGE = {*STEPS, "settings.settings", "settings.settings_of_model", "settings.widths", "stage.stage_pass",
+LARGE = {STEP, "settings.settings", "settings.settings_of_model", "settings.widths", "stage.stage_pass",
          "stage.unsynchronised_pass"}  # fmt: skip
 """Others that take seconds to trace. A step's trace is compared as the page's JavaScript, always."""
 
-DIFFERENCES = set(STEPS)
+DIFFERENCES = {STEP}
 """Formulas of which a part is the small difference of sums, which algebra adds in another order."""
 
 
@@ -305,7 +302,7 @@ def settings():
 def arguments(formula, settings):
     """One tuple of arguments a row."""
     draw = random.Random(formula.__qualname__)
-    names = list(inspect.signature(formula).parameters)
+    names = tape.arguments_of(formula)
 
     def argument(name, row):
         if name in row:
@@ -358,7 +355,7 @@ def test_numpy_columns_give_what_plain_python_gives(name, settings):
     assert differ(expected, found) <= SAME
 
 
-@pytest.mark.parametrize("name", apart([name for name in FORMULAS if name not in WITHIN_ANOTHER | PARTS_OF_A_STEP], LARGE))
+@pytest.mark.parametrize("name", apart([name for name in FORMULAS if name not in PARTS_OF_A_STEP], LARGE))
 def test_sympy_gives_what_plain_python_gives(name, settings):
     formula = FORMULAS[name]
     rows = arguments(formula, settings)
@@ -367,7 +364,7 @@ def test_sympy_gives_what_plain_python_gives(name, settings):
     compiled = traced.function()
     found = []
     for row in rows:
-        values = dict(paths(inspect.signature(formula).parameters, row))
+        values = dict(paths(tape.arguments_of(formula), row))
         found.append(compiled(*(values[path] for path in traced.symbols)))
     assert differ(expected, np.array(found), near=name in DIFFERENCES) <= SAME
 
@@ -407,7 +404,8 @@ def called(name, settings):
 
 
 def test_what_is_compared_within_whole_steps_is_part_of_them(settings):
-    assert set().union(*(called(name, settings) for name in STEPS)) >= PARTS_OF_A_STEP
+    uncompressed = next(row for row in settings if not row["settings"].compression.kind)
+    assert called(STEP, settings) | called(STEP, [uncompressed]) >= PARTS_OF_A_STEP
 
 
 @pytest.mark.parametrize("module", [*sorted(IN_KERNELS), pytest.param("settings", marks=pytest.mark.slow)])
@@ -422,7 +420,7 @@ def test_numba_gives_what_plain_python_gives(module, settings):
     given, calls = {}, []
     for name in chosen:
         words = []
-        for place, word in enumerate(inspect.signature(FORMULAS[name]).parameters):
+        for place, word in enumerate(tape.arguments_of(FORMULAS[name])):
             word = word if word in settings[0] else f"{name.replace('.', '_')}_{word}"
             given[word] = [row[place] for row in rows[name]]
             words.append(word)
@@ -456,7 +454,7 @@ def by_vector_code(settings):
         code = machine_code.compiled("formulas", {body.name: 3 for body in bodies.values()}, lambda: (sources, {})).functions
     found = {}
     for name, (inputs, count) in given.items():
-        names = inspect.signature(FORMULAS[name]).parameters
+        names = tape.arguments_of(FORMULAS[name])
         rows = [dict(paths(names, row)) for row in arguments(FORMULAS[name], settings)]
         table = np.array([[row[path] for path in inputs] for row in rows], dtype=float)
         table = np.ascontiguousarray(table.reshape(-1, LANES, len(inputs)).transpose(0, 2, 1))
@@ -527,7 +525,7 @@ def test_what_is_given_to_javascript_is_a_number_in_it():
 @pytest.mark.parametrize("by", ["network.leaf.bandwidth", "device.flop_rate", "software.memory.fixed", "device.memory_bandwidth"])
 @pytest.mark.parametrize("of", ["total", "memory.total"])
 def test_a_derivative_is_the_slope_of_the_formula(by, of, settings):
-    tuples = list(inspect.signature(step).parameters)
+    tuples = tape.arguments_of(step)
     head, *path = by.split(".")
     for row in settings[::12]:
         at = part_of(row[head], path)

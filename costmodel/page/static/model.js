@@ -80,7 +80,7 @@ function makeModel(DATA, formulas) {
   }
 
   const call = (name, made) => formulas[name](...parameters[name].map((parameter) => made[parameter]));
-  const known = (made) => call(made.settings.compression.kind ? "step" : "uncompressed_step", made);
+  const known = (made) => call("step", made);
   // Factor on every time by which own runs, and those of plans alike, took longer than the constants say.
   const stretch = (made) => Math.exp(DATA.own_runs.reduce((sum, {discrepancy, ...other}) => sum + discrepancy * call("correlation", {...made, ...other}), DATA.own_factor));
   function step(made) {
