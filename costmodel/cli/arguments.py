@@ -384,6 +384,19 @@ def read_device(name: str) -> Device:
     return loader.load_device(name)
 
 
+def sized_cluster(arguments: argparse.Namespace) -> Cluster:
+    """That which was named; of a device as many nodes as were asked for, one where no number of GPUs is said."""
+    if arguments.device is None:
+        return read_cluster(arguments.cluster)
+    from costmodel.catalogue.machines import machine, machine_of
+
+    node = machine_of(read_device(arguments.device)).gpus
+    gpus = node * (arguments.nodes or 1) if arguments.gpus is None else arguments.gpus
+    cluster = machine(arguments.device, gpus, arguments.nodes if arguments.gpus is not None else None)
+    arguments.gpus, arguments.nodes = gpus, None
+    return cluster
+
+
 def gpus_of(arguments: argparse.Namespace, cluster: Cluster) -> int | None:
     """GPUs that were asked for, or None."""
     nodes: int | None = arguments.nodes

@@ -13,8 +13,7 @@ from costmodel.cli.arguments import (
     add_size,
     gpus_of,
     nbytes,
-    read_cluster,
-    read_device,
+    sized_cluster,
     whole,
     yes,
 )
@@ -36,7 +35,6 @@ from costmodel.cli.question import PLAYED, add_question, judged_by, read_asked_m
 from costmodel.text.units import counted
 
 if TYPE_CHECKING:
-    from costmodel.description.cluster import Cluster
     from costmodel.evaluation.collectives import CollectiveTime
     from costmodel.evaluation.estimation import Estimate
     from costmodel.simulation.transactions import Ledger, Load
@@ -178,7 +176,7 @@ def _collective(arguments: argparse.Namespace) -> int:
     from costmodel.description.topology import Group
     from costmodel.evaluation.collectives import LATEST, collective_time
 
-    cluster = with_calibration(arguments, _cluster(arguments))
+    cluster = with_calibration(arguments, sized_cluster(arguments))
     if arguments.calibration is not None:  # own runs are steps of a framework, and say nothing of a benchmark
         arguments.framework = calibrated_software(arguments, arguments.framework) or arguments.framework
     ranks = gpus_of(arguments, cluster)
@@ -213,19 +211,6 @@ def _operation(name: str) -> str:
 
     plain = name.strip().lower().replace("_", "-")
     return MEANT["op"].get(plain, plain)
-
-
-def _cluster(arguments: argparse.Namespace) -> Cluster:
-    """That which was named; of a device its nodes, one where no number of GPUs is said."""
-    if arguments.device is None:
-        return read_cluster(arguments.cluster)
-    from costmodel.catalogue.machines import machine, machine_of
-
-    node = machine_of(read_device(arguments.device)).gpus
-    gpus = node * (arguments.nodes or 1) if arguments.gpus is None else arguments.gpus
-    cluster = machine(arguments.device, gpus, arguments.nodes if arguments.gpus is not None else None)
-    arguments.gpus, arguments.nodes = gpus, None
-    return cluster
 
 
 def _collective_page(answer: CollectiveTime, cluster: str) -> list[TerminalTable | str]:

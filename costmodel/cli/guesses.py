@@ -16,6 +16,7 @@ from typing import NamedTuple
 from costmodel.catalogue.spellings import holding
 from costmodel.cli import amounts, phrases
 from costmodel.cli.arguments import CommandLine, Misused, Parser, whole
+from costmodel.cli.launching import launched
 from costmodel.cli.words import FLAGS, VALUED, option_of, settings
 from costmodel.text.errors import CostModelError
 from costmodel.text.suggestions import MEANT, meant
@@ -36,7 +37,7 @@ BETWEEN = ("on", "vs", "vs.", "versus", "against", "with", "and", "or", "of", "f
            "fastest", "best", "fine-tune", "finetune", "training", "model")
 FAMILIES = ("llama3", "llama3.1", "llama3.2", "llama2", "llama", "qwen2.5")
 """Families of dense models: where a size alone is said, the first of them that has it stands for it."""
-LETTERS = {"-n": "--gpus", "-g": "--gpus", "-N": "--nodes"}
+SHORT = {"-n": "--gpus", "-g": "--gpus", "-N": "--nodes", "--gpu": "--gpus", "--node": "--nodes"}
 FILE = re.compile(r"\.(json|ya?ml|toml|sh|py|log|txt|csv)$", re.IGNORECASE)
 TIMES = "\\s*[x*:\N{MULTIPLICATION SIGN}]\\s*"
 
@@ -50,8 +51,11 @@ def guessed(parser: Parser, argv: Sequence[str]) -> CommandLine:
     argv : the command, and what was typed behind it
     """
     command, words = argv[0], list(argv[1:])
-    notes: list[str] = []
     known = _options(parser, words)
+    handed_on: list[str] = []  # a script's words, whatever they say
+    notes: list[str] = []
+    if command == "trace":
+        words, handed_on, notes = launched(words, known)
     words = _short(words, known, notes)
     if "model" in {action.dest for action in parser._actions}:
         words = phrases.model_first(words, known)
@@ -59,7 +63,7 @@ def guessed(parser: Parser, argv: Sequence[str]) -> CommandLine:
     words = phrases.whole_options(amounts.cleaned(amounts.joined(words), known), known, notes)
     unknown = any(word.startswith("--") and word.partition("=")[0] not in known for word in words)  # it may have a value
     if unknown or command in MANY_MODELS or parser.variants.keys() & set(words):
-        return CommandLine([command, *words], notes)
+        return CommandLine([command, *_sized(words, known), *handed_on], notes)
     options, plain = _apart(words, known)
     apart = any({"--nodes", "--gpus"} <= set(known) and {known["--nodes"], known["--gpus"]} <= set(group._group_actions)
                 for group in parser._mutually_exclusive_groups)  # fmt: skip
@@ -85,7 +89,7 @@ def guessed(parser: Parser, argv: Sequence[str]) -> CommandLine:
         options += hardware
     if "model" in {action.dest for action in parser._actions}:
         plain = _of_size(plain, notes)
-    return CommandLine([command, *plain, *options], notes)
+    return CommandLine([command, *plain, *options, *handed_on], notes)
 
 
 def _options(parser: Parser, words: Sequence[str]) -> dict[str, argparse.Action]:
@@ -94,10 +98,10 @@ def _options(parser: Parser, words: Sequence[str]) -> dict[str, argparse.Action]
 
 
 def _short(words: Sequence[str], known: dict[str, argparse.Action], notes: list[str]) -> list[str]:
-    """Numbers of GPUs and of nodes by the letters of job schedulers."""
+    """Numbers of GPUs and of nodes by the letters of job schedulers, or as if of one."""
     found = list(words)
     for place, (word, after) in enumerate(itertools.pairwise([*words, ""])):
-        option = LETTERS.get(word)
+        option = SHORT.get(word)
         if option in known and word not in known and after.isdigit():
             found[place] = option
             notes.append(f"{word}: taken as {option}")

@@ -13,8 +13,8 @@ from costmodel.cli.arguments import (
     add_output,
     add_size,
     gpus_of,
-    read_cluster,
     read_model,
+    sized_cluster,
     whole,
 )
 from costmodel.cli.calibrated import add_calibration, calibrated_software, with_calibration
@@ -45,13 +45,14 @@ ASSUMED = 8
 
 def add(commands: Commands) -> None:
     """Add the commands."""
-    usage = "costmodel trace [--cluster C] [--gpus N | --nodes N] [options] train.py [-- ARGUMENTS OF IT]"
+    usage = "costmodel trace [--cluster C | --device D] [--gpus N | --nodes N] [options] train.py [-- ARGUMENTS OF IT]"
     tracing = commands.add_parser(
         "trace",
         usage=usage,
         help="your own training code on GPUs that aren't there",
         examples=(
             "costmodel trace --cluster dgx-h100 --gpus 64 train.py -- --batch-size 4",
+            "costmodel trace --device 8xa100-sxm-80gb train.py",
             "costmodel trace --gpus 8 -m torchtitan.train -- --job.config_file llama3_8b.toml",
             "costmodel trace --gpus 8 --fail-on hang,out-of-memory train.py",
             "costmodel trace --gpus 3072 --better --links --perfetto step.json train.py",
@@ -62,12 +63,14 @@ def add(commands: Commands) -> None:
     )
     tracing.add_argument("arguments", nargs="*", metavar="ARGUMENT", help="of the script, behind --")
     tracing.add_argument("-m", "--module", action="store_true", help="SCRIPT is a module's name")
-    tracing.add_argument(
+    where = tracing.add_mutually_exclusive_group()
+    where.add_argument(
         "--cluster",
         default="dgx-h100",
         metavar="C",
         help="name in the catalogue, or a TOML file (default: dgx-h100)",
     )
+    where.add_argument("--device", metavar="D", help="a GPU by name or TOML file, in nodes as it comes in")
     add_size(tracing)
     tracing.add_argument(
         "--roles",
@@ -111,7 +114,7 @@ def _trace(arguments: argparse.Namespace) -> int:
     from costmodel.traces.pricing import price_trace
 
     fatal = _fatal(arguments.fail_on)
-    cluster = with_calibration(arguments, read_cluster(arguments.cluster))
+    cluster = with_calibration(arguments, sized_cluster(arguments))
     trace, cluster = _traced(arguments, cluster)
     files = []
     if arguments.save:
