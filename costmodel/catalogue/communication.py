@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-import tomllib
 from typing import NamedTuple
 
-from costmodel.arithmetic.named_tuples import Row
-from costmodel.catalogue.files import text_of
+from costmodel.catalogue.files import table_of
 from costmodel.formulas.network import nccl, rccl
 
 FILE = "communication.toml"
@@ -29,15 +26,9 @@ NONE = Overhead(0.0, 1.0, 0.0, 0.0)
 """Of an architecture or network that was never measured: what NCCL expects is taken as it stands."""
 
 
-@functools.cache
-def _tables() -> Row:
-    found: Row = tomllib.loads(text_of(FILE))
-    return found
-
-
 def measured() -> dict[str, list[str]]:
     """Architectures, networks and launchers that have constants."""
-    return {kind: list(entries) for kind, entries in _tables().items() if kind != "fit"}
+    return {kind: list(entries) for kind, entries in table_of(FILE).items() if kind != "fit"}
 
 
 def overhead(kind: str, name: str) -> Overhead:
@@ -48,7 +39,7 @@ def overhead(kind: str, name: str) -> Overhead:
     kind : ``"architecture"`` or ``"network"``
     name : of it
     """
-    entry = _tables().get(kind, {}).get(name)
+    entry = table_of(FILE).get(kind, {}).get(name)
     return Overhead(**{field: float(entry[field]) for field in Overhead._fields}) if entry else NONE
 
 
@@ -59,7 +50,7 @@ def launch_of(launcher: str) -> float:
     ----------
     launcher : ``"native"`` or ``"pytorch"``
     """
-    return float(_tables().get("launcher", {}).get(launcher, {}).get("launch", 0.0))
+    return float(table_of(FILE).get("launcher", {}).get(launcher, {}).get("launch", 0.0))
 
 
 def network_kind(name: str) -> str:

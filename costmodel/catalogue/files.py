@@ -21,6 +21,13 @@ def text_of(file: str) -> str:
 
 
 @functools.cache
+def table_of(file: str) -> Row:
+    """A file of the catalogue, parsed whole."""
+    table: Row = tomllib.loads(text_of(file))
+    return table
+
+
+@functools.cache
 def places(file: str) -> dict[str, tuple[int, int]]:
     """First and last character of each entry of a file."""
     content = text_of(file)

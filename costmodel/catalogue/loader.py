@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn, get_args
 
 from costmodel.arithmetic.named_tuples import Row, made
 from costmodel.catalogue import effects, readings, spellings
-from costmodel.catalogue.files import FOLDER, entry_of, places, text_of
+from costmodel.catalogue.files import FOLDER, entry_of, places, table_of, text_of
 from costmodel.description.cluster import Cluster, Level
 from costmodel.description.device import DTYPES, Device, Efficiency, LayerEfficiency
 from costmodel.description.transformer import Transformer
@@ -107,11 +107,6 @@ def _has(kind: Kind, name: str) -> bool:
     return name in _index(kind) or alias(kind, name) is not None
 
 
-@functools.cache
-def _aliases() -> dict[str, Row]:
-    return tomllib.loads(text_of("aliases.toml"))
-
-
 def alias(kind: str, name: str) -> str | None:
     """The entry of the catalogue that people also call by another name, or None.
 
@@ -127,12 +122,12 @@ def alias(kind: str, name: str) -> str | None:
     """
     if kind not in ("model", "device", "cluster"):
         return None
-    return spellings.called(kind, name, _index(kind), _aliases().get(kind, {}))  # type: ignore[arg-type]
+    return spellings.called(kind, name, _index(kind), table_of("aliases.toml").get(kind, {}))  # type: ignore[arg-type]
 
 
 def instances() -> dict[str, Row]:
     """Instances of clouds that hold one or several GPUs of a kind, by name: device, gpus, network."""
-    return _aliases()["instance"]
+    return table_of("aliases.toml")["instance"]
 
 
 def instance(name: str) -> str | None:

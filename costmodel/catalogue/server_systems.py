@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import tomllib
 
-from costmodel.arithmetic.named_tuples import Row
-from costmodel.catalogue.files import text_of
+from costmodel.catalogue.files import table_of
 from costmodel.description.cluster import Cluster, Level
 from costmodel.description.framework import ServerSystem
 from costmodel.text.checks import choice
@@ -41,15 +38,9 @@ def between_nodes(system: ServerSystem, cluster: Cluster) -> Cluster:
     return dataclasses.replace(cluster, levels=(cluster.levels[0], *outer))
 
 
-@functools.cache
-def _entries() -> Row:
-    found: Row = tomllib.loads(text_of(FILE))
-    return found
-
-
 def server_systems() -> tuple[str, ...]:
     """Names of the systems."""
-    return tuple(_entries())
+    return tuple(table_of(FILE))
 
 
 def server_system(name: str, field: str = "server_system") -> ServerSystem:
@@ -78,7 +69,7 @@ def server_system(name: str, field: str = "server_system") -> ServerSystem:
     >>> server_system("byteps").link_share, server_system("tensorflow-parameter-server").request_time
     (0.9, 0.0141)
     """
-    entry = _entries()[choice(field, name, server_systems())]
+    entry = table_of(FILE)[choice(field, name, server_systems())]
     fields = {field: entry[field] for field in ServerSystem._fields if field != "name"}
     return ServerSystem(name=name, **fields)
 

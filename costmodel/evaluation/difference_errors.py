@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import math
-import tomllib
 from typing import TYPE_CHECKING
 
-from costmodel.catalogue.files import text_of
+from costmodel.catalogue.files import table_of
 from costmodel.catalogue.releases import base_name
 from costmodel.evaluation.error_model import Slopes
 from costmodel.evaluation.estimation import Estimate
@@ -15,13 +13,7 @@ from costmodel.evaluation.first_contacts import HALF, NINETY, Error
 from costmodel.text.checks import kind
 
 if TYPE_CHECKING:
-    from costmodel.arithmetic.named_tuples import Row
-
-
-@functools.cache
-def _table() -> Row:
-    found: Row = tomllib.loads(text_of("paired_errors.toml"))
-    return found
+    pass
 
 
 def what_differs(first: Estimate, second: Estimate) -> str:
@@ -83,7 +75,8 @@ def difference_error(first: Estimate, second: Estimate) -> Error:
         own = first.spread.within**2 + second.spread.within**2
         return Error(math.sqrt(constants + own), tails=False)
     kinds = ("device", "both") if differing == "both" else (differing,)
-    common = min(float(_table()[one]["shared"]) for one in kinds)  # two changes are no surer than one of them
+    # two changes are no surer than one of them
+    common = min(float(table_of("paired_errors.toml")[one]["shared"]) for one in kinds)
     errors = (first.time_error, second.time_error)
     scale = math.sqrt((1.0 - common) * sum((one.half / HALF) ** 2 for one in errors))
     return Error(max(scale, NINETY / HALF * math.sqrt(constants)), errors[1].shift - errors[0].shift)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from costmodel.arithmetic.dual_numbers import Dual, bare
 from costmodel.arithmetic.named_tuples import Row, as_number, flat, from_numbers, paths, replaced
 from costmodel.catalogue import effects
-from costmodel.catalogue.files import text_of
+from costmodel.catalogue.files import table_of
 from costmodel.catalogue.loader import constant_errors, names
 from costmodel.catalogue.releases import base_name
 from costmodel.description.device import Device
@@ -92,12 +91,6 @@ class Spread:
         return self.room.margin(probability)
 
 
-@functools.cache
-def _table(file: str) -> Row:
-    found: Row = tomllib.loads(text_of(file))
-    return found
-
-
 def _errors(owner: str) -> effects.Errors:
     """Errors of the constants of an owner, and how they go together."""
     return effects.errors_of(*effects.parts_of(owner))
@@ -125,7 +118,7 @@ def novelty(framework: Framework, device: Device) -> str:
 
 def _family(framework: Framework) -> Row | None:
     """What was measured of a framework, or of that whose constants it shares; None of none."""
-    table = _table("residuals.toml")["framework"]
+    table = table_of("residuals.toml")["framework"]
     found: Row | None = table.get(base_name(framework.name)) or table.get(effects.parts_of(framework.owner)[0])
     return found
 
@@ -147,7 +140,7 @@ def evidence_of(framework: Framework, device: Device, experts: bool, states: flo
     >>> evidence_of(costmodel.load_framework("deepspeed-autotp"), costmodel.load_device("tpu-v4"), experts=False)
     'no run of this framework, 61 of deepspeed, whose constants it has; none of them on this device'
     """
-    family, own = _family(framework), base_name(framework.name) in _table("residuals.toml")["framework"]
+    family, own = _family(framework), base_name(framework.name) in table_of("residuals.toml")["framework"]
     if family is None:
         return "no run of this framework: the mean of all frameworks" + ("; " + OF_STATES if states else "")
     on_device, of_experts = family["devices"].get(device.name, 0), family["experts"]
@@ -171,7 +164,7 @@ def spread_of(framework: Framework, device: Device, experts: bool = False, state
     experts : whether the model is a mixture of experts
     states : share of its layers that keep a state in place of attention
     """
-    table, level = _table("residuals.toml"), novelty(framework, device)
+    table, level = table_of("residuals.toml"), novelty(framework, device)
     family, within = _family(framework) or {"rows": 0}, table["time"]["plan"]["spread"]
     if framework.time_error is not None:
         within = min(within, framework.time_error)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import statistics
-import tomllib
 from typing import TYPE_CHECKING
 
-from costmodel.catalogue.files import text_of
+from costmodel.catalogue.files import table_of
 
 if TYPE_CHECKING:
-    from costmodel.arithmetic.named_tuples import Row
+    pass
 
 NINETY = 1.6448536269514722
 """Standard deviations on each side that hold 90 % of a normal distribution."""
@@ -129,12 +127,6 @@ class Error:
         return math.exp(-self.shift - place * self.scale)
 
 
-@functools.cache
-def _table() -> Row:
-    found: Row = tomllib.loads(text_of("first_contact.toml"))
-    return found
-
-
 NOVELTY = {"cluster": 0.0, "device": 0.5, "framework": 1.0}
 """How much of a question is new to calibration: no more than the cluster, its device with this framework, or the framework."""
 
@@ -147,7 +139,7 @@ def time_error(novelty: str, constants: float) -> Error:
     novelty : of the question, as `costmodel.evaluation.error_model.novelty` says it; what was never measured takes longer
     constants : standard deviation that the errors of its constants leave this very plan, in logarithms
     """
-    told, new = _table()["time"], NOVELTY[novelty]
+    told, new = table_of("first_contact.toml")["time"], NOVELTY[novelty]
     usual = min(max(constants, told["least_constants"]), told["most_constants"])
     scale = told["widening"] * math.exp(told["log_scale"]) * (usual / TYPICAL) ** told["of_constants"]
     scale = max(scale, NINETY / HALF * constants)  # never surer than the constants alone
@@ -156,7 +148,7 @@ def time_error(novelty: str, constants: float) -> Error:
 
 def memory_error() -> Error:
     """Error of a peak memory."""
-    told = _table()["memory"]
+    told = table_of("first_contact.toml")["memory"]
     return Error(told["widening"] * math.exp(told["log_scale"]), told["shift"])
 
 
@@ -166,5 +158,5 @@ def room_error() -> Error:
     It is told from runs that ran and runs that ran out of memory, and narrower than that of a peak: those who made them chose
     plans that they hoped to fit, and what an allocator keeps idle it gives back before memory runs out.
     """
-    told = _table()["fits"]
+    told = table_of("first_contact.toml")["fits"]
     return Error(math.exp(told["log_scale"]), told["shift"])

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from costmodel.arithmetic.named_tuples import Row, changed
 from costmodel.catalogue import releases
 from costmodel.catalogue.communication import network_kind
 from costmodel.catalogue.effects import parts_of
-from costmodel.catalogue.files import text_of
+from costmodel.catalogue.files import table_of
 from costmodel.catalogue.software import framework_names, load_framework
 from costmodel.description.cluster import Cluster
 from costmodel.description.run import Run
@@ -48,11 +46,6 @@ class _Variant(NamedTuple):
     key: str
     weight: float
     run: Run
-
-
-@functools.cache
-def _values() -> Mapping[str, Mapping[str, list[Row]]]:
-    return tomllib.loads(text_of(FILE))
 
 
 def doubts_of(runs: Sequence[Run], estimates: Sequence[Estimate | CostModelError]) -> list[dict[str, Doubt]]:
@@ -114,7 +107,7 @@ _Parts = dict[tuple[int, str, str], tuple[object, object]]
 
 def _others(run: Run, key: str, parts: _Parts) -> Iterator[tuple[float, Run]]:
     """The run with other values of a key, and how likely each is."""
-    for what, values in _values().get(key, {}).items():
+    for what, values in table_of(FILE).get(key, {}).items():
         for value in values:
             fields = {name: number for name, number in value.items() if name != "weight"}
             if key == RELEASE and not (fields := _of_today(run)):

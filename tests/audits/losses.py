@@ -3,47 +3,36 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 from costmodel.catalogue.software import load_framework
 from costmodel.formulas.settings import LOSSES
 from costmodel.traces.memory import held_bytes
 from costmodel.traces.record import Role, Trace
-from tests.audits.bloom import not_installed, on_one_gpu
+from tests.audits.case import Case, Compared
 
-SCRIPT = Path(__file__).parent / "traced" / "loss.py"
 LOGITS = 2 * 512 * 65536
 CAPPED = ("capped",)
 
 
 @dataclasses.dataclass(frozen=True)
-class Case:
+class Loss(Case):
     """A loss, as the script makes it and as the library calls it.
 
     Parameters
     ----------
-    name : of the case
-    arguments : of the script
     framework : whose own loss it is; "" of one that a plan names as the script does
     """
 
-    name: str
-    arguments: tuple[str]
+    title = "What a loss holds at its fullest, bytes a logit:"
+    columns, numbers = "case software traced told", 2
+    script = "loss.py"
+
     framework: str = ""
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """That it needs beside transformers."""
+        """That it needs beside PyTorch and transformers."""
         return ("accelerate",) if self.framework else ()
-
-    @property
-    def missing(self) -> list[str]:
-        """Packages that aren't installed."""
-        return not_installed(self.packages)
-
-    def traced(self) -> Trace:
-        """What a GPU does in two steps."""
-        return on_one_gpu(SCRIPT, self.arguments)
 
     def told(self) -> float:
         """Bytes a logit."""
@@ -51,16 +40,21 @@ class Case:
             return LOSSES["upcast"] + 2.0  # what the tangent makes
         return load_framework(self.framework).logit_bytes if self.framework else LOSSES[self.arguments[0]]
 
+    def rows(self, trace: Trace) -> list[Compared]:
+        """Bytes a logit."""
+        really, says = held(trace.roles[0]), self.told()
+        return [((self.versions(trace, "transformers"), f"{really:.2f}", f"{says:g}"), round(really) == says)]
+
 
 CASES = {
     case.name: case
     for case in (
-        Case("Trainer's loss", ("trainer",), "hf-trainer"),
-        Case("Loss in 32 bit", ("upcast",)),
-        Case("Loss in 32 bit, outputs kept", ("upcast-kept",)),
-        Case("Loss of Gemma 2", CAPPED),
-        Case("Loss in 16 bit", ("16-bit",)),
-        Case("Loss in 16 bit, logits kept", ("16-bit-kept",)),
+        Loss("Trainer's loss", ("trainer",), "hf-trainer"),
+        Loss("Loss in 32 bit", ("upcast",)),
+        Loss("Loss in 32 bit, outputs kept", ("upcast-kept",)),
+        Loss("Loss of Gemma 2", CAPPED),
+        Loss("Loss in 16 bit", ("16-bit",)),
+        Loss("Loss in 16 bit, logits kept", ("16-bit-kept",)),
     )
 }
 """By name."""

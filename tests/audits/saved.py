@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from pathlib import Path
 
 from costmodel import Plan, Transformer, load_framework
 from costmodel.formulas.transformer import activations, adapters, layer
 from costmodel.traces.memory import living
 from costmodel.traces.record import KERNEL, PHASES, Role, Trace
-from tests.audits.bloom import not_installed, on_one_gpu
+from tests.audits.case import Case, Compared
 
-SCRIPT = Path(__file__).parent / "traced" / "saved.py"
 LAYERS, BATCH, SEQUENCE = 3, 2, 512
 TOKENS = BATCH * SEQUENCE
 SHAPE = Transformer(
@@ -29,36 +27,27 @@ MIDDLE = (".layers.1", ".h.1")
 
 
 @dataclasses.dataclass(frozen=True)
-class Case:
+class Layer(Case):
     """A layer, as the script makes it and as the library describes it.
 
     Parameters
     ----------
-    name : of the case
-    arguments : of the script
     model, plan : fields of `Transformer` and `Plan` that differ
     software : fields of `Framework` that differ
     """
 
-    name: str
-    arguments: tuple[str, ...]
+    title = "What a layer saves for its backward pass, of a small model, a token and channel:"
+    columns, numbers = "case software bytes traced formula", 3
+    script = "saved.py"
+
     model: dict[str, object] = dataclasses.field(default_factory=dict)
     plan: dict[str, object] = dataclasses.field(default_factory=dict)
     software: dict[str, object] = dataclasses.field(default_factory=dict)
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """That it needs beside transformers."""
+        """That it needs beside PyTorch and transformers."""
         return ("peft",) if "lora" in self.arguments else ()
-
-    @property
-    def missing(self) -> list[str]:
-        """Packages that aren't installed."""
-        return not_installed(self.packages)
-
-    def traced(self) -> Trace:
-        """What a GPU does in two steps."""
-        return on_one_gpu(SCRIPT, self.arguments)
 
     def told(self) -> float:
         """Bytes of a layer and micro-batch by the library's formula."""
@@ -73,43 +62,48 @@ class Case:
         matrices = layer.layer_parameters(shape, split) - shape.norms * shape.norm_vectors * shape.hidden
         return float(activations.layer_activations(*numbers) + adapters.unpacked_weights(settings, matrices))
 
+    def rows(self, trace: Trace) -> list[Compared]:
+        """Bytes, and those a token and channel."""
+        really, says, each = channels(kept(trace.roles[0])), self.told(), TOKENS * SHAPE.hidden
+        return [((self.versions(trace, "transformers"), f"{really:,}", f"{really / each:g}", f"{says / each:g}"), really == says)]
+
 
 CASES = {
     case.name: case
     for case in (
-        Case("Llama", ("llama",)),
-        Case("Llama, recomputed", ("llama", "checkpoint"), plan={"recompute": "full"}),
-        Case("Llama, recomputed, reentrant", ("llama", "checkpoint", "reentrant"), plan={"recompute": "full"}),
-        Case("Llama with LoRA", ("llama", "lora"), plan=ADAPTED, software={"wide_adapters": False, "adapter_dropout": False}),
-        Case("Llama with LoRA that drops out", ("llama", "lora", "dropout"), plan=ADAPTED, software={"wide_adapters": False}),
-        Case("Llama with LoRA in 32 bit", ("llama", "lora", "wide", "autocast"), plan=ADAPTED,
-             software={"adapter_dropout": False}),
-        Case("Llama with LoRA in 32 bit that drops out", ("llama", "lora", "wide", "autocast", "dropout"), plan=ADAPTED),
-        Case("Llama with LoRA in 32 bit, nothing cast", ("llama", "lora", "wide"), plan=ADAPTED,
-             software={"adapter_dropout": False, "wide_quantised": True}),
-        Case("Llama, padded", ("llama", "padded"), plan={"batching": "padded-whole"}),
-        Case("Llama, padded, recomputed", ("llama", "padded", "checkpoint"),
-             plan={"batching": "padded-whole", "recompute": "full"}),
-        Case("GPT-2", ("gpt2",), PLAIN | {"activation": "gelu-new"}),
-        Case("OPT", ("opt",), PLAIN | {"activation": "relu"}),
-        Case("GPT-NeoX", ("gpt_neox",), PLAIN | {"learned_positions": 0, "parallel_block": True, **FUSED, **SPLIT}),
-        Case("Falcon", ("falcon",), PLAIN | {"learned_positions": 0, "parallel_block": True, "norms_per_layer": 1, **FUSED},
-             {"batching": "padded-whole"}),
-        Case("Phi", ("phi",), PLAIN | {"learned_positions": 0, "parallel_block": True, "norms_per_layer": 1, "kv_heads": 4,
-                                      "activation": "gelu-new", **SPLIT}),
-        Case("Phi-3", ("phi3",), {**FUSED, **SPLIT}),
-        Case("Gemma", ("gemma",), {"wide_norm": True}),
-        Case("StableLM", ("stablelm",), {"norm": "layernorm", **SPLIT}),
-        Case("Llama under autocast", ("llama", "full", "autocast"), software={"autocast": True}),
-        Case("Llama under autocast, recomputed", ("llama", "full", "autocast", "checkpoint"), plan={"recompute": "full"},
-             software={"autocast": True}),
-        Case("GPT-2 under autocast", ("gpt2", "full", "autocast"), PLAIN | {"activation": "gelu-new", **FUSED},
-             software={"autocast": True}),
-        Case("Qwen3", ("qwen3",), {"qk_norm": "head"}),
-        Case("Mixtral", ("mixtral",), MIXTURE | {"expert_feed_forward": 768}),
-        Case("Qwen3-MoE", ("qwen3_moe",), MIXTURE | {"expert_feed_forward": 96, "qk_norm": "head"}),
-        Case("Qwen3-MoE, recomputed", ("qwen3_moe", "checkpoint"), MIXTURE | {"expert_feed_forward": 96, "qk_norm": "head"},
-             {"recompute": "full"}),
+        Layer("Llama", ("llama",)),
+        Layer("Llama, recomputed", ("llama", "checkpoint"), plan={"recompute": "full"}),
+        Layer("Llama, recomputed, reentrant", ("llama", "checkpoint", "reentrant"), plan={"recompute": "full"}),
+        Layer("Llama with LoRA", ("llama", "lora"), plan=ADAPTED, software={"wide_adapters": False, "adapter_dropout": False}),
+        Layer("Llama with LoRA that drops out", ("llama", "lora", "dropout"), plan=ADAPTED, software={"wide_adapters": False}),
+        Layer("Llama with LoRA in 32 bit", ("llama", "lora", "wide", "autocast"), plan=ADAPTED,
+              software={"adapter_dropout": False}),
+        Layer("Llama with LoRA in 32 bit that drops out", ("llama", "lora", "wide", "autocast", "dropout"), plan=ADAPTED),
+        Layer("Llama with LoRA in 32 bit, nothing cast", ("llama", "lora", "wide"), plan=ADAPTED,
+              software={"adapter_dropout": False, "wide_quantised": True}),
+        Layer("Llama, padded", ("llama", "padded"), plan={"batching": "padded-whole"}),
+        Layer("Llama, padded, recomputed", ("llama", "padded", "checkpoint"),
+              plan={"batching": "padded-whole", "recompute": "full"}),
+        Layer("GPT-2", ("gpt2",), PLAIN | {"activation": "gelu-new"}),
+        Layer("OPT", ("opt",), PLAIN | {"activation": "relu"}),
+        Layer("GPT-NeoX", ("gpt_neox",), PLAIN | {"learned_positions": 0, "parallel_block": True, **FUSED, **SPLIT}),
+        Layer("Falcon", ("falcon",), PLAIN | {"learned_positions": 0, "parallel_block": True, "norms_per_layer": 1, **FUSED},
+              {"batching": "padded-whole"}),
+        Layer("Phi", ("phi",), PLAIN | {"learned_positions": 0, "parallel_block": True, "norms_per_layer": 1, "kv_heads": 4,
+                                       "activation": "gelu-new", **SPLIT}),
+        Layer("Phi-3", ("phi3",), {**FUSED, **SPLIT}),
+        Layer("Gemma", ("gemma",), {"wide_norm": True}),
+        Layer("StableLM", ("stablelm",), {"norm": "layernorm", **SPLIT}),
+        Layer("Llama under autocast", ("llama", "full", "autocast"), software={"autocast": True}),
+        Layer("Llama under autocast, recomputed", ("llama", "full", "autocast", "checkpoint"), plan={"recompute": "full"},
+              software={"autocast": True}),
+        Layer("GPT-2 under autocast", ("gpt2", "full", "autocast"), PLAIN | {"activation": "gelu-new", **FUSED},
+              software={"autocast": True}),
+        Layer("Qwen3", ("qwen3",), {"qk_norm": "head"}),
+        Layer("Mixtral", ("mixtral",), MIXTURE | {"expert_feed_forward": 768}),
+        Layer("Qwen3-MoE", ("qwen3_moe",), MIXTURE | {"expert_feed_forward": 96, "qk_norm": "head"}),
+        Layer("Qwen3-MoE, recomputed", ("qwen3_moe", "checkpoint"), MIXTURE | {"expert_feed_forward": 96, "qk_norm": "head"},
+              {"recompute": "full"}),
     )
 }  # fmt: skip
 """By name."""

@@ -12,6 +12,7 @@ import costmodel
 from costmodel import load_cluster, load_device, load_framework, load_model
 from costmodel.catalogue import files, loader
 from costmodel.catalogue.changes import differences, replace
+from costmodel.catalogue.files import table_of
 from costmodel.catalogue.machines import cloud_instance, machine, on_network
 from costmodel.evaluation.cluster_design import candidates
 from costmodel.text.units import QUANTITIES, quantity
@@ -142,7 +143,7 @@ def test_what_drivers_call_a_device_is_a_name(name, entry):
 
 
 def test_every_other_name_leads_to_an_entry():
-    aliases = loader._aliases()
+    aliases = table_of("aliases.toml")
     for kind in ("cluster", "device"):
         assert set(aliases[kind].values()) <= set(loader.names(kind))
     for name, entry in loader.instances().items():

@@ -50,7 +50,7 @@ def asked_of(some):
 def test_runs_estimated_at_once_are_estimated_as_one_by_one():
     some = runs(60)
     asked = asked_of(some)
-    assert len(asked.formulas) == 2
+    assert len(asked.together) == 2
     alone = [costmodel.estimate(model, CLUSTER, plan).step_time for model, plan, _ in some]
     assert np.exp(run_columns.logarithms(asked, SOFTWARE.constants)) == pytest.approx(alone, rel=1e-12)
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import tomllib
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from costmodel.arithmetic.named_tuples import Row
-from costmodel.catalogue.files import text_of
+from costmodel.catalogue.files import table_of
 from costmodel.description.framework import Framework
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
@@ -63,7 +62,7 @@ class Field(NamedTuple):
 def schema() -> dict[str, dict[str, Field]]:
     """Fields by group and key; those of ``"record"`` stand beside the groups."""
     found: dict[str, dict[str, Field]] = {}
-    for group, entries in tomllib.loads(text_of(FILE)).items():
+    for group, entries in table_of(FILE).items():
         found[group] = {
             key: Field(key, **{**entry, "choices": tuple(entry.get("choices", ()))}) for key, entry in entries.items()
         }
