@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -18,6 +19,14 @@ UNDATED = "2024-06"
 """Of published runs that date nothing: half of those whose month is known were made before it."""
 FIRST = "2017-01"
 """Before it there was none of this software."""
+NUMBERED: Mapping[str, Mapping[tuple[int, int], str]] = {
+    "deepspeed": {
+        (0, 3): "2020-11", (0, 4): "2021-05", (0, 5): "2021-08", (0, 6): "2022-01", (0, 7): "2022-07", (0, 8): "2022-12",
+        (0, 9): "2023-04", (0, 10): "2023-06", (0, 11): "2023-10", (0, 12): "2023-11", (0, 13): "2024-01", (0, 14): "2024-03",
+        (0, 15): "2024-08", (0, 16): "2024-11", (0, 17): "2025-06", (0, 18): "2025-10", (0, 19): "2026-05",
+    },
+}  # fmt: skip
+"""Months from which on releases have numbers: deepspeedai/DeepSpeed@edaa722, history of version.txt."""
 BEFORE = "before"
 """Table of an entry: by a month, the fields that were others before it."""
 
@@ -49,13 +58,13 @@ def asked(name: str) -> NamedRelease:
 
     Examples
     --------
-    >>> asked("fsdp2@2025.8"), asked("nemo@25.09").month, asked("hf-trainer@2024").month
-    (NamedRelease(name='fsdp2', month='2025-08'), '2025-09', '2024-12')
+    >>> asked("fsdp2@2025.8"), asked("nemo@25.09").month, asked("hf-trainer@2024").month, asked("deepspeed@0.16.4").month
+    (NamedRelease(name='fsdp2', month='2025-08'), '2025-09', '2024-12', '2024-11')
     """
     base, sign, said = name.partition(SIGN)
     if not sign:
         return NamedRelease(name, "")
-    month = month_of(said)
+    month = month_of(said) or numbered(base, said)
     if month is None:
         raise InvalidValue("framework", name, f"{base}@ and the month of a release from 2017 on, such as {base}@2025.8")
     return NamedRelease(base, month)
@@ -98,6 +107,26 @@ def month_of(said: str) -> str | None:
             continue  # the next may read it
         return read if read >= FIRST else None  # such as 2.5
     return None
+
+
+def numbered(name: str, said: str) -> str | None:
+    """The month of a release that has a number, ``2024-11``; None where it has none, or the framework's aren't known.
+
+    Parameters
+    ----------
+    name : of the framework
+    said : such as ``0.16.4``
+
+    Examples
+    --------
+    >>> numbered("deepspeed", "0.11.1"), numbered("deepspeed", "main"), numbered("fsdp2", "0.2")
+    ('2023-10', None, None)
+    """
+    read = re.fullmatch(r"v?(\d+)\.(\d+)(?:\.\d+)?", said.strip())
+    if read is None:
+        return None
+    number = int(read[1]), int(read[2])
+    return max((month for first, month in NUMBERED.get(name, {}).items() if first <= number), default=None)
 
 
 def as_of(entry: Mapping[str, Row], month: str) -> Row:

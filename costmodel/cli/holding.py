@@ -69,7 +69,8 @@ def _memory(arguments: argparse.Namespace) -> int:
             "model": model.name, "cluster": answer.cluster.name, "framework": answer.framework.name, "stage": stage.stage,
             "phase": stage.phase, "total_bytes": stage.total, "usable_memory_bytes": answer.usable_memory,
             "judgement": answer.judgement, "low_bytes": answer.memory_interval[0], "high_bytes": answer.memory_interval[1],
-            "tensors": [row._asdict() for row in rows], "notes": arguments.notes,
+            "loading_bytes": answer.loading.device_bytes, "loading_host_bytes": answer.loading.host_bytes,
+            "saving_host_bytes": answer.loading.saved_bytes, "tensors": [row._asdict() for row in rows], "notes": arguments.notes,
         })  # fmt: skip
     else:
         head = (
@@ -102,9 +103,17 @@ def _tensors(rows: Sequence[HeldTensor], total: float) -> TerminalTable:
     return table(["part", "of", "number", "GiB", "from", "until"], lines, words=(0, 1, 4, 5), total=True)
 
 
+def _loading(answer: Estimate) -> str:
+    """What it takes to load the model, and to save it."""
+    needs = answer.loading
+    words = f"Loading ({answer.plan.loading}): {gib(needs.device_bytes)} GiB at most on a GPU"
+    words += f", {gib(needs.host_bytes)} GiB in a node's host memory" if needs.host_bytes else ""
+    return words + (f"; saving: {gib(needs.saved_bytes)} GiB in the first node's" if needs.saved_bytes else "")
+
+
 def _bounds(answer: Estimate) -> str:
     least, most = answer.memory_interval
-    return f"{judged(answer)}\nError: 90 % of such estimates lie within {gib(least)} to {gib(most)} GiB"
+    return f"{judged(answer)}\n{_loading(answer)}\nError: 90 % of such estimates lie within {gib(least)} to {gib(most)} GiB"
 
 
 __all__ = ["add"]

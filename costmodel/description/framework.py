@@ -25,7 +25,7 @@ from costmodel.formulas.quantities import (
     ServerNumbers,
     Software,
 )
-from costmodel.formulas.settings import ATTENTION_KINDS, CONTEXT_COMMUNICATIONS, DISPATCHERS, OPEN
+from costmodel.formulas.settings import ATTENTION_KINDS, CONTEXT_COMMUNICATIONS, DISPATCHERS, LOADINGS, OPEN
 from costmodel.text.checks import choice, kind, listing, real, text
 from costmodel.text.errors import InvalidValue
 from costmodel.text.results import brief
@@ -63,7 +63,7 @@ class ServerSystem(NamedTuple):
 
 OF_PLANS = (
     "choices", "habits", "server", "schedule", "chunked_schedule", "narrow_weights", "sharded_dtype", "context_communication",
-    "buckets", "replicated_buckets",
+    "buckets", "replicated_buckets", "replicated_loading",
 )  # fmt: skip
 """Numbers of its defaults that are no numbers of its own."""
 OF_DTYPE = ("narrow_weights", "sharded_dtype")
@@ -168,6 +168,12 @@ class Framework:
     listed_chunks : with several chunks a rank their layers can be listed, so that the first and the last hold any number
     buckets : rule by which gradients and weights are grouped into calls, one of `costmodel.formulas.bucket_rules.RULES`
     replicated_buckets : the same where no state is sharded, if that is another's code
+    loading : how a model comes to ranks that shard its weights, as `Plan.loading` has it
+    replicated_loading : the same where weights aren't sharded, if it comes otherwise
+    read_positions : a flash kernel's wrapper reads the positions of a micro-batch of one sequence, which the host waits for
+    mapped_checkpoints : files are mapped into memory, where weights stay that are as they were written, one copy for a node
+    saved_bytes : of a parameter that trains, which one rank gathers in host memory to save a checkpoint where weights are
+        sharded; 0: every rank saves its own [bytes]
     gather_logits : the loss sees the whole vocabulary on every tensor rank
     autocast : weights that train are in 32 bit, cast where they are multiplied and kept so for the backward pass; what isn't a
         product stays in 32 bit, layers' inputs and what norms read among it
@@ -266,6 +272,11 @@ class Framework:
     listed_chunks: bool = False
     buckets: str = field(default="one", metadata=row(OneOf(bucket_rules.RULES)))
     replicated_buckets: str | None = field(default=None, metadata=row(OneOf(bucket_rules.RULES)))
+    loading: str = field(default="parts", metadata=row(OneOf(LOADINGS)))
+    replicated_loading: str | None = field(default=None, metadata=row(OneOf(LOADINGS)))
+    read_positions: bool = False
+    mapped_checkpoints: bool = False
+    saved_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
     switches: Sequence[tuple[str, bool | str]] = ()
     server_systems: Sequence[ServerSystem] = ()
     time_error: float | None = field(default=None, metadata=row(Real(0.0, 10.0)))
@@ -455,6 +466,7 @@ class Framework:
             context_communication=float(CONTEXT_COMMUNICATIONS.index(self.context_communications[0])),
             buckets=bucket_rules.CODES[self.buckets],
             replicated_buckets=bucket_rules.CODES[self.replicated_buckets] if self.replicated_buckets else OPEN,
+            replicated_loading=LOADINGS[self.replicated_loading] if self.replicated_loading else OPEN,
             **{name: float(getattr(self, name)) for name in given},
         )  # fmt: skip
 

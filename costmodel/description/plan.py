@@ -46,6 +46,7 @@ from costmodel.formulas.settings import (
     DENSITY,
     DISPATCHERS,
     FUSED_LOSSES,
+    LOADINGS,
     LOSSES,
     OPTIMIZERS,
     RANK,
@@ -170,6 +171,9 @@ class Plan:
     compression_rank : of the factors of PowerSGD; 1 if None
     expandable_segments : the allocator maps memory page by page where it is needed, so that freed blocks leave no gaps
         (``PYTORCH_ALLOC_CONF=expandable_segments:True``)
+    loading : how weights that are sharded come to their ranks: ``"parts"``, each makes or reads its own; ``"one-rank"``, one of a
+        node reads all and sends the others theirs; ``"every-rank"``, each has all in host memory, and takes them to its device
+        unit by unit; ``"whole"``, each has all on its device before they are sharded (ZeRO-3 without ``zero.Init``)
     bucket_bytes : of a bucket of gradients on the wire, as ``bucket_cap_mb`` of DDP, ``--ddp-bucket-size`` of Megatron and
         ``reduce_bucket_size`` of DeepSpeed have it in their units; the framework's own if None. Units of FSDP are layers
     prefetch_bytes : of weights gathered at once at ZeRO stage 3, as DeepSpeed's ``stage3_prefetch_bucket_size``; the
@@ -294,6 +298,9 @@ class Plan:
         Whole(1, 1_000_000), unset=f"{RANK:g}", rare=True, owner=Owner("compression", ("power-sgd",))))  # fmt: skip
     expandable_segments: bool | None = field(default=None, metadata=row(
         Flag(), rare=True, software=True, leaner=(True,), inert="the framework's allocator leaves no gaps"))  # fmt: skip
+    loading: str | None = field(default=None, metadata=row(
+        OneOf(LOADINGS), rare=True, software=True, leaner=("one-rank",),
+        inert="a rank holds as much while the model is loaded by default"))  # fmt: skip
     bucket_bytes: float | None = field(default=None, metadata=row(Real(1.0, 1e15), unit="bytes", rare=True, software=True))
     prefetch_bytes: float | None = field(default=None, metadata=row(Real(1.0, 1e15), unit="bytes", rare=True, software=True))
     parameter_offload: float = field(default=0.0, metadata=row(

@@ -12,6 +12,8 @@ from costmodel.arithmetic.named_tuples import stacked
 from costmodel.evaluation.estimation import Estimate
 from costmodel.formulas.pipeline.layout import micro_batches
 from costmodel.formulas.quantities import Inputs
+from costmodel.formulas.run_ahead import ahead_bytes
+from costmodel.formulas.transformer.loading import device_bytes
 from costmodel.formulas.transformer.memory import idle_stages, outside_allocator, stage_bills
 
 Array = NDArray[np.float64]
@@ -42,8 +44,9 @@ def counted(estimates: Sequence[Estimate], counts: Sequence[Count]) -> list[floa
     """Peak memory of each plan as it was counted [bytes].
 
     Allocated: what tensors hold. Reserved: with the allocator's gaps, and what it keeps idle and gives back before memory runs
-    out. Process: with the context and the communication library. One of the first two counts as reserved; unstated as the middle
-    of the least and the most, what tensors hold and the whole process, where what is reserved is, too.
+    out; or what it had while the model was loaded, if that is more. Process: with the context and the communication library. One
+    of the first two counts as reserved; unstated as the middle of the least and the most, what tensors hold and the whole
+    process, where what is reserved is, too.
 
     Parameters
     ----------
@@ -77,7 +80,11 @@ def counted_columns(columns: Inputs, limit: Array, counts: Sequence[Count]) -> A
     logging = np.array([STAGES.get(count.of, FULLEST) for count in counts])
     stage = np.where(logging == FULLEST, bills[0].argmax(axis=0), logging)
     totals, overheads, idle = (table[stage, places] for table in (*bills, idles))
-    process = totals + np.clip(limit - totals, 0.0, idle)
+    with np.errstate(divide="ignore", invalid="ignore"):  # the arm of `where` that is not taken
+        loading = device_bytes(columns.model, columns.settings, columns.plan, columns.network, columns.software)
+        ahead = ahead_bytes(*columns)
+    idle = idle + np.broadcast_to(np.asarray(ahead, dtype=float), rows)
+    process = np.maximum(totals + np.clip(limit - totals, 0.0, idle), np.broadcast_to(np.asarray(loading, dtype=float), rows))
     beside = np.broadcast_to(np.asarray(outside_allocator(columns.plan, columns.network, columns.software), dtype=float), rows)
     kind = np.array([count.kind for count in counts])
     within = np.where(np.isin(kind, RESERVED), process - beside, totals - overheads)

@@ -15,7 +15,7 @@ from costmodel.description.question import Question
 from costmodel.formulas import discrepancy, gradients, training_step
 from costmodel.formulas.pipeline import layout
 from costmodel.formulas.quantities import Inputs, Memory, Number, PlanNumbers, Settings, Step
-from costmodel.formulas.transformer import host_memory
+from costmodel.formulas.transformer import host_memory, loading
 from costmodel.text.checks import choice
 
 if TYPE_CHECKING:
@@ -169,6 +169,17 @@ def host_bytes(inputs: Inputs) -> Number:
     if not any(settings.offload):
         return 0.0
     return host_memory.node_bytes(model, settings, plan, network, software, layout.micro_batches(settings, plan))
+
+
+def loading_bytes(inputs: Inputs) -> Number:
+    """Bytes that a rank's device holds at most before the first step begins, of a plan or of columns.
+
+    Parameters
+    ----------
+    inputs : numbers, or of the plan columns
+    """
+    model, settings, plan, network, software, _ = inputs
+    return loading.device_bytes(model, settings, plan, network, software)
 
 
 _held = functools.lru_cache(256)(memory_bill)

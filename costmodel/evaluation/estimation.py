@@ -29,6 +29,7 @@ from costmodel.evaluation.error_model import (
     widest_unknown,
 )
 from costmodel.evaluation.first_contacts import Error
+from costmodel.evaluation.loading import Loading
 from costmodel.evaluation.memory_breakdown import PARTS as MEMORY_PARTS
 from costmodel.evaluation.memory_breakdown import MemoryInputs, PeakMemory
 from costmodel.formulas import training_step
@@ -139,8 +140,10 @@ class Estimate:
     @functools.cached_property
     def memory(self) -> PeakMemory:
         """Bill of the fullest rank, and of every stage [bytes]."""
-        model, settings, plan, network, software, _ = self.inputs
-        asked = MemoryInputs(model, settings, plan, software, network, self.plan.micro_batches, str(self.plan.schedule))
+        model, settings, plan, network, software, device = self.inputs
+        asked = MemoryInputs(
+            model, settings, plan, software, network, device, self.plan.micro_batches, str(self.plan.schedule)
+        )
         return PeakMemory(**{part: float(value) for part, value in self.step.memory._asdict().items()}, asked=asked)
 
     @property
@@ -169,6 +172,16 @@ class Estimate:
         limit = self.cluster.host_memory
         return math.inf if limit is None else limit - self.host_memory
 
+    @functools.cached_property
+    def loading(self) -> Loading:
+        """What it takes to load the model, and to save it, on a GPU and in host memory."""
+        return Loading(self.inputs)
+
+    @property
+    def needed_memory(self) -> float:
+        """Bytes of the fullest GPU: of its fullest moment in a step, or while the model is loaded, if that is more."""
+        return max(float(self.step.memory.total), self.loading.device_bytes)
+
     @property
     def fits(self) -> bool:
         """Whether the plan fits with the probability that was asked for, what it offloads in host memory included."""
@@ -192,15 +205,16 @@ class Estimate:
 
     @property
     def memory_margin(self) -> float:
-        """Bytes to spare before the plan is judged not to fit; negative where it doesn't."""
-        return self.memory_limit - float(self.step.memory.total)
+        """Bytes to spare before the plan is judged not to fit, in its steps and while the model is loaded; negative where it
+        doesn't."""
+        return self.memory_limit - self.needed_memory
 
     @property
     def fit_probability(self) -> float:
         """Share of plans estimated so, chosen by people to be run, that ran; 0 where the host has too little memory."""
         if self.host_memory_margin < 0.0:
             return 0.0
-        return self.spread.room.probability_below(float(self.step.memory.total), self.usable_memory)
+        return self.spread.room.probability_below(self.needed_memory, self.usable_memory)
 
     @functools.cached_property
     def slopes(self) -> Slopes:
@@ -304,6 +318,8 @@ class Estimate:
         row |= {f"{part}_bytes": float(getattr(self.memory, part)) for part in MEMORY_PARTS}
         row |= {"usable_memory_bytes": self.usable_memory, "memory_limit_bytes": self.memory_limit}
         row |= {"memory_margin_bytes": self.memory_margin, "fits": self.fits, "judgement": self.judgement}
+        row |= {"loading_memory_bytes": self.loading.device_bytes, "loading_host_memory_bytes": self.loading.host_bytes}
+        row |= {"saving_host_memory_bytes": self.loading.saved_bytes}
         row |= {"node_host_memory_bytes": self.host_memory, "node_host_memory_limit_bytes": self.cluster.host_memory}
         return row | {"fit_probability": self.fit_probability, "evidence": self.evidence}
 
@@ -442,7 +458,7 @@ def of_limit(estimate: Estimate) -> str:
     ----------
     estimate : of the plan
     """
-    return f"{float(estimate.memory.total) / GiB:.1f} of {estimate.memory_limit / GiB:.1f} GiB"
+    return f"{estimate.needed_memory / GiB:.1f} of {estimate.memory_limit / GiB:.1f} GiB"
 
 
 def host_memory(estimate: Estimate) -> str:
@@ -464,6 +480,19 @@ def host_memory(estimate: Estimate) -> str:
     return f"{estimate.host_memory / GiB:,.0f}{room} GiB host memory a node for what is offloaded"
 
 
+def while_loading(estimate: Estimate) -> str:
+    """Words for what needs a GPU most, where it is no step; else empty.
+
+    Parameters
+    ----------
+    estimate : of the plan
+    """
+    held = float(estimate.step.memory.total)
+    if estimate.needed_memory <= held:
+        return ""
+    return f" while the model is loaded (loading {estimate.plan.loading}; {held / GiB:.1f} in its steps)"
+
+
 def lack(estimate: Estimate) -> str:
     """By what a plan that doesn't fit is over, on a GPU and on a node's host; empty where it fits.
 
@@ -472,7 +501,7 @@ def lack(estimate: Estimate) -> str:
     estimate : of the plan
     """
     gpu, host = estimate.memory_margin, estimate.host_memory_margin
-    words = [f"{-gpu / GiB:.1f} GiB over"] if gpu < 0.0 else []
+    words = [f"{-gpu / GiB:.1f} GiB over{while_loading(estimate)}"] if gpu < 0.0 else []
     if host < 0.0:
         words.append(f"{-host / GiB:,.0f} GiB over in a node's host memory")
     return " and ".join(words)
@@ -551,7 +580,8 @@ def estimate_text(made: Estimate) -> str:
     if judged == "may run out":
         judged = f"may run out: fits with probability {made.fit_probability:.0%}"
     elif not made.fits:
-        judged += f": {lack(made)}" if made.host_memory_margin < 0.0 else f" by {format_bytes(-made.memory_margin)}"
+        other = made.host_memory_margin < 0.0 or while_loading(made)
+        judged += f": {lack(made)}" if other else f" by {format_bytes(-made.memory_margin)}"
     return headed(f"Estimate: {title(made)}", f"{sentence(made)}; {judged}")
 
 

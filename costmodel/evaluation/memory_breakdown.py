@@ -6,10 +6,11 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING, NamedTuple
 
-from costmodel.formulas import gradients
+from costmodel.formulas import gradients, run_ahead
 from costmodel.formulas.pipeline import layout, schedules
 from costmodel.formulas.quantities import (
     Contents,
+    DeviceNumbers,
     Memory,
     ModelNumbers,
     NetworkNumbers,
@@ -37,6 +38,7 @@ class MemoryInputs(NamedTuple):
     plan: PlanNumbers
     software: Software
     network: NetworkNumbers
+    device: DeviceNumbers
     micro_batches: int
     schedule: str
 
@@ -156,7 +158,11 @@ class PeakMemory:
         idle = formula.idle_bytes(
             contents_of(asked, place_of(asked, stage)), asked.settings, asked.plan, asked.software, float(asked.micro_batches)
         )
-        return self.total - float(formula.outside_allocator(asked.plan, asked.network, asked.software)) + float(idle)
+        model, settings, plan, software, network, device = asked[:6]
+        ahead = float(run_ahead.ahead_bytes(model, settings, plan, network, software, device))
+        kept = self.total + float(idle)
+        more = min(ahead, max(float(device.memory) - kept, 0.0))
+        return kept - float(formula.outside_allocator(plan, network, software)) + more
 
     @functools.cached_property
     def stages(self) -> tuple[StageBill, ...]:

@@ -12,8 +12,10 @@ from costmodel.description.plan import Plan
 from costmodel.description.question import Question
 from costmodel.evaluation.engine import evaluate_one
 from costmodel.evaluation.estimation import Estimate
+from costmodel.evaluation.loading import Loading
 from costmodel.formulas.transformer.attention import under_mask
 from costmodel.text.errors import CostModelError
+from costmodel.text.units import GiB
 
 DIVIDED = ("global_batch", "seq_len")
 WORTH_A_WORD = 0.03
@@ -47,6 +49,8 @@ def inert_fields(answer: Estimate) -> tuple[str, ...]:
                 continue
             usual.check(answer.model, answer.cluster, answer.framework)
             alike = evaluate_one(answer.question, usual) == answer.step
+            if name == "loading":
+                alike = Loading(answer.question.inputs(usual)).device_bytes == answer.loading.device_bytes
         except CostModelError:  # the default can't run here, so that the choice does change something
             continue
         if alike:
@@ -107,6 +111,39 @@ def of_samples(plan: Plan) -> tuple[str, ...]:
         "between none and the most where the mean is half of it, exponentially where it is a small part; memory is that of a "
         f"micro-batch of {held}",
     )
+
+
+def of_loading(answer: Estimate) -> tuple[str, ...]:
+    """What a node's host memory lacks to load a model or to save one, in lines; none where it isn't known.
+
+    Parameters
+    ----------
+    answer : of a plan
+
+    Examples
+    --------
+    >>> import dataclasses
+    >>> from costmodel import estimate, load_cluster, load_model, Plan
+    >>> small = dataclasses.replace(load_cluster("dgx-h100", gpus=8), host_memory=256e9)
+    >>> plan = Plan(global_batch=8, seq_len=2048, data_parallel=8, adapter="lora")
+    >>> of_loading(estimate(load_model("llama3-70b"), small, plan, "hf-fsdp@2025.6"))[0][:91]
+    "to load the model takes 1,051 GiB of a node's host memory, which has 238: each rank has all"
+    """
+    limit, needs = answer.cluster.host_memory, answer.loading
+    found: list[str] = []
+    if limit is None:
+        return ()
+    if needs.host_bytes > limit:
+        several = answer.plan.loading in ("every-rank", "whole")
+        why = ": each rank has all of it there; loading=one-rank takes it once a node" if several else ""
+        needed = f"{needs.host_bytes / GiB:,.0f} GiB of a node's host memory, which has {limit / GiB:,.0f}"
+        found.append(f"to load the model takes {needed}{why}")
+    if needs.saved_bytes > limit:
+        found.append(
+            f"a checkpoint that one rank gathers takes {needs.saved_bytes / GiB:,.0f} GiB of its node's host memory, which has "
+            f"{limit / GiB:,.0f}: save it in parts, each rank its own"
+        )
+    return tuple(found)
 
 
 def other_release(answer: Estimate) -> tuple[str, ...]:
@@ -201,6 +238,7 @@ def notes(answer: Estimate) -> tuple[str, ...]:
     found += of_masks(answer)
     found += unfilled_nodes(answer)
     found += other_release(answer)
+    found += of_loading(answer)
     rows = table(Plan)
     for name in inert_fields(answer):
         value = getattr(plan, name)

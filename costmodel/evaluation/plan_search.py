@@ -41,6 +41,7 @@ from costmodel.evaluation.twins import WITH_TWINS, groups_of_twins, led_by
 from costmodel.formulas import legality
 from costmodel.formulas.pipeline.schedules import CODES
 from costmodel.formulas.quantities import Inputs, PlanNumbers
+from costmodel.formulas.transformer.loading import WHOLE
 from costmodel.text.checks import choice, flag, listing, plain, positive_int
 from costmodel.text.errors import InvalidValue
 
@@ -128,7 +129,7 @@ def search(
             inputs = question.inputs(sample)
             inside = engines.drop_certain_misfits(inputs, product, selection.boundary) if bounded else product
             times, held = engines.rank(inputs, inside, engine, selection.boundary if bounded else math.inf)
-            held = _with_host(question, inputs, inside, held)
+            held = _with_host(question, inputs, inside, _with_loading(inputs, inside, held))
             if question.told:
                 times = times * np.exp(engines.discrepancies(question, inputs.settings, inside))
             turned = question.framework.turns(sample.rank_order)
@@ -155,6 +156,18 @@ def _with_host(question: Question, inputs: Inputs, product: Product, held: Colum
         needed = engines.host_bytes(inputs._replace(plan=PlanNumbers(*product.plans(flat))))
     found = held.copy()
     found.ravel()[flat[np.broadcast_to(np.asarray(needed), flat.shape) > limit]] += BEYOND_HOST
+    return found
+
+
+def _with_loading(inputs: Inputs, product: Product, held: Column) -> Column:
+    """Memory of plans, or what their ranks hold while a model is loaded that is whole on each, if that is more [bytes]."""
+    if inputs.settings.loading.kind != WHOLE:
+        return held
+    flat = np.flatnonzero(product.legal & np.isfinite(held))
+    with np.errstate(divide="ignore", invalid="ignore"):  # the arm of `where` that is not taken
+        needed = engines.loading_bytes(inputs._replace(plan=PlanNumbers(*product.plans(flat))))
+    found = held.copy()
+    found.ravel()[flat] = np.maximum(found.ravel()[flat], needed)
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from costmodel.evaluation.estimation import Estimate, estimate, lack, title
+from costmodel.evaluation.estimation import Estimate, estimate, lack, title, while_loading
 from costmodel.evaluation.recomputed_modules import light_modules
 from costmodel.evaluation.single_changes import changes_to_fit
 from costmodel.text.checks import kind
@@ -67,13 +67,14 @@ class Verdict:
         return verdict_text(self)
 
     def __str__(self) -> str:
-        need, limit = self.estimate.memory.total / 2**30, (self.estimate.memory.total + self.margin) / 2**30
+        need, limit = self.estimate.memory.total / 2**30, self.estimate.memory_limit / 2**30
         items = ", ".join(f"{part} {held / 2**30:.1f}" for part, held in self.largest[:3])
         where = f"stage {self.stage} at its {self.phase} needs {need:.1f} of {limit:.1f} GiB ({items})"
         if self.fits:
             return f"fits with probability {self.probability:.0%}: {where}"
         tried = "; ".join(f"{fix.change} ({fix.cost / self.estimate.step_time:+.1%} time)" for fix in self.fixes[:3])
-        where += f"; it is {lack(self.estimate)}" if self.estimate.host_memory_margin < 0.0 else ""
+        other = self.estimate.host_memory_margin < 0.0 or while_loading(self.estimate)
+        where += f"; it is {lack(self.estimate)}" if other else ""
         said = f"may run out, fits with probability {self.probability:.0%}" if self.judgement == "may run out" else self.judgement
         return f"{said}: {where}. {'Would fit: ' + tried if tried else 'No single change makes it fit.'}"
 

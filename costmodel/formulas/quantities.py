@@ -350,6 +350,7 @@ class KernelChoices(NamedTuple):
     fused_cross_entropy: Number
     deduplicated_dispatch: Number  # 1: a token is sent once to each rank that holds any of its experts
     gathered_keys: Number  # 1: context ranks gather all keys and values before the attention core
+    host_reads: Number  # in each layer a flash kernel's wrapper reads on the host 1: positions of a single sequence; 2: a mask
     exchanged_heads: Number  # 1: they exchange positions for heads, and each has whole sequences of some; else a ring
 
 
@@ -474,6 +475,15 @@ class OffloadShares(NamedTuple):
     parameters: Number  # of the weights that ZeRO-3 shards
 
 
+class LoadingNumbers(NamedTuple):
+    """How a model comes to its ranks before the first step, and how it is saved."""
+
+    kind: Number  # of weights that are sharded, a code of `costmodel.formulas.transformer.loading`
+    replicated: Number  # of others
+    mapped: Number  # 1: weights stay where their files are mapped into memory, if they stay as they are written
+    saved: Number  # of a parameter that trains, in the host memory of one rank that gathers a checkpoint; 0: none does [bytes]
+
+
 class SampleLengths(NamedTuple):
     """Lengths of the samples that sequences are made of."""
 
@@ -578,6 +588,7 @@ class PlanChoices(NamedTuple):
     compression_density: Number
     compression_rank: Number
     expandable_segments: Number
+    loading: Number
     bucket_bytes: Number
     prefetch_bytes: Number
     parameter_offload: Number
@@ -599,6 +610,7 @@ class DefaultChoices(NamedTuple):
     overlap_experts: Number
     dispatcher: Number
     expandable_segments: Number
+    loading: Number
 
 
 class ServerNumbers(NamedTuple):
@@ -653,6 +665,10 @@ class FrameworkDefaults(NamedTuple):
     sharded_dtype: Number  # 1: in the plan's dtype the optimizer's state is sharded whatever the stage
     buckets: Number  # a code of `costmodel.formulas.bucket_rules`
     replicated_buckets: Number  # the same where no state is sharded; -1: no other
+    replicated_loading: Number  # how a model is loaded where weights aren't sharded; -1: no other
+    mapped_checkpoints: Number
+    read_positions: Number  # 1: a flash kernel's wrapper reads the positions of a micro-batch of one sequence on the host
+    saved_bytes: Number
 
 
 class DeviceFigures(NamedTuple):
@@ -739,6 +755,7 @@ class Settings(NamedTuple):
     overlap: OverlapChoices
     offload: OffloadShares
     expandable_segments: Number  # 1: the allocator maps memory where it is needed, page by page
+    loading: LoadingNumbers
 
 
 class PlanNumbers(NamedTuple):

@@ -17,6 +17,7 @@ from costmodel.formulas.quantities import (
     FrameworkDefaults,
     FrameworkHabits,
     KernelChoices,
+    LoadingNumbers,
     ModelNumbers,
     Number,
     OffloadShares,
@@ -31,7 +32,7 @@ from costmodel.formulas.quantities import (
     SynchronisationChoice,
     Widths,
 )
-from costmodel.formulas.transformer import adapters, lengths, precision
+from costmodel.formulas.transformer import adapters, lengths, loading, precision
 from costmodel.formulas.transformer.update import NEWTON_SCHULZ_STEPS
 
 OPEN = -1.0
@@ -67,6 +68,10 @@ BLOCKWISE = ("flash", "sdpa")
 """Those that keep no scores."""
 CONTEXT_COMMUNICATIONS = ("ring", "all-gather", "all-to-all")
 DISPATCHERS = ("all-to-all", "deduplicated")
+LOADINGS = {
+    "parts": loading.PARTS, "one-rank": loading.ONE_RANK, "every-rank": loading.EVERY_RANK, "whole": loading.WHOLE,
+}  # fmt: skip
+"""Codes of the ways in which a model comes to its ranks, which are their places."""
 OPTIMIZERS = {
     "adam": (4.0, 8.0), "adam-precision-aware": (2.0, 8.0), "adam-bf16-moments": (4.0, 4.0), "adam-8bit": (4.0, 2.0),
     "adam-bf16": (0.0, 4.0), "sgd": (4.0, 0.0), "sgd-momentum": (4.0, 4.0), "lion": (4.0, 4.0), "adafactor": (4.0, 0.0),
@@ -197,6 +202,7 @@ def resolved(choices: PlanChoices, defaults: FrameworkDefaults, usual_dtype: Num
         local_steps=choices.local_steps, compression=choices.compression, compression_density=choices.compression_density,
         compression_rank=choices.compression_rank,
         expandable_segments=_chosen(choices.expandable_segments, usual.expandable_segments),
+        loading=_chosen(choices.loading, usual.loading),
         bucket_bytes=choices.bucket_bytes, prefetch_bytes=choices.prefetch_bytes, parameter_offload=choices.parameter_offload,
         optimizer_offload=choices.optimizer_offload, activation_offload=choices.activation_offload,
     )  # fmt: skip
@@ -333,6 +339,8 @@ def kernel_choices(choices: PlanChoices, defaults: FrameworkDefaults) -> KernelC
             ops.maximum(defaults.older_flash, 2.0 * defaults.first_flash), 3.0 * chosen_by_torch * _is(choices.dtype, _FULL)),
         fused_softmax=ops.maximum(_is(choices.attention, 1.0), _is(choices.attention, 2.0) * defaults.habits.compiled),
         fused_norms=choices.fused_norms, fused_cross_entropy=one_kernel, deduplicated_dispatch=_is(choices.dispatcher, 1.0),
+        host_reads=_is(choices.attention, 0.0) * ops.maximum(
+            2.0 * ops.maximum(lengths.masks(choices.batching), defaults.always_masked), defaults.read_positions),
         gathered_keys=_is(choices.context_communication, 1.0), exchanged_heads=_is(choices.context_communication, 2.0),
     )  # fmt: skip
 
@@ -396,6 +404,9 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
             optimizer=choices.optimizer_offload, activations=choices.activation_offload, parameters=choices.parameter_offload,
         ),
         expandable_segments=choices.expandable_segments,
+        loading=LoadingNumbers(
+            choices.loading, _chosen(defaults.replicated_loading, choices.loading), defaults.mapped_checkpoints,
+            defaults.saved_bytes),
     )  # fmt: skip
 
 
@@ -417,7 +428,7 @@ def settings_of_model(
         trainable=adapters.trained_share(model, found.adapter, nparameters), adapter=found.adapter, optimizer=found.optimizer,
         widths=found.widths, kernels=found.kernels, framework=found.framework, synchronisation=found.synchronisation,
         compression=found.compression, buckets=found.buckets, overlap=found.overlap, offload=found.offload,
-        expandable_segments=found.expandable_segments,
+        expandable_segments=found.expandable_segments, loading=found.loading,
     )  # fmt: skip
 
 
@@ -483,6 +494,6 @@ def _stride(place: Number, order: RankPlaces, degrees: RankPlaces) -> Number:
 
 __all__ = [
     "ATTENTION_KINDS", "BATCHINGS", "COMPRESSIONS", "CONTEXT_COMMUNICATIONS", "DENSITY", "DISPATCHERS", "FORMATS",
-    "FUSED_LOSSES", "LOSSES", "OPEN", "OPTIMIZERS", "RANK", "SYNCHRONISATIONS", "kernel_choices", "plan_numbers",
+    "FUSED_LOSSES", "LOADINGS", "LOSSES", "OPEN", "OPTIMIZERS", "RANK", "SYNCHRONISATIONS", "kernel_choices", "plan_numbers",
     "recomputed_share", "resolved", "settings", "settings_of_model", "sharded_stage", "widths",
 ]  # fmt: skip

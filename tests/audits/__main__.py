@@ -1,4 +1,4 @@
-"""The ledger, what a layer saves and what a loss holds, beside real packages.
+"""The ledger, what a layer saves, what a loss holds and what loading takes, beside real packages.
 
 `python -m tests.audits [CASE ...]` prints tables in Markdown, their versions in it.
 
@@ -14,10 +14,10 @@ from pathlib import Path
 
 from costmodel.text.errors import NotModelled
 from costmodel.traces.record import Trace
-from tests.audits import bloom, losses, saved
+from tests.audits import bloom, loading, losses, saved
 from tests.audits.case import Case
 
-AUDITS = (bloom.CASES, saved.CASES, losses.CASES)
+AUDITS = (bloom.CASES, saved.CASES, losses.CASES, loading.CASES)
 
 
 def traced(case: Case, folder: Path) -> Trace:

@@ -87,7 +87,8 @@ def month_of(record: Mapping[str, Any]) -> str:
     >>> month_of({"release": "Aug 2024"}), month_of({"release": "v0.0.4", "source": "a/b@1"}), month_of({})
     ('2024-08', '2024-06', '')
     """
-    said = releases.month_of(str(record.get("release") or ""))
+    release, name = str(record.get("release") or ""), str((record.get("software") or {}).get("framework"))
+    said = releases.month_of(release) or releases.numbered(name, release)
     return said or (releases.UNDATED if record.get("source") else "")
 
 
@@ -153,6 +154,8 @@ def _meaning(field: Field, value: Any) -> Row | None:
         return {"plan": {field.plan: value}}
     if value in field.values if isinstance(value, str) else False:
         return field.values[value]
+    if field.key == "loaded_whole":
+        return {"plan": {"loading": "whole"} if value else {}}
     if field.key == "cuda_graphs":
         return {"plan": {"cuda_graphs": True, "graph_modules": graphs.captured(value)}}
     return None

@@ -248,7 +248,7 @@ def _of(settings: Settings, seq_len: Number, lengths: SampleLengths) -> Settings
         adapter=settings.adapter, optimizer=settings.optimizer, widths=settings.widths, kernels=settings.kernels,
         framework=settings.framework, synchronisation=settings.synchronisation,
         compression=settings.compression, buckets=settings.buckets, overlap=settings.overlap, offload=settings.offload,
-        expandable_segments=settings.expandable_segments,
+        expandable_segments=settings.expandable_segments, loading=settings.loading,
     )  # fmt: skip
 
 

@@ -54,6 +54,7 @@ ROWS = (
     FlagRow("fsdp_config.fsdp_activation_checkpointing", "_recompute", unit.yields("full", "none"), False, "from 0.22",
             says="recompute", when=Writing.by_fsdp),
     FlagRow("fsdp_config.fsdp_offload_params", "_offload_fsdp", unit.flag, False, says=OWN, when=Writing.by_fsdp),
+    FlagRow("fsdp_config.fsdp_cpu_ram_efficient_loading", "loading", unit.yields("one-rank", "every-rank")),
     says.alone("fsdp_config.fsdp_auto_wrap_policy", says.fixed("TRANSFORMER_BASED_WRAP"), Writing.by_fsdp),
     FlagRow(MESH + "dp_replicate_size", "fsdp.replicate_degree", unit.count, 1, "from 1.10", says=OWN, when=Writing.by_fsdp),
     FlagRow(MESH + "dp_shard_size", "fsdp.shard_degree", unit.rest, 1, "from 1.10", says=OWN, when=Writing.by_fsdp),
@@ -98,6 +99,8 @@ def rules(reading: LaunchReading) -> None:
         common.offload(reading)
     elif kind == "deepspeed" or kind is None:
         deepspeed.rules(reading)
+        if reading.one("_init") is False:  # the model is made whole, and then moved by the engine
+            reading.put("loading", "whole", derived=True)
         if kind == "deepspeed":
             reading.defaults["zero_stage"] = 2  # utils/dataclasses.py DeepSpeedPlugin
         common.beside(reading, "_config_file", "deepspeed")

@@ -49,6 +49,8 @@ FSDP_ROWS = (
             unit.one_of(RESHARD), True),
     FlagRow("fsdp_config.activation_checkpointing fsdp_config.fsdp_activation_checkpointing", "_fsdp_recompute",
             unit.yields("full", "none")),
+    FlagRow("fsdp_config.cpu_ram_efficient_loading fsdp_config.fsdp_cpu_ram_efficient_loading", "loading",
+            unit.yields("one-rank", "every-rank")),
 )
 MESH_ROWS = (
     FlagRow("parallelism_config.tp_size", "tensor_parallel", unit.count, 1, "from 4.57", OWN, split),

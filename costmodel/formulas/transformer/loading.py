@@ -1,0 +1,139 @@
+"""Bytes that a rank and its node hold before the first step: while a model is made or loaded, and while a checkpoint is saved."""
+
+from __future__ import annotations
+
+from costmodel.arithmetic import ops
+from costmodel.formulas.network import communication
+from costmodel.formulas.pipeline import layout
+from costmodel.formulas.quantities import (
+    ModelNumbers,
+    NetworkNumbers,
+    Number,
+    Place,
+    PlanNumbers,
+    RankParameters,
+    Settings,
+    Software,
+)
+from costmodel.formulas.transformer import memory, parameters
+
+PARTS, ONE_RANK, EVERY_RANK, WHOLE = 0.0, 1.0, 2.0, 3.0
+"""Codes of the ways in which a model comes to its ranks: each makes its own part on its device; one reads it and sends the
+others theirs, unit by unit; every one has it in host memory and takes it to its device unit by unit; every one has all of it on
+its device before anything is sharded."""
+CHECKPOINT_BYTES = 2.0
+"""Of a weight in the files that are read."""
+
+
+def device_bytes(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software
+) -> Number:
+    """Bytes that the fullest rank's device holds at most before the first step begins.
+
+    The weights that it keeps, and beside them what has come whole and is still to be split: FSDP moves a unit and lays it out
+    flat, FSDP2 moves it as it is, DeepSpeed's ``zero.Init`` splits tensor after tensor. Where all of it is there first
+    (``model.cuda()`` before it is wrapped, or ZeRO-3 without ``zero.Init``) that is a whole copy, whatever is sharded later.
+
+    Parameters
+    ----------
+    model, settings, plan, network, software : as named
+
+    References
+    ----------
+    pytorch/pytorch@v2.13.0 torch/distributed/fsdp/_init_utils.py (``_move_states_to_device``), _flat_param.py
+    (``flatten_tensors``), _fully_shard/_fsdp_init.py; deepspeedai/DeepSpeed@v0.19.8 deepspeed/runtime/engine.py
+    (``_configure_distributed_model``: ``module.to(device)`` unless ``zero.Init`` made it), runtime/zero/partition_parameters.py
+    """
+    most = 0.0 * plan.tensor
+    for place in layout.places(model, settings, plan):
+        most = ops.maximum(most, _on_device(model, settings, plan, place))
+    return most + memory.outside_allocator(plan, network, software)
+
+
+def _on_device(model: ModelNumbers, settings: Settings, plan: PlanNumbers, place: Place) -> Number:
+    """Bytes of weights on a rank's device, of its own part and of what comes whole."""
+    owned = memory.rank_parameters(model, plan, place.first, place.last)
+    kept = memory.state_bytes_of(owned, settings, plan, place.layers, place.experts)[0]
+    dense, routed = memory.whole_parameters(owned, place.layers, place.experts)
+    quantised = settings.widths.parameter - settings.widths.stored  # embedding and head aren't
+    whole = settings.widths.stored * (dense + routed) + quantised * (owned.edges + owned.edges_routed)
+    stored, loading = settings.widths.stored, settings.loading.kind
+    sharded = memory.split_parameters(dense, routed, plan) > 0.0
+    shard, expert_shard = communication.shard_groups(plan)
+    # what trains in 32 bit is cast up once it is split
+    split = memory.local_parameters(plan.shard_weights, dense, routed, shard, expert_shard)
+    narrow = kept - (1.0 - settings.offload.parameters * plan.shard_weights) * settings.widths.wide * split
+    flat = ops.where(settings.buckets.live > 0.0, 0.0, 1.0 - settings.buckets.padded)
+    unit = (1.0 + flat) * stored * unsplit_parameters(model, owned, settings, plan, place)
+    by_units = ops.where(loading > PARTS, narrow + unit, kept)
+    first = flat * stored * memory.largest_unit(owned, plan, place.layers, place.experts)
+    loaded = ops.where(ops.equal(loading, WHOLE), ops.maximum(whole + first, by_units), by_units)
+    return ops.where(sharded, ops.maximum(loaded, kept), kept)
+
+
+def unsplit_parameters(
+    model: ModelNumbers, owned: RankParameters, settings: Settings, plan: PlanNumbers, place: Place
+) -> Number:
+    """Parameters that come to a device whole before they are split: the largest unit's, or the largest tensor's where no layer is
+    a unit.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+    owned : of the rank, `RankParameters`
+    settings, plan : `Settings`, `PlanNumbers`
+    place : the rank
+    """
+    edges = memory.split_parameters(owned.edges, owned.edges_routed, plan)
+    unit = ops.maximum(edges, memory.largest_unit(owned, plan, place.layers, place.experts))
+    widest = ops.maximum(model.vocabulary.size, ops.maximum(model.mlp.width, model.attention.heads * model.attention.head_dim))
+    grouped = settings.framework.grouped_experts * 2.0 * model.experts.number * model.experts.width  # gates and up-projections
+    return ops.where(settings.buckets.live > 0.0, ops.maximum(widest, grouped) * model.hidden, unit)
+
+
+def host_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers) -> Number:
+    """Bytes of a node's host memory that a model takes while it is loaded.
+
+    One copy where one rank reads it, or as many as the node has ranks. Files that are mapped into memory and whose weights stay
+    as they are written are one copy to all ranks of a node; weights that are cast, or packed, are each rank's own.
+
+    Parameters
+    ----------
+    model, settings, plan, network : as named
+
+    References
+    ----------
+    huggingface/transformers@v5.24.0 src/transformers/modeling_utils.py (``get_slice`` of mapped safetensors,
+    ``is_local_dist_rank_0``); pss of two processes that load a model in the dtype of its files: half of it each, in 32 bit twice
+    """
+    whole = parameters.total_parameters(model)
+    ranks = ops.minimum(network.node.size, plan.tensor * plan.context * plan.pipeline * plan.data)
+    as_written = settings.loading.mapped * ops.where(ops.equal(settings.widths.stored, CHECKPOINT_BYTES), 1.0, 0.0)
+    kind = ops.where(plan.shard_weights > 0.0, settings.loading.kind, settings.loading.replicated)
+    copies = ops.where((kind > ONE_RANK) & (as_written <= 0.0), ranks, 1.0)
+    return ops.where(kind > PARTS, copies * settings.widths.stored * whole, 0.0)
+
+
+def saved_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
+    """Bytes of host memory that a checkpoint takes on the first node, where one rank gathers all of it to save it.
+
+    Parameters
+    ----------
+    model, settings, plan : as named
+
+    References
+    ----------
+    huggingface/accelerate@v1.15.0 src/accelerate/utils/dataclasses.py (``state_dict_type``: FULL_STATE_DICT under FSDP1),
+    utils/fsdp_utils.py (``save_fsdp_model``, ``save_fsdp_optimizer``); deepspeedai/DeepSpeed@v0.19.8 deepspeed/runtime/engine.py
+    (``_zero3_consolidated_16bit_state_dict``)
+    """
+    whole, gathered = parameters.total_parameters(model), settings.loading.saved
+    shard, _ = communication.shard_groups(plan)
+    frozen = (1.0 - settings.trainable) * settings.widths.stored
+    each = ops.where(gathered > 0.0, settings.trainable * gathered + frozen, 0.0)
+    return ops.where(shard > 1.0, plan.shard_weights * each * whole, 0.0)
+
+
+__all__ = [
+    "EVERY_RANK", "ONE_RANK", "PARTS", "WHOLE", "device_bytes", "host_bytes", "saved_bytes", "unsplit_parameters",
+]  # fmt: skip

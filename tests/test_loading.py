@@ -1,0 +1,86 @@
+"""What it takes to load a model, and to save it: said, and held against a GPU where that is more than a step takes."""
+
+import dataclasses
+
+import pytest
+
+from costmodel import Plan, estimate, load_cluster, load_model, search
+from costmodel.evaluation.notes import notes
+from costmodel.formulas.settings import LOADINGS
+from costmodel.text.units import GiB
+
+MODEL = load_model("llama3-70b")
+WHOLE = 2.0 * MODEL.parameters
+ASKED = {"global_batch": 64, "seq_len": 4096, "recompute": "full", "zero_stage": 3}
+
+
+def ask(framework="deepspeed", gpus=64, cluster="dgx-a100", **fields):
+    return estimate(MODEL, load_cluster(cluster, gpus=gpus), Plan(**{**ASKED, **fields}), framework)
+
+
+def test_zero_3_without_its_init_has_all_of_the_model_on_each_gpu_first():
+    """140 GB of Llama 3 70B in 16 bit, where each of 64 GPUs keeps 2.2 of them."""
+    found = ask(loading="whole")
+    assert WHOLE < found.loading.device_bytes < 1.05 * WHOLE
+    assert not found.fits and found.judgement == "does not fit" and found.fit_probability < 0.5
+    assert found.needed_memory == found.loading.device_bytes > found.memory.total
+    assert ask().fits and ask().step == found.step
+    assert "while the model is loaded (loading whole" in " ".join(repr(found).split())
+    from costmodel.evaluation.verdicts import verdict
+
+    assert [fix.change for fix in verdict(found).fixes] == ["loading=one-rank"]
+
+
+def test_where_less_comes_whole_a_gpu_holds_less_and_never_less_than_its_own_part():
+    found = [ask(loading=name).loading.device_bytes for name in LOADINGS]
+    assert found == sorted(found) and found[0] > WHOLE / 64
+    one = ask("ddp", loading=None, zero_stage=0)
+    assert 4.0 * MODEL.parameters < one.loading.device_bytes < one.memory.total
+
+
+@pytest.mark.parametrize(("framework", "loading", "copies"), [
+    ("hf-fsdp@2025.6", None, 8), ("hf-fsdp@2025.6", "one-rank", 1), ("hf-fsdp", None, 1), ("deepspeed", None, 1),
+    ("deepspeed@2025.6", "whole", 8), ("megatron-core", None, 0),
+])  # fmt: skip
+def test_each_rank_of_a_node_has_a_copy_in_host_memory_or_one_has(framework, loading, copies):
+    """Eight copies of 141 GB are 1.1 TB; files that transformers maps from release 5 on are there once."""
+    stage = {"zero_stage": 1, "tensor_parallel": 8} if framework == "megatron-core" else {}
+    assert ask(framework, loading=loading, **stage).loading.host_bytes == pytest.approx(copies * WHOLE)
+
+
+def test_weights_in_32_bit_are_each_rank_s_own():
+    found = ask("hf-fsdp", adapter="lora", base_dtype="fp32").loading
+    assert found.host_bytes == pytest.approx(8 * 2 * WHOLE)
+
+
+def test_full_checkpoints_of_fsdp_take_twelve_bytes_a_parameter_of_the_first_node():
+    assert ask("hf-fsdp").loading.saved_bytes == pytest.approx(12.0 * MODEL.parameters)
+    assert ask("hf-fsdp", adapter="lora").loading.saved_bytes == pytest.approx(WHOLE, rel=0.05)
+    assert ask("deepspeed").loading.saved_bytes == pytest.approx(WHOLE) and ask("fsdp2").loading.saved_bytes == 0.0
+
+
+def test_a_host_that_is_too_small_is_named():
+    cluster = dataclasses.replace(load_cluster("dgx-a100", gpus=64), host_memory=512 * GiB)
+    found = notes(estimate(MODEL, cluster, Plan(**ASKED), "hf-fsdp@2025.6"))
+    assert any(one.startswith("to load the model takes 1,051 GiB") and "loading=one-rank" in one for one in found)
+    assert any("checkpoint that one rank gathers takes 788 GiB" in one for one in found)
+    assert not any("to load" in one for one in notes(ask("hf-fsdp")))
+
+
+def test_a_search_passes_over_plans_whose_model_does_not_load():
+    cluster = load_cluster("dgx-a100", gpus=64)
+    asked = {**ASKED, "framework": "deepspeed"}
+    assert search(MODEL, cluster, **asked).ranked
+    none = search(MODEL, cluster, **asked, loading="whole")
+    leanest = none.closest_miss
+    assert not none.ranked and none.excess_bytes == pytest.approx(leanest.loading.device_bytes - leanest.memory_limit)
+
+
+def test_the_command_says_what_loading_takes(run):
+    asked = ["llama3-8b", "--device", "a100-sxm-80gb", "--gpus", "8", "--gbs", "8", "--seq-len", "4096", "--framework", "hf-fsdp"]
+    code, out, _ = run("memory", *asked)
+    words = " ".join(out.split())
+    assert code == 0 and "Loading (every-rank): " in out and "15.0 GiB in a node's host memory; saving: 89.7 GiB" in words
+    code, out, _ = run("estimate", "llama3-70b", "--device", "a100-sxm-80gb", "--gpus", "64", "--gbs", "64", "--seq-len", "4096",
+                       "--framework", "deepspeed", "--zero-stage", "3", "--recompute", "full", "--loading", "whole")  # fmt: skip
+    assert "over while the model is loaded" in " ".join(out.split()) and "--loading one-rank" in out
