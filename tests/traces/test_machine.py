@@ -241,7 +241,10 @@ for step in range(10):
     ("line", "said"),
     [
         ("graph = torch.cuda.CUDAGraph()", "train.py:3: a CUDA graph"),
-        ("torch.nn.LSTM(8, 8).cuda()(torch.ones(4, 2, 8, device='cuda'))", "train.py:3: a kernel of PyTorch's builds with CUDA"),
+        (
+            "torch.nn.GRUCell(8, 8).cuda()(torch.ones(2, 8, device='cuda'))",
+            "train.py:3: the operator aten._thnn_fused_gru_cell.default says nowhere what its results look like",
+        ),
     ],
 )
 def test_what_only_a_build_with_cuda_has_is_refused_by_name_and_line(tmp_path: Path, line: str, said: str) -> None:
@@ -269,3 +272,27 @@ def test_the_same_script_gives_the_same_trace(tmp_path: Path) -> None:
 def test_costmodel_is_imported_without_torch() -> None:
     code = "import costmodel, costmodel.traces.running, sys; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(("working", "said"), [(True, "came"), (False, "computed nothing")])
+def test_a_letter_is_waited_for_while_its_sender_computes(working, said, tmp_path):
+    program = f"""
+import pathlib, threading, time
+from costmodel.traces.fake_machine import mailbox
+mailbox.BEAT = 0.05
+folder = pathlib.Path({str(tmp_path)!r})
+one, other = mailbox.Mailbox(folder, 0, patience=0.4), mailbox.Mailbox(folder, 1)
+def send():
+    until = time.monotonic() + 1.5
+    while time.monotonic() < until:
+        time.sleep(0.0 if {working} else 0.1)
+    other.post("word", None)
+threading.Thread(target=send).start()
+try:
+    one.take("word", 1, "train.py:3")
+    print("came")
+except Exception as refused:
+    print(refused)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert said in done.stdout, done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -11,6 +12,11 @@ import torch
 from torch import Tensor
 
 from costmodel.text.errors import NotModelled
+
+BEAT = 2.0
+"""Between two notes of a rank on how long it has computed [s]."""
+WORKING = 0.05
+"""Share of a processor from which on a rank does more than wait."""
 
 
 class Mailbox:
@@ -20,12 +26,28 @@ class Mailbox:
     ----------
     folder : that all of them see
     rank : its owner
-    patience : how long a letter is waited for [s]
+    patience : how long a letter is waited for while its sender computes nothing [s]
     """
 
     def __init__(self, folder: Path, rank: int, patience: float = 120.0):
         self.folder, self.rank, self.patience = folder, rank, patience
         self._wanted: set[int] = set()
+        threading.Thread(target=self._beat, daemon=True).start()
+
+    def _beat(self) -> None:
+        """Tell the others now and then how long this process has computed."""
+        path, part = self.folder / f"computed-{self.rank}", self.folder / f"computed-{self.rank}.part"
+        while self.folder.exists():
+            try:
+                part.write_text(f"{time.process_time():.3f}")
+                os.replace(part, path)
+            except FileNotFoundError:  # the folder is gone, as tracing has ended
+                return
+            time.sleep(BEAT)
+
+    def _computed(self, rank: int) -> float:
+        path = self.folder / f"computed-{rank}"
+        return float(path.read_text()) if path.exists() else 0.0
 
     def want(self, rank: int) -> None:
         """Ask for a rank to be run, too."""
@@ -55,17 +77,20 @@ class Mailbox:
             where it doesn't come
         """
         self.want(sender)
-        path, until = self._path(key), time.monotonic() + self.patience
+        path, since, before = self._path(key), time.monotonic(), self._computed(sender)
         while not path.exists():
             if (self.folder / f"done-{sender}").exists() and not path.exists():
                 raise NotModelled(
                     f"{line}: rank {self.rank} waits for what rank {sender} never sent: a hang on a real cluster"
                 )
-            if time.monotonic() > until:
-                raise NotModelled(
-                    f"{line}: rank {self.rank} waited {self.patience:.0f} s for what rank {sender} hasn't sent: a hang on a "
-                    f"real cluster, unless that rank is slow to trace"
-                )
+            waited = time.monotonic() - since
+            if waited > self.patience:
+                since, before, was = since + waited, self._computed(sender), before
+                if before - was < WORKING * waited:
+                    raise NotModelled(
+                        f"{line}: rank {self.rank} waited {waited:.0f} s for what rank {sender}, which computed nothing, hasn't "
+                        f"sent: a hang on a real cluster"
+                    )
             time.sleep(0.004)
         value: Tensor | None = torch.load(path, weights_only=True)
         return value
