@@ -26,9 +26,9 @@ def heading(text: str, line: str = "=") -> str:
     return f"{text}\n{line * len(text)}\n"
 
 
-def indented(text: str, spaces: int = 3) -> str:
+def indented(text: str) -> str:
     """A block below a directive."""
-    return "\n".join(" " * spaces + row if row else "" for row in text.splitlines())
+    return "\n".join(f"   {row}" if row else "" for row in text.splitlines())
 
 
 def uses(formula: Callable[..., Any]) -> list[str]:

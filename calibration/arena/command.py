@@ -11,12 +11,10 @@ from typing import NamedTuple
 
 from calibration.arena.rivals import Rival, asked, rivals
 from calibration.data.reference import QUOTED
-from calibration.validate.command import replaced
+from calibration.validate.pages import markdown, percent, put_table
 from calibration.validate.scores import score
 from costmodel.arithmetic.named_tuples import Row
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "arena.md"
-BEGIN, END = "<!-- arena:begin -->", "<!-- arena:end -->"
 HEADINGS = (
     "tool", "version", "answers", "time, mean error", "the library's on these", "bias", "intervals hold", "regret",
     "memory, mean error", "the library's on these, of memory", "answers a second",
@@ -58,10 +56,10 @@ class Entry(NamedTuple):
         held_too = [(row, own[row["id"]]) for row, _ in held if "peak_bytes" in own.get(row["id"], {})]
         answered = sum("refused" not in answer for _, answer in said)
         return [
-            self.rival.title, self.rival.version, f"{answered} of {len(self.rows)}", _percent(found["mape"]),
-            _error(beside, "step_time_s", "step_time_s"), _percent(found["bias"]),
-            (_percent(found["coverage"]) if sure else "says none") if told else "-",
-            f"{_percent(sum(regrets) / len(regrets))} of {len(regrets)}" if regrets else "-",
+            self.rival.title, self.rival.version, f"{answered} of {len(self.rows)}", percent(found["mape"]),
+            _error(beside, "step_time_s", "step_time_s"), percent(found["bias"]),
+            (percent(found["coverage"]) if sure else "says none") if told else "-",
+            f"{percent(sum(regrets) / len(regrets))} of {len(regrets)}" if regrets else "-",
             _error(held, "peak_memory_bytes", "peak_bytes"), _error(held_too, "peak_memory_bytes", "peak_bytes"),
             f"{self.rate:,.0f}" if answered else "-",
         ]  # fmt: skip
@@ -80,11 +78,7 @@ def _interval(measured: float, answer: Row) -> tuple[float, float, float, float]
 
 def _error(told: Sequence[tuple[Row, Row]], measured: str, said: str) -> str:
     """Mean error of answers to records, a dash where there are none."""
-    return _percent(score([(row["measured"][measured], *[answer[said]] * 3) for row, answer in told])["mape"])
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{100.0 * value:.1f} %"
+    return percent(score([(row["measured"][measured], *[answer[said]] * 3) for row, answer in told])["mape"])
 
 
 def regret(told: Sequence[tuple[Row, Row]]) -> list[float]:
@@ -133,9 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.update:
         today = datetime.datetime.now(tz=datetime.UTC).date()
         text = f"{table}\n\n{len(records)} runs of `{arguments.rows.name}`, {today.isoformat()}."
-        before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
-        _, after = rest.split(END)
-        replaced(PAGE, f"{before}{BEGIN}\n{text}\n{END}{after}")
+        put_table("docs/arena.md", "arena", text)
     print(table)
     return 0
 
@@ -175,8 +167,7 @@ def as_table(entries: Sequence[Entry]) -> str:
     ----------
     entries : of `contest`, the library's first
     """
-    lines = ["| " + " | ".join(HEADINGS) + " |", "|" + "---|" * len(HEADINGS)]
-    return "\n".join([*lines, *("| " + " | ".join(entry.cells(entries[0].answers)) + " |" for entry in entries)])
+    return markdown(HEADINGS, (entry.cells(entries[0].answers) for entry in entries))
 
 
 __all__ = ["add_arguments", "contest", "regret", "run"]

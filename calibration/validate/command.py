@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,13 +11,11 @@ from pathlib import Path
 import costmodel
 from calibration.data.reference import MEASURED, default_files
 from calibration.validate.judged import judged, table
+from calibration.validate.pages import markdown, percent, put_table, replaced
 from calibration.validate.scores import report
 from costmodel.arithmetic.named_tuples import Row
 
 CATALOGUE = Path(costmodel.__file__).parent / "catalogue"
-ROOT = Path(__file__).resolve().parents[2]
-README, PAGE = ROOT / "README.md", ROOT / "docs" / "accuracy.md"
-BEGIN, END = "<!-- accuracy:begin -->", "<!-- accuracy:end -->"
 HEADINGS = (
     "campaign", "rows", "not predicted", "timed", "time, mean error", "bias", "intervals hold", "width", "with memory",
     "memory, mean error", "memory's hold", "ran out, told so", "ran, told so", "ran, told not to fit",
@@ -85,25 +82,13 @@ def _own_runs(files: Sequence[Path], counts: Sequence[int], as_json: bool) -> in
     return 0
 
 
-def replaced(path: Path, text: str) -> None:
-    """Write a file whole: it is complete before it takes its name."""
-    partial = path.with_name(path.name + ".partial")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
 def update(document: Row) -> None:
     """Put the figures where ``costmodel accuracy`` finds them, the table into the page on accuracy, the short one into README."""
     from calibration.validate.readme import accuracy
 
     replaced(CATALOGUE / "accuracy.json", kept(document))
-    for path, text in ((README, accuracy()), (PAGE, markdown(document))):
-        before, rest = path.read_text(encoding="utf-8").split(BEGIN)
-        _, after = rest.split(END)
-        replaced(path, f"{before}{BEGIN}\n{text}\n{END}{after}")
+    put_table("README.md", "accuracy", accuracy())
+    put_table("docs/accuracy.md", "accuracy", markdown(HEADINGS, table_rows(document)))
 
 
 def kept(document: Row) -> str:
@@ -111,11 +96,6 @@ def kept(document: Row) -> str:
     figures = [{"campaign": name, **entry} for name, entry in document["campaigns"].items()]
     content = {"headings": list(HEADINGS), "rows": table_rows(document), "figures": figures, "total": document["total"]}
     return json.dumps(content, indent=1) + "\n"
-
-
-def percent(value: float | None) -> str:
-    """A share as a percentage, a dash where there is none."""
-    return "-" if value is None else f"{100 * value:.1f} %"
 
 
 def cells_of(name: str, entry: Row) -> list[str]:
@@ -135,12 +115,6 @@ def table_rows(document: Row) -> list[list[str]]:
     """The report as rows of text under `HEADINGS`, all rows together in the last."""
     campaigns = [cells_of(name, entry) for name, entry in document["campaigns"].items()]
     return [*campaigns, cells_of("all rows", document["total"])]
-
-
-def markdown(document: Row) -> str:
-    """The report as a Markdown table."""
-    lines = ["| " + " | ".join(HEADINGS) + " |", "|" + "---|" * len(HEADINGS)]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in table_rows(document))])
 
 
 def means_in_words(total: Row) -> list[str]:

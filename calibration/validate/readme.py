@@ -8,7 +8,8 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from calibration.validate.command import CATALOGUE, percent
+from calibration.validate.command import CATALOGUE
+from calibration.validate.pages import markdown, percent
 from costmodel.arithmetic.named_tuples import Row
 
 LEDGER = Path(__file__).parents[1] / "first_contact.csv"
@@ -101,6 +102,4 @@ def accuracy() -> str:
     """The table of the README, in Markdown."""
     kept: Row = json.loads((CATALOGUE / "accuracy.json").read_text(encoding="utf-8"))
     distance: Row = json.loads((CATALOGUE / "distance.json").read_text(encoding="utf-8"))
-    rows = [row for row in (first_contact(), left_out(distance), as_shipped(kept["total"])) if row]
-    lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
+    return markdown(COLUMNS, filter(None, (first_contact(), left_out(distance), as_shipped(kept["total"]))))

@@ -21,7 +21,7 @@ from costmodel.cli.arguments import (
 from costmodel.cli.calibrated import add_calibration, calibrated_software, each_calibrated
 from costmodel.cli.defaults import ADAPTED_BATCH, ADAPTED_LENGTH, fill_work, priced
 from costmodel.cli.files import add_files, check_files
-from costmodel.cli.output import TerminalTable, named, print_json, print_page, table, write_csv, written
+from costmodel.cli.output import TerminalTable, named, print_json, print_page, rows_file, table, written
 from costmodel.cli.question import read_with_notes
 from costmodel.cli.runs import amounts
 from costmodel.cli.training import tokens
@@ -117,7 +117,7 @@ def _cards(arguments: argparse.Namespace) -> int:
         global_batch=arguments.global_batch, seq_len=arguments.seq_len, framework=software,
         calibration=arguments.calibration,
     )  # fmt: skip
-    files = _csv(arguments, made, "card")
+    files = rows_file(arguments.csv, made.to_rows, "card")
     if arguments.json:
         print_json({"answer": made.said(), "cards": made.to_rows()})
     else:
@@ -125,15 +125,6 @@ def _cards(arguments: argparse.Namespace) -> int:
         head = "\n".join(filter(None, (f"{model.name}: {work}", taken)))
         print_page(head, made.said(), *_card_table(made), written(*files), markdown=arguments.markdown)
     return codes.ANSWERED if made.fitting else codes.NOTHING_FITS
-
-
-def _csv(arguments: argparse.Namespace, made: CardTable | ClusterSizes, thing: str) -> list[str]:
-    if not arguments.csv:
-        return []
-    rows = made.to_rows()
-    heads = list(dict.fromkeys(name for row in rows for name in row))
-    write_csv(arguments.csv, heads, [[row.get(name) for name in heads] for row in rows])
-    return [f"{arguments.csv} ({counted(len(rows), thing)})"]
 
 
 def _card_table(made: CardTable) -> list[TerminalTable | str]:
@@ -184,7 +175,7 @@ def _gpus(arguments: argparse.Namespace) -> int:
         model, clusters, tokens=arguments.tokens, days=arguments.days, global_batch=arguments.global_batch,
         seq_len=arguments.seq_len, framework=arguments.framework, price=_prices(arguments, clusters), sure=arguments.sure,
     )  # fmt: skip
-    files = _csv(arguments, made, "cluster")
+    files = rows_file(arguments.csv, made.to_rows, "cluster")
     if arguments.json:
         print_json({"answer": made.said(), "clusters": made.to_rows()})
     else:

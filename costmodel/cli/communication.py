@@ -25,10 +25,10 @@ from costmodel.cli.output import (
     judged,
     print_json,
     print_page,
+    rows_file,
     share,
     table,
     whole_plan,
-    write_csv,
     written,
 )
 from costmodel.cli.question import PLAYED, add_question, judged_by, read_asked_model, read_plan
@@ -97,9 +97,7 @@ def _ledger(arguments: argparse.Namespace) -> int:
     stage = made.busiest if arguments.stage is None else arguments.stage
     made.of(stage)  # refuses a stage that isn't there
     rows = made.to_rows()
-    files = [f"{arguments.csv} ({counted(len(rows), 'kind')} of transaction)"] if arguments.csv else []
-    if arguments.csv:
-        write_csv(arguments.csv, list(rows[0]) if rows else ["stage"], ([*row.values()] for row in rows))
+    files = rows_file(arguments.csv, lambda: rows, "kind of transaction", "kinds of transaction", () if rows else ["stage"])
     if arguments.json:
         print_json({
             "model": model.name, "cluster": cluster.name, "framework": made.estimate.framework.name,

@@ -21,7 +21,7 @@ from costmodel.cli.arguments import (
 )
 from costmodel.cli.defaults import BATCH, LENGTH, fill_work, priced
 from costmodel.cli.files import add_files, check_files
-from costmodel.cli.output import TerminalTable, named, print_json, print_page, table, write_csv, written
+from costmodel.cli.output import TerminalTable, named, print_json, print_page, rows_file, table, written
 from costmodel.cli.question import add_question, cluster_names, read_asked_model, read_hardware
 from costmodel.cli.systems import systems_parser
 from costmodel.cli.training import add_run
@@ -100,13 +100,10 @@ def _compare(arguments: argparse.Namespace) -> int:
         print_page("Nothing to compare: fewer than two of the choices have a plan", "\n".join(lines), markdown=arguments.markdown)
         return codes.NOTHING_FITS
     made = compare(answers, tokens=arguments.tokens, price=prices)
-    if arguments.csv:
-        found = made.to_rows()
-        write_csv(arguments.csv, list(found[0]), [list(one.values()) for one in found])
+    files = rows_file(arguments.csv, made.to_rows, "choice")
     if arguments.json:
         print_json({"answer": made.said(), "choices": [_figures(made, one) for one in made.choices], "refused": refused})
     else:
-        files = [f"{arguments.csv} ({counted(len(made), 'choice')})"] if arguments.csv else []
         print_page(*_page(made, arguments, taken, refused), written(*files), markdown=arguments.markdown)
     return codes.ANSWERED if any(one.estimate.fits for one in made.choices) else codes.NOTHING_FITS
 

@@ -20,7 +20,7 @@ from costmodel.cli.arguments import (
 from costmodel.cli.calibrated import add_calibration, calibrated_software, each_calibrated
 from costmodel.cli.defaults import as_note, fill_work
 from costmodel.cli.files import add_files, check_files
-from costmodel.cli.output import TerminalTable, named, print_json, print_page, table, write_csv, written
+from costmodel.cli.output import TerminalTable, named, print_json, print_page, rows_file, table, written
 from costmodel.cli.training import tokens
 from costmodel.text.units import counted
 
@@ -100,13 +100,10 @@ def _design(arguments: argparse.Namespace) -> int:
         within=None if arguments.days is None else arguments.days * DAY, budget=arguments.budget, prices=prices or None,
         network_price=arguments.network_price, framework=arguments.framework,
     )  # fmt: skip
-    rows = made.to_rows()
-    if arguments.csv:
-        write_csv(arguments.csv, list(rows[0]), [list(row.values()) for row in rows])
+    files = rows_file(arguments.csv, made.to_rows, "cluster")
     if arguments.json:
-        print_json({"model": model.name, "tokens": arguments.tokens, "options": rows})
+        print_json({"model": model.name, "tokens": arguments.tokens, "options": made.to_rows()})
     else:
-        files = [f"{arguments.csv} ({counted(len(rows), 'cluster')})"] if arguments.csv else []
         print_page(*_page(made, arguments, bool(prices), model.name), written(*files), markdown=arguments.markdown)
     return codes.ANSWERED if made.reached else codes.NOTHING_FITS
 

@@ -15,14 +15,13 @@ from costmodel.cli.output import (
     judged,
     print_json,
     print_page,
+    rows_file,
     share,
     table,
     whole_plan,
-    write_csv,
     written,
 )
 from costmodel.cli.question import PLAYED, add_question, read_asked_model, read_plan
-from costmodel.text.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,9 +60,7 @@ def _memory(arguments: argparse.Namespace) -> int:
     bill = answer.memory
     stage, rows = bill.bill_of(arguments.stage), held_tensors(bill, arguments.stage)
     arguments.notes += notes(answer)
-    files = [f"{arguments.csv} ({counted(len(rows), 'row')})"] if arguments.csv else []
-    if arguments.csv:
-        write_csv(arguments.csv, list(HeldTensor._fields), rows)
+    files = rows_file(arguments.csv, lambda: [row._asdict() for row in rows], "row", columns=HeldTensor._fields)
     if arguments.json:
         print_json({
             "model": model.name, "cluster": answer.cluster.name, "framework": answer.framework.name, "stage": stage.stage,

@@ -233,8 +233,31 @@ def write_csv(path: str, columns: Sequence[str], rows: Iterable[Sequence[object]
         writer.writerows([cell(value) for value in row] for row in rows)
 
 
+def rows_file(
+    path: str | None, made: Callable[[], Sequence[Mapping[str, object]]], thing: str, things: str = "",
+    columns: Sequence[str] = (),
+) -> list[str]:  # fmt: skip
+    """Write rows to a file of comma-separated values, if one was asked for, a column for every name; what was written.
+
+    Parameters
+    ----------
+    path : of the file
+    made : gives them, each by name
+    thing, things : what a row is, and what several are, as `counted` takes them
+    columns : names, where there may be no row
+    """
+    from costmodel.text.units import counted
+
+    if not path:
+        return []
+    rows = made()
+    names = list(columns) or list(dict.fromkeys(name for row in rows for name in row))
+    write_csv(path, names, ([row.get(name) for name in names] for row in rows))
+    return [f"{path} ({counted(len(rows), thing, things)})"]
+
+
 __all__ = [
     "TerminalTable", "Verbatim", "gib", "heading", "heading_of", "judged", "memory_parts", "named", "parts",
-    "print_json", "print_page", "print_text", "share", "shown", "split", "table", "whole_plan",
+    "print_json", "print_page", "print_text", "rows_file", "share", "shown", "split", "table", "whole_plan",
     "without_constants", "write_csv", "written",
 ]  # fmt: skip

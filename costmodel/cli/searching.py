@@ -12,7 +12,7 @@ from costmodel.cli.advice import asked_again
 from costmodel.cli.arguments import Commands, Misused, add_output, chosen, whole
 from costmodel.cli.figures import IMAGE, PAGE, add_figure, write_figures
 from costmodel.cli.files import add_files, check_files
-from costmodel.cli.output import print_json, print_page, write_csv, written
+from costmodel.cli.output import print_json, print_page, rows_file, written
 from costmodel.cli.question import USAGE, add_question, cluster_names, read_asked_model, read_hardware
 from costmodel.cli.runs import runs_of
 from costmodel.cli.several_clusters import compare, refuse_with_several
@@ -185,11 +185,7 @@ def _write(arguments: argparse.Namespace, result: SearchResult, runs: Sequence[T
         return []
     from costmodel.text.units import counted
 
-    files = []
-    if arguments.csv:
-        rows = _rows(result, runs)
-        write_csv(arguments.csv, list(rows[0]), [list(row.values()) for row in rows])
-        files.append(f"{arguments.csv} ({counted(len(rows), 'plan')})")
+    files = rows_file(arguments.csv, lambda: _rows(result, runs), "plan")
     title = f"{result.model.name} on {counted(result.cluster.gpus or 1, 'GPU')} of {result.cluster.name}"
     files += write_figures(arguments, result, title)
     if arguments.write:

@@ -16,9 +16,9 @@ from costmodel.cli.output import (
     named,
     print_json,
     print_page,
+    rows_file,
     share,
     table,
-    write_csv,
     written,
 )
 from costmodel.cli.question import cluster_names, of_one_cluster
@@ -129,11 +129,11 @@ def _write(arguments: argparse.Namespace, places: Sequence[tuple[str, Estimate]]
     """Write the files that were asked for; what each is, none where there is no plan."""
     if not places:
         return []
-    files = []
-    if getattr(arguments, "csv", None):
-        rows = [_row(name, one, runs, place) for place, (name, one) in enumerate(places)]
-        write_csv(arguments.csv, list(rows[0]), [list(row.values()) for row in rows])
-        files.append(f"{arguments.csv} ({counted(len(rows), 'plan')})")
+
+    def rows() -> list[Row]:
+        return [_row(name, one, runs, place) for place, (name, one) in enumerate(places)]
+
+    files = rows_file(getattr(arguments, "csv", None), rows, "plan")
     if getattr(arguments, "png", None) or getattr(arguments, "html", None):
         files += write_figures(arguments, [one for _, one in places], f"{arguments.model} on several clusters")
     return files

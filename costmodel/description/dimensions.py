@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 
@@ -38,5 +39,7 @@ DIMENSIONS = (
 """Every parallel dimension, those that split the GPUs in the default order of ranks, innermost first."""
 RANK_ORDER = tuple(one.column for one in DIMENSIONS if one.splits_gpus)
 """The default order of ranks, innermost first."""
+TENSOR_INNERMOST = tuple((RANK_ORDER[0], *others) for others in itertools.permutations(RANK_ORDER[1:]))
+"""Every order of ranks in which those of a tensor group are neighbours."""
 WRITTEN = tuple(sorted(DIMENSIONS, key=lambda one: ("TP CP PP VP DP EP ETP " + one.short).split().index(one.short)))
 """Every parallel dimension in the order in which frameworks write a plan."""

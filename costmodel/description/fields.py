@@ -281,6 +281,7 @@ class FieldRow(NamedTuple):
     brief : what ``--help`` says of it, where ``--help-all`` says more
     unset : what it is where it isn't given, in words, where neither its default nor the framework's says so
     tried : what a search tries of it where it isn't given, in words
+    every : what a search of all there is tries of it where it isn't given, where that hangs on no framework, model or cluster
     rare : seldom asked for: ``--help-all`` alone shows it
     software : the framework decides it unless it is told
     column : it may differ from row to row of a search; else a search tries one value after the other
@@ -304,6 +305,7 @@ class FieldRow(NamedTuple):
     brief: str = ""
     unset: str = ""
     tried: str = ""
+    every: tuple[object, ...] = ()
     rare: bool = False
     software: bool = False
     column: bool = False

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from costmodel.description import adapters, fields, graphs, recomputation, refusals
 from costmodel.description.device import DTYPES, Device
-from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER
+from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER, TENSOR_INNERMOST
 from costmodel.description.fields import (
     FieldRow,
     Flag,
@@ -202,7 +202,7 @@ class Plan:
     context_parallel: int = field(default=1, metadata=degree(
         "context_parallel", link="cp", brief="GPUs that share each sequence"))  # fmt: skip
     expert_parallel: int = field(default=1, metadata=degree("expert_parallel", link="ep", brief="ranks that share the experts"))
-    expert_tensor_parallel: int = field(default=1, metadata=degree("expert_tensor_parallel"))
+    expert_tensor_parallel: int = field(default=1, metadata=degree("expert_tensor_parallel", faster=(1,)))
     pipeline_parallel: int = field(default=1, metadata=degree("pipeline_parallel", link="pp", brief="stages of a pipeline"))
     virtual_stages: int = field(default=1, metadata=degree("virtual_stages", brief="model chunks on a pipeline rank"))
     data_parallel: int | None = field(default=None, metadata=degree(
@@ -215,7 +215,7 @@ class Plan:
         usual=("1f1b", "interleaved"), said="{}", launched=True))  # fmt: skip
     sequence_parallel: bool | None = field(default=None, metadata=row(
         Flag(), rare=True, column=True, idle="tensor_parallel", inert="there are no tensor ranks to split over", leaner=(True,),
-        faster=(True,), launched=True))  # fmt: skip
+        every=(True, False), faster=(True,), launched=True))  # fmt: skip
     zero_stage: int | None = field(default=None, metadata=row(
         Whole(0, 3), link="zero", brief="0 to 3: what of the state is sharded", tried="every one that the framework has",
         column=True, called="ZeRO stage", usual=(None, 1), said="ZeRO {}", inert="there are no ranks to shard over",
@@ -284,7 +284,7 @@ class Plan:
         inert="there are no context ranks to exchange anything"))  # fmt: skip
     rank_order: Sequence[str] = field(default=RANK_ORDER, metadata=row(
         Order(RANK_ORDER, RankPlaces._make), unset="-".join(RANK_ORDER),
-        tried="every one that the framework has", rare=True, usual=(RANK_ORDER,),
+        tried="every one that the framework has", rare=True, usual=(RANK_ORDER,), every=TENSOR_INNERMOST,
         said="ranks {}", inert="groups lie on the same links in either order"))  # fmt: skip
     synchronisation: str = field(default="all-reduce", metadata=row(OneOf(SYNCHRONISATIONS), rare=True))
     servers: int = field(default=0, metadata=row(
@@ -306,9 +306,9 @@ class Plan:
     parameter_offload: float = field(default=0.0, metadata=row(
         Real(0.0, 1.0), role="share", rare=True, inert="no weights are sharded"))  # fmt: skip
     optimizer_offload: float = field(default=0.0, metadata=row(
-        Real(0.0, 1.0), link="oo", role="share", rare=True, leaner=(1.0,), faster=(0.0,)))  # fmt: skip
+        Real(0.0, 1.0), link="oo", role="share", rare=True, every=(0.0, 1.0), leaner=(1.0,), faster=(0.0,)))  # fmt: skip
     activation_offload: float = field(default=0.0, metadata=row(
-        Real(0.0, 1.0), link="ao", role="share", rare=True, leaner=(1.0,), faster=(0.0,)))  # fmt: skip
+        Real(0.0, 1.0), link="ao", role="share", rare=True, every=(0.0, 0.5, 1.0), leaner=(1.0,), faster=(0.0,)))  # fmt: skip
 
     __repr__ = brief
 

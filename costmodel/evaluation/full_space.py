@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
-from costmodel.description.dimensions import RANK_ORDER
+from costmodel.description.fields import table
+from costmodel.description.plan import Plan
 from costmodel.description.question import Question
 from costmodel.evaluation.recomputed_modules import modules_of_model
 from costmodel.evaluation.search_space import Tried
@@ -42,13 +42,10 @@ def full_space(question: Question, given: Tried) -> Tried:
         kinds.insert(1, "selective")
     modules = modules_of_model(question.model, question.framework)
     kinds += ["+".join(modules[:many]) for many in range(1, len(modules) + 1)]
-    others = itertools.permutations([name for name in RANK_ORDER if name != "tensor"])
-    every: dict[str, list[Any]] = {
+    every: dict[str, list[Any]] = {row.name: list(row.every) for row in table(Plan).values() if row.every} | {
         "schedule": [name for name in framework.schedules if SCHEDULES[name].flushes], "recompute": kinds,
         "context_communication": list(framework.context_communications) if "context" in framework.dimensions else [],
         "shard_group": [0, cluster.gpus_per_node, 8 * cluster.gpus_per_node],
-        "sequence_parallel": [True, False], "rank_order": [("tensor", *order) for order in others],
-        "optimizer_offload": [0.0, 1.0], "activation_offload": [0.0, 0.5, 1.0],
     }  # fmt: skip
     return {name: values if values is not None else every.get(name) or None for name, values in given.items()}
 

@@ -316,16 +316,15 @@ def _moved(
     return change, slopes.T * (reach @ told.added), apart, told
 
 
-def learnt(cluster: Cluster, framework: Framework | str, runs: Sequence[Measured], believed: Prior | None = None) -> tuple[
-    Framework, Update | None, Update | None
-]:
+def learnt(
+    cluster: Cluster, framework: Framework | str, runs: Sequence[Measured]
+) -> tuple[Framework, Update | None, Update | None]:
     """A framework after runs, and what those with a time and those with a peak change.
 
     Parameters
     ----------
     cluster, framework : that are calibrated
     runs : on it
-    believed : of the constants of time; the catalogue's covariance if not given
     """
     software = framework_on(cluster, framework)
     timed, held = [run for run in runs if run.seconds is not None], [run for run in runs if run.peak is not None]
@@ -334,7 +333,7 @@ def learnt(cluster: Cluster, framework: Framework | str, runs: Sequence[Measured
     if timed:
         found, of_time = updated(
             software, np.log([float(run.seconds or 1.0) for run in timed]), asked_of(cluster, software, timed),
-            spread_of_clusters(software, cluster.device), believed,
+            spread_of_clusters(software, cluster.device),
         )  # fmt: skip
     if held:
         estimates = [estimate_of(run, cluster, software) for run in held]

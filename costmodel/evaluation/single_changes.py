@@ -114,8 +114,6 @@ def changes_for_speed(plan: Plan) -> Iterator[Row]:
     if plan.expert_parallel > 1 and plan.expert_parallel % 2 == 0:
         yield {"expert_parallel": plan.expert_parallel // 2}
     yield {"expert_parallel": plan.expert_parallel * 2}
-    if plan.expert_tensor_parallel > 1:
-        yield {"expert_tensor_parallel": 1}
 
 
 def _doubled_or_halved(plan: Plan, degree: str) -> Iterator[Row]:

@@ -336,11 +336,11 @@ def breakdown_drawing(estimates: Sequence[Estimate], before: Sequence[Estimate] 
     return drawn
 
 
-def _folded(name: str, width: int = 20) -> str:
-    """A label on lines of some letters."""
+def _folded(name: str) -> str:
+    """A label on lines of twenty letters."""
     lines = [""]
     for word in name.split(", "):
-        if lines[-1] and len(lines[-1]) + len(word) > width:
+        if lines[-1] and len(lines[-1]) + len(word) > 20:
             lines.append(word)
         else:
             lines[-1] = f"{lines[-1]}, {word}" if lines[-1] else word

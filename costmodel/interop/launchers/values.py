@@ -184,9 +184,9 @@ class Meanings:
         return True if word == "true" else False if self.known["false"] is not UNSTATED and value is not None else None
 
 
-def yields(value: object, otherwise: object = UNSTATED, null: object = UNSTATED) -> Meanings:
-    """A flag that stands for `value` where it is true, for `otherwise` where it is false, `null` where it is null."""
-    return Meanings({"true": value, "false": otherwise}, null, switch=True)
+def yields(value: object, otherwise: object = UNSTATED) -> Meanings:
+    """A flag that stands for `value` where it is true, for `otherwise` where it is false."""
+    return Meanings({"true": value, "false": otherwise}, switch=True)
 
 
 def one_of(words: Mapping[str, object], null: object = UNSTATED) -> Meanings:
