@@ -5,7 +5,7 @@ foundation-model-stack/fms-acceleration@876e2ed measured allocated peaks of Llam
 
 import pytest
 
-from costmodel import Plan, estimate, load_cluster, load_framework, load_model, search
+from costmodel import Plan, Transformer, estimate, load_cluster, load_framework, load_model, search
 from costmodel.description.labels import rejections
 from costmodel.formulas.settings import LOSSES
 from costmodel.text.errors import IllegalPlan, InvalidValue
@@ -144,14 +144,28 @@ def test_a_plan_that_more_likely_fits_than_not_is_never_told_not_to(run):
 
 
 def test_fsdp2_holds_a_layers_gradients_as_they_come_and_as_they_are_sent_and_the_heads_until_the_embeddings_come():
-    """Counted from Llama 3 8B's matrices: beside a backward pass of few tokens is little else than these."""
+    """Counted from Llama 3 8B's matrices: beside a backward pass of few tokens is little else than these.
+
+    From August 2025 on torchtitan has embedding and head as units of their own, of which none is left then but the head's sums
+    as they are sent. A small Llama of 16,384 words whose embedding and head are nearly all of it holds 67.1 MB at its fullest on
+    8 ranks of torch 2.13 as it is traced, 66.0 as it is told here.
+    """
     layer = 2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336 + 2 * 4096
     head, prefetched, gathered, summed = 128_256 * 4096, 2, 2, 4
     plan = Plan(global_batch=8, seq_len=64, micro_batch=1, recompute="full", zero_stage=3)
-    found = estimate(load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8), plan, "fsdp2").memory
+    model, cluster = load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8)
+    before, since = (estimate(model, cluster, plan, name).memory for name in ("fsdp2@2025.7", "fsdp2"))
     wanted = (prefetched + summed) * layer + gathered * (layer + head)
-    assert found.stages[0].phase != "update"
-    assert found.temporaries == pytest.approx(wanted, rel=0.02)
+    assert before.stages[0].phase != "update"
+    assert before.temporaries == pytest.approx(wanted, rel=0.02)
+    both = since.temporaries + since.buffers - before.buffers  # the head is among what is gathered, until its own backward pass
+    assert both == pytest.approx((prefetched + gathered) * layer + summed * head - gathered * 2 * head, rel=0.02)
+    small = Transformer(
+        name="small", layers=12, hidden=256, heads=8, kv_heads=8, head_dim=32, feed_forward=1024, vocabulary=16384, gated=True,
+        norm="rmsnorm",
+    )  # fmt: skip
+    answer = estimate(small, cluster, Plan(global_batch=8, seq_len=8, zero_stage=3), "fsdp2")
+    assert answer.memory.allocated - answer.inputs.software.memory.workspace == pytest.approx(67.1e6, rel=0.02)
 
 
 @pytest.mark.parametrize("loss", LOSSES)

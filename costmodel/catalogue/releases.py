@@ -17,6 +17,8 @@ FORMATS = (YEAR, "%Y.%m", "%Y-%m", "%Y-%m-%d", "%y.%m", "%b %Y", "%B %Y")
 """How people write a month; NeMo's releases are named by it, as 25.09."""
 UNDATED = "2024-06"
 """Of published runs that date nothing: half of those whose month is known were made before it."""
+UNDATED_ON = dict.fromkeys(("blackwell", "blackwell-ultra", "blackwell-rtx", "cdna4"), "2025-11")
+"""The same of runs on newer architectures: half of MLPerf's rounds 4.1 to 5.1, and of NVIDIA's recipes, are of then or before."""
 FIRST = "2017-01"
 """Before it there was none of this software."""
 NUMBERED: Mapping[str, Mapping[tuple[int, int], str]] = {
@@ -127,6 +129,21 @@ def numbered(name: str, said: str) -> str | None:
         return None
     number = int(read[1]), int(read[2])
     return max((month for first, month in NUMBERED.get(name, {}).items() if first <= number), default=None)
+
+
+def undated(architecture: str) -> str:
+    """The month of a published run that dates nothing, on a device of an architecture.
+
+    Parameters
+    ----------
+    architecture : of the device
+
+    Examples
+    --------
+    >>> undated("ampere"), undated("blackwell")
+    ('2024-06', '2025-11')
+    """
+    return UNDATED_ON.get(architecture, UNDATED)
 
 
 def as_of(entry: Mapping[str, Row], month: str) -> Row:

@@ -116,6 +116,7 @@ class Framework:
     wide_quantised : nothing casts the operands of products: beside weights in NF4 they run in 32 bit whatever the plan's dtype,
         and so do those of adapters in 32 bit
     reentrant : recomputed layers run under autograd's reentrant checkpoints
+    edges_apart : where weights are sharded, embedding and head are units of their own, each gathered for its use; else one
     offload_gradients : gradients of weights that lie on the host go there as they are summed; else they wait on the device
     recompute_modules : of a layer, that it recomputes alone, of `costmodel.description.recomputation.MODULES`
     attention : default kernel
@@ -237,6 +238,7 @@ class Framework:
     wide_adapters: bool = False
     wide_quantised: bool = False
     reentrant: bool = False
+    edges_apart: bool = False
     offload_gradients: bool = True
     separate_rotation: bool = False
     keep_rotated: bool = False

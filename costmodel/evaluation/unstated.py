@@ -125,7 +125,7 @@ def _of_today(run: Run) -> Row:
     name = parts_of(run.framework.owner)[0]
     if name not in framework_names():
         return {}
-    then, today = (load_framework(one, *place) for one in (releases.dated(name, releases.UNDATED), name))
+    then, today = (load_framework(one, *place) for one in (releases.dated(name, releases.undated(place[0])), name))
     fields = [field.name for field in dataclasses.fields(today) if field.name not in ("name", "release")]
     return {one: getattr(today, one) for one in fields
             if getattr(today, one) != getattr(then, one) == getattr(run.framework, one)}  # fmt: skip

@@ -384,6 +384,7 @@ class FrameworkHabits(NamedTuple):
     scatter_boundary: Number  # 1: the tensor group splits what it sends to the next stage
     host_update_rate: Number  # at most, at which the processors of a node pass an optimizer's state [bytes/s]
     reentrant: Number  # 1: recomputed layers run under autograd's reentrant checkpoints
+    edges_apart: Number  # 1: sharded, embedding and head are units of their own, not one
     offload_gradients: Number  # 1: gradients of weights on the host go there as they are summed
 
 

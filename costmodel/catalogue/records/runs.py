@@ -49,8 +49,9 @@ def run_of(record: Mapping[str, Any], name: str = "") -> Run:
     plan_said = {**assumed, **(record.get("plan") or {})}
     usual = {key: value for key, value in assumed.items() if key in schema.schema()["software"]}
     told = software.told({**usual, **said}, plan_said.get("dtype"))
-    framework = _of_software(json.dumps([said, told.framework], sort_keys=True), cluster.device.architecture,
-                             network_kind(cluster.levels[-1].name), software.month_of(record))  # fmt: skip
+    architecture = cluster.device.architecture
+    framework = _of_software(json.dumps([said, told.framework], sort_keys=True), architecture,
+                             network_kind(cluster.levels[-1].name), software.month_of(record, architecture))  # fmt: skip
     planned = {**assumed, **told.plan}
     if "loss" in assumed and "loss" not in said and _is_usual_loss(told.plan.get("loss"), framework):
         del planned["loss"]  # the framework knows how its usual loss is in this release and for this model

@@ -73,7 +73,7 @@ class SoftwareFields(NamedTuple):
     unexpressed: Row
 
 
-def month_of(record: Mapping[str, Any]) -> str:
+def month_of(record: Mapping[str, Any], architecture: str = "") -> str:
     """The month of the software of a record, ``2025-08``; empty for the newest.
 
     One's own run that dates nothing is of today, a published one of when such runs were made.
@@ -81,6 +81,7 @@ def month_of(record: Mapping[str, Any]) -> str:
     Parameters
     ----------
     record : nested
+    architecture : of its devices, on which published runs are no older than they
 
     Examples
     --------
@@ -89,7 +90,7 @@ def month_of(record: Mapping[str, Any]) -> str:
     """
     release, name = str(record.get("release") or ""), str((record.get("software") or {}).get("framework"))
     said = releases.month_of(release) or releases.numbered(name, release)
-    return said or (releases.UNDATED if record.get("source") else "")
+    return said or (releases.undated(architecture) if record.get("source") else "")
 
 
 def framework_of(said: Mapping[str, Any], architecture: str, network: str, month: str = "") -> Framework:

@@ -262,9 +262,9 @@ def gathered_weights(
     """Bytes of the weights that ZeRO-3 has gathered on one rank, from the first forward pass on.
 
     Where a layer is a unit, that of the largest layer, and embedding and head, which are one more and stay whole until their own
-    backward pass; the next layer's, `gathered_backward`, come only beside the backward pass. Where sums wait for a pipeline's
-    last micro-batch, weights are whole from a backward pass on: all layers'. DeepSpeed gathers up to a number of parameters,
-    whatever they belong to.
+    backward pass, or the head alone where each is a unit; the next layer's, `gathered_backward`, come only beside the backward
+    pass. Where sums wait for a pipeline's last micro-batch, weights are whole from a backward pass on: all layers'. DeepSpeed
+    gathers up to a number of parameters, whatever they belong to.
 
     Parameters
     ----------
@@ -285,7 +285,9 @@ def gathered_weights(
     dense, routed = inner + owned.edges, inner_routed + owned.edges_routed
     every, unit = split_parameters(inner, inner_routed, plan), largest_unit(owned, plan, layers, experts)
     units = widths.stored * ops.where(layer.deferred_sums(settings, plan) > 0.0, every, unit)
-    units = units + widths.parameter * split_parameters(owned.edges, owned.edges_routed, plan)
+    together = split_parameters(owned.edges, owned.edges_routed, plan)
+    apart = settings.framework.edges_apart > 0.0
+    units = units + widths.parameter * ops.where(apart, split_parameters(owned.head, 0.0, plan), together)
     live = widths.stored * ops.minimum(split_parameters(dense, routed, plan), settings.buckets.live)
     return ops.where(settings.buckets.live > 0.0, live, units)
 
@@ -296,7 +298,8 @@ def gathered_backward(
     """Bytes that ZeRO-3 adds beside a backward pass where a layer is a unit: weights of the next, if any, and whole gradients.
 
     Gradients come in the width of what was gathered, and a layer's are laid out in the width of their sum to be scattered. The
-    head's wait for the embedding's, which come last: both are one unit.
+    head's wait for the embedding's, which come last: both are one unit. Where they are units of their own the head has gone by
+    then, but for its gradients, which are laid out while the last layer's backward pass runs.
 
     Parameters
     ----------
@@ -307,13 +310,17 @@ def gathered_backward(
 
     References
     ----------
-    pytorch/pytorch torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py (``foreach_reduce``: ``reduce_scatter_input``)
+    pytorch/pytorch torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py (``foreach_reduce``: ``reduce_scatter_input``);
+    pytorch/torchtitan@83e694105 (July 2025: embedding, and norm with output, are units of their own)
     """
     widths = settings.widths
     unit = largest_unit(owned, plan, layers, experts)
-    whole = widths.parameter * (unit + split_parameters(owned.head, 0.0, plan)) + widths.reduce * unit
+    head, apart = split_parameters(owned.head, 0.0, plan), settings.framework.edges_apart > 0.0
+    laid_out = widths.reduce * ops.where(apart, ops.maximum(unit, head), unit)
+    whole = widths.parameter * (unit + ops.where(apart, 0.0, head)) + laid_out
+    gone = ops.where(apart, widths.parameter * head, 0.0)
     following = ops.where(layers > 1.0, widths.stored * unit, 0.0)
-    units = layer.sharded_gradients(settings, plan) * (following + settings.trainable * whole)
+    units = layer.sharded_gradients(settings, plan) * (following + settings.trainable * whole - gone)
     return ops.where(settings.buckets.live > 0.0, 0.0, units)
 
 
