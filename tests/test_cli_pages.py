@@ -18,7 +18,7 @@ from costmodel import cli
 from costmodel.cli import layout
 from costmodel.description.plan import Plan
 from costmodel.evaluation.estimation import estimate
-from tests.commanding import refused, strict
+from tests.commanding import RECORD, refused, strict
 
 WIDTHS = (80, 120)
 WORK = ["--global-batch", "64", "--seq-len", "4096"]
@@ -39,11 +39,6 @@ max_length: 2048
 bf16: true
 deepspeed: {}
 """
-RECORD = {
-    "id": "ours/1", "campaign": "us/megatron-core/h100", "model": "llama3-8b", "cluster": {"name": "dgx-h100", "gpus": 8},
-    "software": {"framework": "megatron-core"}, "plan": {"global_batch": 64, "seq_len": 4096, "tensor_parallel": 2},
-    "measured": {"step_time_s": 4.5},
-}  # fmt: skip
 SLOW = ("warmup", "sweep", "compare", "cards", "gpus", "search llama3-70b", "report", "whatif", "checkpoint")
 """Beginnings of examples that take seconds."""
 VERBATIM = ("completion",)

@@ -16,7 +16,7 @@ from costmodel.cli.advice import change_as_options
 from costmodel.description.labels import CAPACITIES
 from costmodel.evaluation.capacity import FINDERS
 from costmodel.evaluation.memory_breakdown import PARTS
-from tests.commanding import refused, strict
+from tests.commanding import as_options, refused, strict
 
 ON = ["llama3-8b", "--cluster", "dgx-h100", "--nodes", "1"]
 BATCH = ["--global-batch", "64", "--seq-len", "8192"]
@@ -68,8 +68,7 @@ def test_what_would_fit_fits_as_surely_as_was_asked(model, cluster, required):
 
 def test_a_change_that_a_verdict_names_makes_the_plan_fit(run):
     cheapest = strict(run("estimate", *TOO_BIG, "--json")[1])["verdict"]["fixes"][0]
-    options = [word for pair in cheapest["change"].split(", ") for word in pair.split("=")]
-    options = [f"--{word.replace('_', '-')}" if place % 2 == 0 else word for place, word in enumerate(options)]
+    options = as_options(cheapest["change"])
     asked = [word for name, value in itertools.pairwise([*TOO_BIG, ""]) if name.startswith("--") and name not in options
              for word in (name, value)]  # fmt: skip
     again = strict(run("estimate", *[word for word in TOO_BIG[:1] if not word.startswith("--")], *asked, *options, "--json")[1])

@@ -33,7 +33,7 @@ from costmodel.evaluation.simplicity import (
     spans_nodes,
 )
 from costmodel.text.suggestions import MEANT, did_you_mean
-from tests.commanding import strict
+from tests.commanding import as_options, strict
 
 ROOT = Path(__file__).parents[1]
 WORK = ["--global-batch", "64", "--seq-len", "4096"]
@@ -123,8 +123,7 @@ def test_a_change_that_is_offered_answers_the_question_asked_again(run):
     said = strict(out)["offers"]
     assert code == codes.NOTHING_FITS and said
     for offer in said:
-        words = [word for pair in offer["change"].split(", ") for word in pair.split("=")]
-        words = [f"--{word.replace('_', '-')}" if place % 2 == 0 else word for place, word in enumerate(words)]
+        words = as_options(offer["change"])
         question = CARD[:-2] if "--seq-len" in words else CARD
         code, out, _ = run("search", *question, *words, "--json", "--top", "1")
         assert code == codes.ANSWERED

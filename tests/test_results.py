@@ -19,17 +19,11 @@ from costmodel.text.results import brief
 from costmodel.traces.builder import RoleBuilder
 from costmodel.traces.memory import memory_of_trace
 from costmodel.traces.pricing import price_trace
+from tests.commanding import RECORD
 
 MODEL, CLUSTER = cm.load_model("llama3-8b"), cm.load_cluster("dgx-h100", gpus=8)
 PLAN = cm.Plan(global_batch=8, seq_len=2048, pipeline_parallel=2)
 CLASSES = [name for name in cm.__all__ if inspect.isclass(getattr(cm, name)) and not issubclass(getattr(cm, name), Exception)]
-
-
-RECORD = {
-    "id": "ours/1", "campaign": "us/megatron-core/h100", "model": "llama3-8b", "cluster": {"name": "dgx-h100", "gpus": 8},
-    "software": {"framework": "megatron-core"}, "plan": {"global_batch": 64, "seq_len": 4096, "tensor_parallel": 2},
-    "measured": {"step_time_s": 4.5},
-}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -97,7 +97,7 @@ def _ledger(arguments: argparse.Namespace) -> int:
     stage = made.busiest if arguments.stage is None else arguments.stage
     made.of(stage)  # refuses a stage that isn't there
     rows = made.to_rows()
-    files = rows_file(arguments.csv, lambda: rows, "kind of transaction", "kinds of transaction", () if rows else ["stage"])
+    files = rows_file(arguments.csv, lambda: rows, "kind of transaction", "kinds of transaction", ["stage"])
     if arguments.json:
         print_json({
             "model": model.name, "cluster": cluster.name, "framework": made.estimate.framework.name,

@@ -11,7 +11,7 @@ from costmodel.cli.layout import TerminalTable, Verbatim
 from costmodel.description.dimensions import RANK_ORDER
 from costmodel.description.labels import degrees, dispatched, label, ordered, part_name
 from costmodel.evaluation.estimation import lack, of_limit
-from costmodel.text.results import cell
+from costmodel.text.results import cell, rows_as_csv
 from costmodel.text.units import counted
 
 if TYPE_CHECKING:
@@ -244,15 +244,15 @@ def rows_file(
     path : of the file
     made : gives them, each by name
     thing, things : what a row is, and what several are, as `counted` takes them
-    columns : names, where there may be no row
+    columns : names, where there are no rows
     """
     from costmodel.text.units import counted
 
     if not path:
         return []
     rows = made()
-    names = list(columns) or list(dict.fromkeys(name for row in rows for name in row))
-    write_csv(path, names, ([row.get(name) for name in names] for row in rows))
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        file.write(rows_as_csv(rows, columns))
     return [f"{path} ({counted(len(rows), thing, things)})"]
 
 

@@ -12,12 +12,6 @@ pytest.importorskip("pytest_benchmark")
 PARAMETERS = 72e6
 
 
-@pytest.fixture(autouse=True)
-def only_when_asked(request):
-    if not (request.config.getoption("benchmark_only") or request.config.getoption("benchmark_enable")):
-        pytest.skip("run with --benchmark-only")
-
-
 def peers(count):
     random = np.random.default_rng(0)
     speed, upload, download = random.lognormal(0.0, 1.0, (3, count))

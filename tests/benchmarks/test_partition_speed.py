@@ -6,61 +6,35 @@ their profile alone.
 """
 
 import collections
-import csv
 import time
-from pathlib import Path
 
 import pytest
 
-from costmodel.description.layers import LayerChain
 from costmodel.studies.partitioning import balanced_stages, partition
 from costmodel.studies.partitioning.graph import all_cuts, graph_of
+from tests.pipedream_program import asked, golden, profile
 
 pytest.importorskip("pytest_benchmark")
 
-SEEDS = Path(__file__).parents[3] / "shared" / "reference" / "seeds"
 
 
-@pytest.fixture(autouse=True)
-def only_when_asked(request):
-    if not (request.config.getoption("benchmark_only") or request.config.getoption("benchmark_enable")):
-        pytest.skip("run with --benchmark-only")
-
-
-def golden():
-    if not SEEDS.is_dir():
-        return {}
+def large():
+    """Rows of each profile, of those with more than some cuts."""
     found = collections.defaultdict(list)
-    with (SEEDS / "pipedream_golden.csv").open() as file:
-        for row in csv.DictReader(file):
-            if not row["error"] and int(row["n_antichain_states"]) > 20:
-                found[row["profile"]].append(row)
+    for row in golden():
+        if int(row["n_antichain_states"]) > 20:
+            found[row["profile"]].append(row)
     return found
 
 
-GOLDEN = golden()
-
-
-def profile(name):
-    return LayerChain.from_pipedream(SEEDS / "profiles" / f"{name.split('(')[0]}.txt")
-
-
-def question(row):
-    return {
-        "machines": [int(size) for size in row["n_machines_per_level(level1=innermost)"].split("x")],
-        "bandwidths": [float(rate) for rate in row["bandwidth_per_level_bytes_per_s"].split("/")],
-        "memory_limit": float(row["memory_limit_bytes"]) if row["use_memory_constraint"] == "True" else None,
-        "straight": row["straight_pipeline"] == "True", "recurrence": "reference",
-        "activation_compression": float(row["activation_compression_ratio"] or 0.0) or None,
-        "compress_branches": "compress_branches" in row["profile"],
-    }  # fmt: skip
+GOLDEN = large()
 
 
 @pytest.mark.skipif(not GOLDEN, reason="the published profiles are not beside this repository")
 @pytest.mark.parametrize("name", sorted(GOLDEN))
 def test_all_questions_that_the_published_program_answered(benchmark, name):
     chain = profile(name)
-    questions = [question(row) for row in GOLDEN[name]]
+    questions = [asked(row) for row in GOLDEN[name]]
     walls = [float(row["optimizer_wall_s"]) for row in GOLDEN[name]]
 
     def answer():
@@ -83,7 +57,7 @@ def test_all_questions_that_the_published_program_answered(benchmark, name):
 @pytest.mark.parametrize("name", sorted(GOLDEN))
 def test_a_question_about_a_new_graph(benchmark, name):
     """Compiled, but the graph's cuts not yet known."""
-    chain, each = profile(name), question(GOLDEN[name][0])
+    chain, each = profile(name), asked(GOLDEN[name][0])
 
     def fresh():
         graph_of.cache_clear()

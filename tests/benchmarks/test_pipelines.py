@@ -10,12 +10,6 @@ from costmodel.simulation.playback import SENDS, simulate_schedule, timeline, ze
 pytest.importorskip("pytest_benchmark")
 
 
-@pytest.fixture(autouse=True)
-def only_when_asked(request):
-    if not (request.config.getoption("benchmark_only") or request.config.getoption("benchmark_enable")):
-        pytest.skip("run with --benchmark-only")
-
-
 def record(benchmark, events):
     benchmark.extra_info["events"] = events
     if benchmark.stats:

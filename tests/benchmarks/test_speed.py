@@ -20,12 +20,6 @@ FRAMEWORK = load_framework("megatron-core")
 ROWS = {"python": 256, "numpy": 16 * engine.CHUNK, "numba": 64 * engine.CHUNK}
 
 
-@pytest.fixture(autouse=True)
-def only_when_asked(request):
-    if not (request.config.getoption("benchmark_only") or request.config.getoption("benchmark_enable")):
-        pytest.skip("run with --benchmark-only")
-
-
 def question(rows):
     """What `engine.evaluate` takes for so many legal plans of a 70B model, in an order without pattern."""
     model, cluster = load_model("llama3-70b"), load_cluster("dgx-h100", gpus=64)

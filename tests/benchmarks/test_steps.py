@@ -17,12 +17,6 @@ GPT3 = (
 )  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def only_when_asked(request):
-    if not (request.config.getoption("benchmark_only") or request.config.getoption("benchmark_enable")):
-        pytest.skip("run with --benchmark-only")
-
-
 @pytest.mark.parametrize("jitter", [0.0, 0.02], ids=["one replica for all", "every replica"])
 @pytest.mark.parametrize("question", [BLOOM, GPT3], ids=["bloom-560m, ZeRO-2", "gpt3-175b, TP8 x PP16"])
 def test_a_step_of_3072_gpus(benchmark, question, jitter):

@@ -1,12 +1,10 @@
 """The partitioner finds what looking at every partition finds, and what the published program found."""
 
-import csv
 import itertools
 import math
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -15,8 +13,9 @@ from hypothesis import strategies as st
 from costmodel.description.layers import ChainLayer, LayerChain
 from costmodel.studies.partitioning import graph, partition, pipedream
 from costmodel.text.errors import CostModelError, IllegalPlan, InvalidValue
+from tests.pipedream_program import asked, golden, profile
+from tests.seeds import SEEDS
 
-SEEDS = Path(__file__).parents[3] / "shared" / "reference" / "seeds"
 needs_profiles = pytest.mark.skipif(not SEEDS.is_dir(), reason="the published profiles are not beside this repository")
 
 
@@ -309,29 +308,6 @@ def test_cuts_of_a_graph_too_large_to_enumerate_are_those_of_its_branches_and_of
 
 
 # The published program
-
-
-def golden():
-    if not SEEDS.is_dir():
-        return []
-    with (SEEDS / "pipedream_golden.csv").open() as file:
-        return [row for row in csv.DictReader(file) if not row["error"]]
-
-
-def asked(row):
-    """The row's question as arguments, but for the chain."""
-    return {
-        "machines": [int(size) for size in row["n_machines_per_level(level1=innermost)"].split("x")],
-        "bandwidths": [float(rate) for rate in row["bandwidth_per_level_bytes_per_s"].split("/")],
-        "memory_limit": float(row["memory_limit_bytes"]) if row["use_memory_constraint"] == "True" else None,
-        "straight": row["straight_pipeline"] == "True", "recurrence": "reference",
-        "activation_compression": float(row["activation_compression_ratio"] or 0.0) or None,
-        "compress_branches": "compress_branches" in row["profile"],
-    }  # fmt: skip
-
-
-def profile(name):
-    return LayerChain.from_pipedream(SEEDS / "profiles" / f"{name.split('(')[0]}.txt")
 
 
 def printed(row):
