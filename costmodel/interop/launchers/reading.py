@@ -386,14 +386,12 @@ def _launch(reading: LaunchReading, files: Sequence[str]) -> Launch:
     model: str | dict[str, object] | None = reading.model_name or (reading.model if reading.model else None)
     if model is None:
         assumed["model"] = None
+    listed = ("derived", "unknown", "irrelevant", "unpriced", "ineffective", "conflicts", "notes")
     return Launch(
         framework=reading.framework, dialect=reading.dialect.name, files=tuple(files), version=reading.version,
-        model_described=model,
-        gpus=reading.gpus if reading.gpus is not None else reading.defaults.get("gpus"), plan_fields=plan, assumed=assumed,
-        derived=tuple(dict.fromkeys(reading.derived)), unknown=tuple(dict.fromkeys(reading.unknown)),
-        irrelevant=tuple(dict.fromkeys(reading.irrelevant)), unpriced=tuple(dict.fromkeys(reading.unpriced)),
-        ineffective=tuple(reading.ineffective), conflicts=tuple(reading.conflicts), unresolved=dict(reading.unresolved),
-        missing=dict(reading.missing), notes=tuple(reading.notes),
+        model_described=model, plan_fields=plan, assumed=assumed, unresolved=dict(reading.unresolved),
+        missing=dict(reading.missing), gpus=reading.gpus if reading.gpus is not None else reading.defaults.get("gpus"),
+        **{name: tuple(dict.fromkeys(getattr(reading, name))) for name in listed},
     )  # fmt: skip
 
 

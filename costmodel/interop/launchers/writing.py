@@ -44,7 +44,7 @@ def suffix(format: str) -> str:
     >>> suffix("megatron"), suffix("deepspeed")
     ('args', 'json')
     """
-    return next(dialect.about.layout for dialect in DIALECTS if dialect.name == format)
+    return about(format).layout
 
 
 def write_launch(
@@ -279,7 +279,6 @@ def _toml(tree: Mapping[str, object], prefix: str = "") -> str:
 
 # Sweeps
 
-SUFFIXES = {"args": ".args", "yaml": ".yaml", "json": ".json", "toml": ".toml"}
 PER_NODE = 8
 """GPUs of a node, where no cluster says."""
 
@@ -308,12 +307,11 @@ def write_sweep(
     if not plans:
         raise InvalidValue("plans", plans, "at least one plan")
     texts = [write_launch(format, plan, model, cluster=cluster) for plan in plans]
-    layout = next(one.about.layout for one in DIALECTS if one.name == format)
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     lines = []
     for number, (plan, text) in enumerate(zip(plans, texts, strict=True), 1):
-        file = place / f"plan-{number:03d}{SUFFIXES[layout]}"
+        file = place / f"plan-{number:03d}.{suffix(format)}"
         file.write_text(text, encoding="utf-8")
         lines.append(runner(format, plan, file.name, cluster))
     (place / "run.sh").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
