@@ -6,7 +6,8 @@ import math
 import re
 import typing
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from costmodel.compilation.tape import Condition, Place, Tape, Value, leaves, needed, opened
 from costmodel.text.errors import InvalidValue
@@ -21,6 +22,21 @@ _CALLS = {
 }  # fmt: skip
 _FLOOR_LOG2 = "  const floorLog2 = (x) => { const k = Math.round(Math.log2(x)); return 2 ** k > x ? k - 1 : k; };"
 """JavaScript has no exponent of a number, and its logarithm just below a power of two may be that of the power."""
+_TRUTHS = {"lt", "le", "gt", "ge", "eq", "and", "or"}
+PART = 200
+"""Lines of one function: a longer formula is some of them, since engines take ten times as long to optimise all of it at once."""
+
+
+class _Line(NamedTuple):
+    """A value that is used more than once: its name, its text, which other such values that reads, whether it is a truth."""
+
+    name: str
+    text: str
+    reads: frozenset[str]
+    truth: bool = False
+
+    def __str__(self) -> str:
+        return f"const {self.name} = {self.text};"
 
 
 def javascript(formula: Callable[..., object], *arguments: object) -> str:
@@ -59,25 +75,60 @@ def javascript(formula: Callable[..., object], *arguments: object) -> str:
 
     values = opened(formula, arguments, symbol)
     result = formula(**values)
-    lines, texts = _printed(tape, [leaf.place for leaf in leaves(result) if isinstance(leaf, Value | Condition)])
-    head = [_FLOOR_LOG2] if any("floorLog2(" in line for line in (*lines, *texts.values())) else []
-    body = [*head, *lines, f"  return {_literal(result, texts)};"]
-    return "\n".join([f"function {formula.__name__}({', '.join(values)}) {{", *body, "}"])
+    places = [leaf.place for leaf in leaves(result) if isinstance(leaf, Value | Condition)]
+    lines, texts, reads = _printed(tape, places)
+    head = [_FLOOR_LOG2] if any("floorLog2(" in text for text in (*(line.text for line in lines), *texts.values())) else []
+    signature, given = f"{formula.__name__}({', '.join(values)})", f"return {_literal(result, texts)};"
+    if len(lines) <= PART:
+        return "\n".join([f"function {signature} {{", *head, *(f"  {line}" for line in lines), f"  {given}", "}"])
+    return _in_parts(signature, head, lines, given, frozenset().union(*(reads[place] for place in places)))
 
 
-def _printed(tape: Tape, results: list[Place]) -> tuple[list[str], dict[Place, str]]:
-    """A line for whatever is used more than once, and how each place is written where it is used."""
+def _in_parts(signature: str, head: list[str], lines: Sequence[_Line], given: str, wanted: frozenset[str]) -> str:
+    """A function that calls others, each of some lines; what one of them leaves to later ones is in an array.
+
+    Parameters
+    ----------
+    signature : of the function
+    head : what all of it needs
+    lines : of all
+    given : the last line, which returns the result
+    wanted : values that this reads
+    """
+    name, parameters = signature[:-1].split("(")
+    parts = [lines[begin : begin + PART] for begin in range(0, len(lines), PART)]
+    reads = [frozenset[str]().union(*(line.reads for line in part)) for part in parts]
+    elsewhere = [found - {line.name for line in part} for part, found in zip(parts, reads, strict=True)]
+    passed = frozenset[str]().union(wanted, *elsewhere)
+    place = {line.name: f"kept[{number}]" for number, line in enumerate(line for line in lines if line.name in passed)}
+
+    def taken(names: frozenset[str]) -> list[str]:
+        found = (line for line in lines if line.name in names)
+        return [f"    const {line.name} = {place[line.name]}{' === 1' if line.truth else ''};" for line in found]
+
+    text = [f"const {name} = (() => {{", *head, f"  const kept = new Float64Array({len(place)});"]
+    for number, part in enumerate(parts):
+        kept = (f"    const {line.name} = {f'{place[line.name]} = ' if line.name in place else ''}{line.text};" for line in part)
+        text += [f"  function part{number}({parameters}) {{", *taken(elsewhere[number]), *kept, "  }"]
+    calls = (f"    part{number}({parameters});" for number in range(len(parts)))
+    return "\n".join([*text, f"  return function {signature} {{", *calls, *taken(wanted), f"    {given}", "  };", "})();"])
+
+
+def _printed(tape: Tape, results: list[Place]) -> tuple[list[_Line], dict[Place, str], dict[Place, frozenset[str]]]:
+    """A line for whatever is used more than once, how each place is written where it is used, and which lines it reads there."""
     done = needed(tape, results)
     uses = Counter([*results, *(one for place in done for one in tape.operations[place].arguments)])
-    lines: list[str] = []
+    lines: list[_Line] = []
     texts: dict[Place, str] = {}
+    reads: dict[Place, frozenset[str]] = {}
     for place in done:
         name, operands, given = tape.operations[place]
         texts[place] = text = _text(name, [texts[one] for one in operands], given)
+        reads[place] = frozenset[str]().union(*(reads[one] for one in operands))
         if uses[place] > 1 and name != "constant" and not text.isidentifier():
-            texts[place] = f"x{len(lines)}"
-            lines.append(f"  const {texts[place]} = {text};")
-    return lines, texts
+            lines.append(_Line(f"x{len(lines)}", text, reads[place], name in _TRUTHS))
+            texts[place], reads[place] = lines[-1].name, frozenset({lines[-1].name})
+    return lines, texts, reads
 
 
 def _text(name: str, operands: list[str], given: object) -> str:
