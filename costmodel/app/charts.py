@@ -16,12 +16,13 @@ from costmodel.evaluation.dimension_sweeps import Scaling, scaling_of
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.plan_search import SearchResult
 from costmodel.evaluation.sensitivity import sensitivities
-from costmodel.plots import pipeline
 from costmodel.plots.dimension_sweeps import scaling_drawing
 from costmodel.plots.frontier import FRONTIER, FrontierChart, changed_frontier
+from costmodel.plots.pipeline import TIMELINE
+from costmodel.plots.pipeline import shown as played_out
 from costmodel.plots.sensitivity import tornado_drawing
 from costmodel.plots.specification import filled, named
-from costmodel.plots.stages import stages_drawing
+from costmodel.plots.stages import STAGES, Stages, stages
 from costmodel.plots.step import breakdown_drawing, waterfall_drawing
 from costmodel.plots.style import TEMPLATE, Drawing
 from costmodel.simulation.playback import timeline
@@ -59,13 +60,19 @@ class Sizes(NamedTuple):
     before: Scaling
 
 
+class Memories(NamedTuple):
+    """Memory by stage of the chosen plan, and of the one beside it."""
+
+    stages: tuple[Stages, ...]
+
+
 class Charts(NamedTuple):
     """One chart or two, each with a heading and the key to its series; of some what it shows, before it was drawn."""
 
     headings: tuple[str, ...]
     keys: tuple[tuple[Key, ...], ...]
     figures: tuple[dict[str, object], ...]
-    shown: FrontierChart | Sizes | None = None
+    shown: FrontierChart | Sizes | Memories | None = None
 
 
 def charts(answer: Answer) -> Charts:
@@ -77,15 +84,18 @@ def charts(answer: Answer) -> Charts:
     """
     if answer.chosen is None:
         return Charts((), (), ())
-    shown: FrontierChart | Sizes | None = None
+    shown: FrontierChart | Sizes | Memories | None = None
     if answer.state.tab == "frontier":
         shown = changed_frontier(answer.found, answer.before if answer.moved else None, MOST_POINTS)
         figures: list[Drawing] = [filled(FRONTIER, named(shown))]
     elif answer.state.tab == "scaling":
         shown = _scaling(answer)
         figures = [scaling_drawing(shown.now, shown.before if answer.moved else None)]
+    elif answer.state.tab == "memory":
+        shown = _memories(answer)
+        figures = [filled(STAGES, named(one)) for one in shown.stages]
     else:
-        drawn = {"time": _time, "memory": _memory, "sensitivity": _sensitivity, "timeline": _timeline}
+        drawn = {"time": _time, "sensitivity": _sensitivity, "timeline": _timeline}
         figures = drawn[answer.state.tab](answer)
     return Charts(tuple(map(_headed, figures)), tuple(map(_keyed, figures)), tuple(map(_fitted, figures)), shown)
 
@@ -162,10 +172,10 @@ def _time(answer: Answer) -> list[Drawing]:
     return [breakdown_drawing(first, [unmoved(answer.state.question, one.plan) for one in first])]
 
 
-def _memory(answer: Answer) -> list[Drawing]:
+def _memories(answer: Answer) -> Memories:
     assert answer.chosen is not None
-    first = stages_drawing(answer.chosen, answer.unmoved)
-    return [first] if answer.beside is None else [first, stages_drawing(answer.beside)]
+    first = stages(answer.chosen, answer.unmoved)
+    return Memories((first,) if answer.beside is None else (first, stages(answer.beside)))
 
 
 @functools.lru_cache(maxsize=16)
@@ -217,15 +227,12 @@ def _played(one: Estimate, before: Estimate | None) -> Drawing:
     if plan.micro_batches > most:
         short = dataclasses.replace(plan, global_batch=most * plan.copies * plan.micro_batch)
     now, *was = (timeline(each.model, each.cluster, short, each.framework) for each in (one, before) if each is not None)
-    drawn = pipeline.pipeline_drawing(now, *was)
-    layout = drawn["layout"]
+    what = played_out(now, *was)
     if short is not plan:
-        layout["title"]["text"] += f"; of {plan.micro_batches:,} micro-batches, over which the bubble weighs less"
-    layout["yaxis2"]["title"]["text"] = "held"  # in full it is longer than the axis
-    for trace in drawn["data"]:
-        if trace["type"] == "bar":
-            trace.update(text=None, textposition="none")  # numbers are in the hovers
+        what = what._replace(title=f"{what.title}; of {plan.micro_batches:,} micro-batches, over which the bubble weighs less")
+    plain = [bars._replace(label=[""] * len(bars.label)) for bars in what.bars]  # numbers are in the hovers
+    drawn: Drawing = filled(TIMELINE, named(what._replace(bars=plain)))
     return drawn
 
 
-__all__ = ["Charts", "Sizes", "charts"]
+__all__ = ["Charts", "Memories", "Sizes", "charts"]

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from costmodel.app.answer import Answer, searched, unmoved
-from costmodel.app.charts import SIDE, Charts, Sizes
+from costmodel.app.charts import SIDE, Charts, Memories, Sizes
 from costmodel.app.state import SLIDERS, State
 from costmodel.arithmetic.named_tuples import Row, changed
 from costmodel.description.cluster import Cluster
@@ -27,6 +27,7 @@ from costmodel.plots.dimension_sweeps import THROUGHPUT
 from costmodel.plots.embedded import breakdown_title
 from costmodel.plots.frontier import FrontierChart
 from costmodel.plots.sensitivity import quantity_name
+from costmodel.plots.specification import named
 
 TWICE = 2.0
 """A factor by which quantities are tried, to see what of a page's tables follows them."""
@@ -39,8 +40,8 @@ Path = tuple[str | int, ...]
 def shared() -> str:
     """JavaScript that is the same for all questions: the formulas and the charts of the page."""
     names = (
-        "view, filled, breakdown, fall, frontier, scaled, tornado, changeOf, firstLines, planLabel, seconds, between, figures, "
-        "gib, percentage, wholePercent, title, slim"
+        "view, filled, breakdown, fall, frontier, scaled, tornado, staged, changeOf, firstLines, planLabel, seconds, between, "
+        "figures, gib, percentage, wholePercent, title, slim"
     )
     return (
         f"window.costmodelPage = (() => {{\n\"use strict\";\nconst view = {embedded(looks())};\n{static('charts.js')}\n"
@@ -164,6 +165,8 @@ def _charted(answer: Answer, drawn: Charts, asked: Row) -> Row:
     if isinstance(drawn.shown, Sizes):
         now, before = ([_sizes(points, asked) for points in (made.strong, made.weak)] for made in drawn.shown)
         return {"scaling": {"now": now, "before": before, "heading": THROUGHPUT}}
+    if isinstance(drawn.shown, Memories):
+        return {"stages": [{name: value for name, value in named(one).items() if name != "parts"} for one in drawn.shown.stages]}
     if answer.state.tab == "sensitivity":
         return {"sensitivity": [_ranges(answer.state.question, one) for one in (answer.chosen, answer.beside) if one]}
     return {}

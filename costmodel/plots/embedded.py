@@ -9,13 +9,19 @@ from costmodel.plots import pipeline
 from costmodel.plots.dimension_sweeps import SCALING, SCALING_LOOKS, STRONG, WEAK
 from costmodel.plots.frontier import FARTHEST, FRONTIER, MOST_POINTS, frontier_title
 from costmodel.plots.sensitivity import ENDS, TORNADO
+from costmodel.plots.stages import STAGES
 from costmodel.plots.step import BREAKDOWN, FALL, NOTHING, SMALL, breakdown_title
 from costmodel.plots.step import LOOKS as TIME_LOOKS
 from costmodel.plots.style import colour, hatch
 
-CHARTS = {"time": BREAKDOWN, "difference": FALL, "frontier": FRONTIER, "scaling": SCALING, "sensitivity": TORNADO}
+CHARTS = {
+    "time": BREAKDOWN, "difference": FALL, "stages": STAGES, "frontier": FRONTIER, "scaling": SCALING, "sensitivity": TORNADO,
+    "timeline": pipeline.TIMELINE,
+}  # fmt: skip
 """Charts as data, by name."""
-SERIES = {"ends": ENDS, "scaling": [(name, *SCALING_LOOKS[name.partition(":")[0]]) for name in (STRONG, WEAK)]}
+SERIES = {
+    "ends": ENDS, "scaling": [(name, *SCALING_LOOKS[name.partition(":")[0]]) for name in (STRONG, WEAK)], "held": pipeline.LINES,
+}  # fmt: skip
 """What series of them are called, and how they look."""
 RULES = {"small": SMALL, "nothing": NOTHING, "farthest": FARTHEST, "most": MOST_POINTS}
 """What is left out of them."""
@@ -31,9 +37,9 @@ def memory_looks(parts: tuple[str, ...]) -> dict[str, tuple[str, str]]:
     return {part: (colour(place), hatch(place)) for place, part in enumerate(parts)}
 
 
-def pass_looks() -> dict[str, tuple[str, str]]:
-    """Colour and pattern of each kind of pass in a timeline."""
-    return {KINDS[kind]: (fill, pattern) for kind, (fill, pattern, _) in pipeline.LOOKS.items()}
+def pass_looks() -> dict[str, tuple[str, str, str]]:
+    """What each kind of pass in a timeline is called, its colour and its pattern."""
+    return {KINDS[kind]: (pipeline.CALLED[kind], fill, pattern) for kind, (fill, pattern, _) in pipeline.LOOKS.items()}
 
 
 def plotly_script() -> str:

@@ -8,7 +8,8 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from costmodel.description.schedule import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, KINDS, SYNC
+from costmodel.description.schedule import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, SYNC
+from costmodel.plots.specification import each, filled, named, of, when
 from costmodel.plots.style import (
     BLACK,
     BLUE,
@@ -31,6 +32,11 @@ LOOKS = {
     BACKWARD_WEIGHT: (GREEN, ".", "black"), SYNC: (PURPLE, "x", "black"),
 }  # fmt: skip
 """Colour, pattern and colour of the text of each kind of event."""
+CALLED = {
+    FORWARD: "forward", BACKWARD: "backward", BACKWARD_INPUT: "backward by input", BACKWARD_WEIGHT: "backward by weight",
+    SYNC: "sync: gradients, optimizer, host",
+}  # fmt: skip
+"""What each is called beside the figure."""
 LINES = (
     (BLUE, "solid"), (VERMILLION, "dash"), (GREEN, "dot"), (PURPLE, "dashdot"), (ORANGE, "longdash"),
     (SKY, "longdashdot"), (BLACK, "solid"), (BLUE, "dot"),
@@ -49,6 +55,74 @@ class EventBars(NamedTuple):
     label: list[str]
     hover: list[str]
 
+    @property
+    def name(self) -> str:
+        """Of the kind."""
+        return CALLED[self.kind]
+
+    @property
+    def colour(self) -> str:
+        """Of the kind."""
+        return LOOKS[self.kind][0]
+
+    @property
+    def pattern(self) -> str:
+        """Of the kind."""
+        return LOOKS[self.kind][1]
+
+    @property
+    def ink(self) -> str:
+        """Colour of the text on it."""
+        return LOOKS[self.kind][2]
+
+    @property
+    def ranks(self) -> list[int]:
+        """Which rows the bars are in."""
+        return self.rank.tolist()
+
+    @property
+    def starts(self) -> list[float]:
+        """Where they begin."""
+        return self.start.tolist()
+
+    @property
+    def widths(self) -> list[float]:
+        """How long they are."""
+        return self.width.tolist()
+
+
+class HeldLine(NamedTuple):
+    """Micro-batches that a rank holds: from which moments [unit of the figure] how many, and how the line looks."""
+
+    rank: int
+    moments: tuple[float, ...]
+    counts: tuple[float, ...]
+    colour: str
+    dash: str
+    axis: str = "x2"
+    name: str | None = None
+    """None where the rank's line has it on another axis."""
+
+
+class Boxes(NamedTuple):
+    """One path around many boxes: its name, its corners, what their hovers say, how it looks, the axis of its times."""
+
+    name: str | None
+    x: tuple[float | None, ...]
+    y: tuple[float | None, ...]
+    texts: tuple[str | None, ...] = ()
+    colour: str = ""
+    pattern: str = ""
+    axis: str = "x"
+
+
+class Span(NamedTuple):
+    """A part of the step that is drawn: from when to when [unit of the figure], where, and what its axis says."""
+
+    range: tuple[float, float]
+    domain: tuple[float, float]
+    title: str
+
 
 class Pipeline(NamedTuple):
     """What the figure shows: bars by kind [in `unit`], and for some ranks when what they hold changes, to what.
@@ -57,6 +131,8 @@ class Pipeline(NamedTuple):
     ----------
     title : of the figure
     unit : of all times
+    ranks : how many there are
+    total : the whole step
     bars : by kind
     held : for some ranks the moments, and the micro-batches held from each on
     before : rank, start and width of every pass before a change; None where there was none
@@ -64,9 +140,133 @@ class Pipeline(NamedTuple):
 
     title: str
     unit: str
+    ranks: int
+    total: float
     bars: list[EventBars]
     held: list[tuple[int, NDArray[np.float64], NDArray[np.float64]]]
     before: tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]] | None = None
+
+    @property
+    def top(self) -> float:
+        """Where bars begin, from the middle of their rank: lower where those before a change stand above."""
+        return -0.43 if self.before is None else -0.27
+
+    @property
+    def high(self) -> float:
+        """Of bars, where ranks are one apart."""
+        return 0.43 - self.top
+
+    @property
+    def ghosts(self) -> list[Boxes]:
+        """The passes before a change: a bar each would be slow to draw."""
+        if self.before is None:
+            return []
+        rows = zip(*(part.tolist() for part in self.before), strict=True)
+        boxes = [(rank - 0.43, begin, begin + wide) for rank, begin, wide in rows]
+        x = (x for _, begin, end in boxes for x in (begin, begin, end, end, None))
+        y = (y for top, _, _ in boxes for y in (top + GHOST, top, top, top + GHOST, None))
+        return [Boxes("before the change", tuple(x), tuple(y))]
+
+    @property
+    def boxes(self) -> list[Boxes]:
+        """The passes as a few paths, as a page draws those that it draws anew at once: here each is a bar."""
+        return []
+
+    @property
+    def lines(self) -> list[HeldLine]:
+        """What ranks hold."""
+        return [
+            HeldLine(rank, tuple(when.tolist()), tuple(count.tolist()), *LINES[place % len(LINES)], name=f"held by rank {rank}")
+            for place, (rank, when, count) in enumerate(self.held)
+        ]
+
+    @property
+    def first(self) -> Span:
+        """The whole step."""
+        return Span((0.0, self.total), (0.0, 1.0), f"time [{self.unit}]")
+
+    @property
+    def second(self) -> Span | None:
+        """Another part of the step, beside the first: none."""
+        return None
+
+    @property
+    def marks(self) -> int:
+        """How many marks a time axis has at most; as many as there is room for."""
+        return 0
+
+    @property
+    def rows(self) -> list[float]:
+        """Where the axis of the ranks begins and ends."""
+        return [self.ranks - 0.4, -0.6]
+
+    @property
+    def every(self) -> int:
+        """Ranks from one mark to the next."""
+        return max(1, self.ranks // 16)
+
+    @property
+    def height(self) -> int:
+        """Of the figure."""
+        return max(520, min(300 + 36 * self.ranks, 1400))
+
+
+GHOST = 0.12
+"""Height of a pass before a change, where ranks are one apart."""
+ABOVE, BELOW = [0.42, 1.0], [0.0, 0.34]
+"""Shares of the height for what ranks do, and for what they hold."""
+
+
+def _times(span: str, held: bool, rows: str) -> Drawing:
+    """An axis of times of a span, above or, with its words, below."""
+    own: Drawing = {"title": {"text": of(f"{span}.title")}} if held else {"showticklabels": False}
+    drawn = {"domain": of(f"{span}.domain"), "range": of(f"{span}.range"), "nticks": of("marks")}
+    return {"anchor": rows, "zeroline": False, **drawn, **own}
+
+
+TIMELINE: Drawing = {
+    "data": [
+        each("ghosts", {
+            "type": "scatter", "mode": "lines", "name": of("it.name"), "fill": "toself", "fillcolor": GREY,
+            "line": {"width": 0, "color": GREY}, "hoverinfo": "skip", "legendgroup": "passes", "x": of("it.x"), "y": of("it.y"),
+            "xaxis": of("it.axis"),
+        }),
+        each("bars", {
+            "type": "bar", "x": of("it.widths"), "base": of("it.starts"), "y": of("it.ranks"), "orientation": "h",
+            "name": of("it.name"), "legendgroup": "passes", "text": of("it.label"), "textposition": "inside",
+            "insidetextanchor": "middle", "textangle": 0, "hovertext": of("it.hover"), "hoverinfo": "text",
+            "constraintext": "none", "width": of("high"), "offset": of("top"),
+            "textfont": {"color": of("it.ink"), "size": 11},
+            "marker": {"color": of("it.colour"), "line": {"color": "white", "width": 0.5}, "pattern": hatched(of("it.pattern"))},
+        }),
+        each("boxes", {
+            "type": "scatter", "mode": "lines", "name": of("it.name"), "fill": "toself", "fillcolor": of("it.colour"),
+            "fillpattern": hatched(of("it.pattern")), "line": {"color": "white", "width": 0.5}, "legendgroup": "passes",
+            "x": of("it.x"), "y": of("it.y"), "text": of("it.texts"), "hoveron": "points", "hoverinfo": "text",
+            "xaxis": of("it.axis"),
+        }),
+        each("lines", {
+            "type": "scatter", "x": of("it.moments"), "y": of("it.counts"), "mode": "lines", "xaxis": of("it.axis"),
+            "yaxis": "y2", "line": {"shape": "hv", "color": of("it.colour"), "dash": of("it.dash"), "width": 2},
+            "name": of("it.name"), "legendgroup": "held",
+            "hovertemplate": "rank {it.rank} holds %{y:.3g} micro-batches from %{x:.4g} {unit}<extra></extra>",
+        }),
+    ],
+    "layout": {
+        "template": TEMPLATE, "title": {"text": of("title")}, "barmode": "overlay", "bargap": 0.1, "hovermode": "closest",
+        "legend": {"orientation": "v", "traceorder": "grouped", "tracegroupgap": 12}, "height": of("height"),
+        "margin": {"t": 60, "l": 70, "r": 20, "b": 50},
+        "xaxis": {**_times("first", False, "y"), "matches": "x2"}, "xaxis2": _times("first", True, "y2"),
+        "xaxis3": when("second", {**_times("second", False, "y"), "matches": "x4"}),
+        "xaxis4": when("second", _times("second", True, "y2")),
+        "yaxis": {
+            "anchor": "x", "domain": ABOVE, "title": {"text": "rank"}, "range": of("rows"), "dtick": of("every"),
+            "showgrid": False, "zeroline": False,
+        },
+        "yaxis2": {"anchor": "x2", "domain": BELOW, "title": {"text": "micro-batches<br>held"}, "rangemode": "tozero"},
+    },
+}  # fmt: skip
+"""The chart of a `Pipeline`."""
 
 
 def shown(timeline: Timeline, before: Timeline | None = None) -> Pipeline:
@@ -107,7 +307,7 @@ def shown(timeline: Timeline, before: Timeline | None = None) -> Pipeline:
     if before is not None:
         worked = before.work > 0.0
         was = before.schedule.rank[worked], (before.end - before.work)[worked] / size, before.work[worked] / size
-    return Pipeline(title, unit, bars, held, was)
+    return Pipeline(title, unit, schedule.ranks, timeline.total / size, bars, held, was)
 
 
 def pipeline_figure(timeline: Timeline, before: Timeline | None = None) -> go.Figure:
@@ -123,63 +323,9 @@ def pipeline_figure(timeline: Timeline, before: Timeline | None = None) -> go.Fi
     plotly.graph_objects.Figure
         not shown yet
     """
-    return go.Figure(pipeline_drawing(timeline, before))
+    return go.Figure(filled(TIMELINE, named(shown(timeline, before))))
 
 
-def pipeline_drawing(timeline: Timeline, before: Timeline | None = None) -> Drawing:
-    """The same as plain data and layout, in a fraction of the time.
-
-    Parameters
-    ----------
-    timeline : as `simulate_schedule` or `timeline` give one
-    before : of the same plan before a change, drawn as a thin grey row above each rank's
-    """
-    what = shown(timeline, before)
-    ranks = timeline.schedule.ranks
-    width, offset = (0.86, -0.43) if what.before is None else (0.7, -0.27)
-    data: list[dict[str, object]] = []
-    if what.before is not None:  # one path of many boxes: a bar each would be slow to draw
-        rows = zip(*map(np.ndarray.tolist, what.before), strict=True)
-        boxes = [(rank - 0.43, begin, begin + wide) for rank, begin, wide in rows]
-        data.append({
-            "type": "scatter", "mode": "lines", "name": "before the change", "fill": "toself", "fillcolor": GREY,
-            "line": {"width": 0, "color": GREY}, "hoverinfo": "skip", "legendgroup": "passes",
-            "x": [x for _, begin, end in boxes for x in (begin, begin, end, end, None)],
-            "y": [y for top, _, _ in boxes for y in (top + 0.12, top, top, top + 0.12, None)],
-        })  # fmt: skip
-    for bars in what.bars:
-        colour, pattern, text = LOOKS[bars.kind]
-        data.append({
-            "type": "bar", "x": bars.width.tolist(), "base": bars.start.tolist(), "y": bars.rank.tolist(), "orientation": "h",
-            "name": KINDS[bars.kind], "legendgroup": "passes", "text": bars.label, "textposition": "inside",
-            "insidetextanchor": "middle", "textangle": 0, "hovertext": bars.hover, "hoverinfo": "text", "constraintext": "none",
-            "width": width, "offset": offset, "textfont": {"color": text, "size": 11},
-            "marker": {
-                "color": colour, "line": {"color": "white", "width": 0.5},
-                "pattern": hatched(pattern),
-            },
-        })  # fmt: skip
-    for place, (rank, when, count) in enumerate(what.held):
-        colour, dash = LINES[place % len(LINES)]
-        data.append({
-            "type": "scatter", "x": when.tolist(), "y": count.tolist(), "mode": "lines", "xaxis": "x2", "yaxis": "y2",
-            "line": {"shape": "hv", "color": colour, "dash": dash, "width": 2}, "name": f"held by rank {rank}",
-            "legendgroup": "held",
-            "hovertemplate": f"rank {rank} holds %{{y:.3g}} micro-batches from %{{x:.4g}} {what.unit}<extra></extra>",
-        })  # fmt: skip
-    layout = {
-        "template": TEMPLATE, "title": {"text": what.title}, "barmode": "overlay", "bargap": 0.1,
-        "legend": {"orientation": "v", "traceorder": "grouped", "tracegroupgap": 12},
-        "height": max(520, min(300 + 36 * ranks, 1400)), "margin": {"t": 60, "l": 70, "r": 20, "b": 50},
-        "xaxis": {"anchor": "y", "domain": [0.0, 1.0], "matches": "x2", "showticklabels": False},
-        "yaxis": {
-            "anchor": "x", "domain": [0.448, 1.0], "title": {"text": "rank"}, "autorange": "reversed",
-            "dtick": max(1, ranks // 16), "showgrid": False, "zeroline": False,
-        },
-        "xaxis2": {"anchor": "y2", "domain": [0.0, 1.0], "title": {"text": f"time [{what.unit}]"}},
-        "yaxis2": {"anchor": "x2", "domain": [0.0, 0.368], "title": {"text": "micro-batches held"}, "rangemode": "tozero"},
-    }  # fmt: skip
-    return {"data": data, "layout": layout}
-
-
-__all__ = ["EventBars", "Pipeline", "pipeline_drawing", "pipeline_figure", "shown"]
+__all__ = [
+    "CALLED", "LINES", "LOOKS", "TIMELINE", "Boxes", "EventBars", "HeldLine", "Pipeline", "Span", "pipeline_figure", "shown",
+]  # fmt: skip

@@ -180,17 +180,14 @@
     for (const [place, one] of [["#chart", chosen], ["#chart-beside", other]]) {
       const figure = shown.figures[place === "#chart" ? 0 : 1];
       if (!one || !figure) continue;
-      if (shown.tab === "memory") capacity(place, figure, one.limit / shown.limit);
+      if (shown.tab === "memory") capacity(place, figure, shown.stages[place === "#chart" ? 0 : 1], one.limit / shown.limit);
       if (shown.tab === "sensitivity") swings(place, figure, one, shown.sensitivity[place === "#chart" ? 0 : 1], factors);
     }
   }
   // Of memory only what there is of it moves with a slider of it; what is held waits for the server.
-  function capacity(place, { data, layout: drawn }, ratio) {
-    const layout = structuredClone(drawn), [line] = layout.shapes, [words] = layout.annotations;
-    line.y0 = line.y1 = words.y = line.y0 * ratio;
-    words.text = words.text.replace(/[0-9.e+]+(?= \S+$)/, String(Number(line.y0.toPrecision(3))));
-    layout.yaxis.range = [0, max(drawn.yaxis.range[1] * (ratio < 1 ? 1 : ratio), 1.12 * line.y0)];
-    plot(place, data, layout);
+  function capacity(place, figure, made, ratio) {
+    const { filled, view, staged } = window.costmodelPage;
+    redraw(place, figure, { data: figure.data, layout: filled(view.charts.stages.layout, staged(made, made.limit * ratio)) });
   }
   // Each quantity over its interval, under the sliders and without them.
   function swings(place, figure, one, ranges, factors) {

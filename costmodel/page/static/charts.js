@@ -71,9 +71,10 @@ function entriesOf(part, shown) {
 // Filled charts in the colours and the room of the page; their titles are texts of the page.
 function fitted(specification, shown, look, narrow) {
   const {data, layout} = JSON.parse(JSON.stringify(filled(specification, shown)).replaceAll('"#000000"', `"${look.ink}"`));
-  const {title, height, template, legend, margin, xaxis, yaxis, ...rest} = layout, plain = frame(look, narrow, {});
-  yaxis.ticktext = firstLines(yaxis.ticktext);
-  const made = {...plain, ...rest, margin: {...plain.margin, t: 10, r: narrow ? 10 : 24}, xaxis: {...plain.xaxis, ...xaxis}, yaxis: {...plain.yaxis, ...yaxis}};
+  const {title, height, template, legend, margin, ...rest} = layout, plain = frame(look, narrow, {}), axes = {};
+  for (const [name, axis] of Object.entries(rest)) if (/^[xy]axis/.test(name)) axes[name] = {...plain[`${name[0]}axis`], ...axis};
+  axes.yaxis.ticktext = firstLines(axes.yaxis.ticktext);
+  const made = {...plain, ...rest, margin: {...plain.margin, t: 10, r: narrow ? 10 : 24}, ...axes};
   return [data, made, title.text.replace("<br><sub>", ". ").replace("</sub>", "").replaceAll("<br>", " ")];
 }
 // Rows of a chart for whose names two lines have room; of more, the second line is left to their hovers.
@@ -144,6 +145,9 @@ function parts(shown, view, limit, capacity) {
 }
 function memoryChart(shown, view, look, narrow, limit, capacity) { return fitted(view.charts.time, parts(shown, view, limit, capacity), look, narrow); }
 
+// What `costmodel.plots.stages.Stages` holds, with another limit up to which a plan is judged to fit.
+const staged = (made, limit) => ({...made, limit, fits: `fits up to ${amount(limit)} ${made.unit}`, span: [0, 1.12 * Math.max(...made.highs, limit, ...made.before)]});
+
 // What `costmodel.plots.frontier.Frontier` holds: time against memory of all plans.
 function ordered(times, bytes) {
   return Uint32Array.from(times.keys()).sort((a, b) => times[a] - times[b] || bytes[a] - bytes[b]);
@@ -209,64 +213,60 @@ function tornado(head, plan, rows, now, named) {
 }
 function sensitivityChart(head, plan, rows, now, named, view, look, narrow) { return fitted(view.charts.sensitivity, tornado(head, plan, rows, now, named), look, narrow); }
 
-// What each rank does over a step: all of it, or where that is too much its beginning and its end, as long as are returned beside.
+// What `costmodel.plots.pipeline.Pipeline` holds of a step: all of it, or where that is too much its beginning and its end, as long as
+// are returned beside.
 const DRAWN_PASSES = 400, HOLDERS = 4;
-const HELD = [["#0072b2", "solid"], ["#d55e00", "dash"], ["#009e73", "dot"], ["#cc79a7", "dashdot"]];
-function timelineChart(got, was, view, look, narrow) {
-  const {kind, rank, micro, stage, duration, end, kinds, ranks, total} = got, most = narrow ? DRAWN_PASSES / 2 : DRAWN_PASSES;
+function pipeline(got, was, view, narrow) {
+  const {kind, rank, micro, stage, duration, end, kinds, ranks, total} = got, most = narrow ? DRAWN_PASSES / 2 : DRAWN_PASSES, [size, unit] = secondsUnit(total);
   const drawn = kinds.map((name) => name in view.passes), passes = [], begun = (e) => end[e] - duration[e];
   for (let e = 0; e < kind.length; e++) if (drawn[kind[e]] && duration[e] > 0) passes.push(e);
-  const unit = total >= 1 ? 1 : 1e-3, of = total >= 1 ? "s" : "ms", halves = [passes];
-  let shown = null;
+  let halves = [passes], spans = [[0, total]];
   if (passes.length > most) {
     const starts = Float64Array.from(passes, begun).sort(), ends = Float64Array.from(passes, (e) => end[e]).sort();
-    shown = [starts[most / 2], total - ends[ends.length - most / 2]];
-    halves.splice(0, 1, passes.filter((e) => begun(e) < shown[0]), passes.filter((e) => end[e] > total - shown[1]));
+    spans = [[0, starts[most / 2]], [ends[ends.length - most / 2], total]];
+    halves = [passes.filter((e) => begun(e) < spans[0][1]), passes.filter((e) => end[e] > spans[1][0])];
   }
-  const titled = new Set();
-  const data = halves.flatMap((half, place) => Object.entries(view.passes).map(([name, [colour, pattern]]) => {
-    const own = half.filter((e) => kinds[kind[e]] === name), shape = (corners) => own.flatMap((e) => [...corners(e), null]);  // one path of many boxes
-    const words = titled.has(name) || !own.length ? "" : name === "sync" ? "gradients, optimizer, host" : name.replace("-", " by ");
-    titled.add(words && name);
-    const said = (e) => `rank ${rank[e]}: ${name === "sync" ? "gradients, optimizer, host" : `${name} of micro-batch ${micro[e]} on stage ${stage[e]}`}<br>from ${(begun(e) / unit).toPrecision(5)} ${of}, for ${(duration[e] / unit).toPrecision(3)} ${of}`;
-    return {type: "scatter", mode: "lines", line: {color: look.panel, width: 0.6}, name: words, xaxis: place ? "x2" : "x", fill: "toself", fillcolor: colour, fillpattern: {shape: pattern, bgcolor: colour, fgcolor: "#fff", size: 6, solidity: 0.25},
-      x: shape((e) => [begun(e) / unit, begun(e) / unit, end[e] / unit, end[e] / unit]), y: shape((e) => [rank[e] + 0.43, rank[e] - 0.43, rank[e] - 0.43, rank[e] + 0.43]),
-      text: shape((e) => Array(4).fill(said(e))), hoveron: "points", hoverinfo: "text"};
+  const top = was ? -0.27 : -0.43, titled = new Set(), pathOf = (rows, corners) => rows.flatMap((row) => [...corners(row), null]);  // one path of many boxes
+  const once = (name) => titled.has(name) ? null : titled.add(name) && name;
+  const boxes = halves.flatMap((half, place) => Object.entries(view.passes).map(([name, [called, colour, pattern]]) => {
+    const own = half.filter((e) => kinds[kind[e]] === name);
+    const said = (e) => `rank ${rank[e]}: ${name === "sync" ? called : `${name} of micro-batch ${micro[e]} on stage ${stage[e]}`}<br>${seconds(begun(e))} to ${seconds(end[e])}, ${seconds(duration[e])}`;
+    return {
+      name: own.length ? once(called) : null, colour, pattern, axis: place ? "x3" : "x", x: pathOf(own, (e) => [begun(e) / size, begun(e) / size, end[e] / size, end[e] / size]),
+      y: pathOf(own, (e) => [rank[e] + 0.43, rank[e] + top, rank[e] + top, rank[e] + 0.43]), texts: pathOf(own, (e) => Array(4).fill(said(e))),
+    };
   })).filter(({x}) => x.length);
-  const spans = shown ? [[0, shown[0]], [total - shown[1], total]] : [[0, total]];
-  if (was) spans.forEach(([from, to], place) => {
-    const x = [], y = [];
+  const ghosts = !was ? [] : spans.map(([from, to], place) => {
+    const rows = [];
     for (let e = 0; e < was.kind.length; e++) {
       const first = Math.max(was.end[e] - was.duration[e], from), last = Math.min(was.end[e], to);
-      if (first >= last || !(was.kinds[was.kind[e]] in view.passes)) continue;
-      x.push(first / unit, first / unit, last / unit, last / unit, null);
-      y.push(was.rank[e] - 0.47, was.rank[e] - 0.37, was.rank[e] - 0.37, was.rank[e] - 0.47, null);
+      if (first < last && was.kinds[was.kind[e]] in view.passes) rows.push([was.rank[e] - 0.43, first / size, last / size]);
     }
-    data.unshift({type: "scatter", mode: "lines", name: place ? "" : BEFORE, xaxis: place ? "x2" : "x", fill: "toself", fillcolor: look.ghost, line: {width: 0, color: look.ghost}, x, y, hoverinfo: "skip"});
+    return {name: once(BEFORE), axis: place ? "x3" : "x", x: pathOf(rows, ([, first, last]) => [first, first, last, last]), y: pathOf(rows, ([row]) => [row + 0.12, row, row, row + 0.12])};
   });
-  const holders = [...new Set(Array.from({length: Math.min(ranks, HOLDERS)}, (_, place) => Math.round(place * (ranks - 1) / Math.max(1, Math.min(ranks, HOLDERS) - 1))))];
-  holders.forEach((holder, order) => {
-    const [when, count] = got.held(holder);
-    spans.forEach(([from, to], place) => {
-      const x = [], y = [];
+  const many = Math.min(ranks, HOLDERS), holders = [...new Set(Array.from({length: many}, (_, place) => Math.round(place * (ranks - 1) / Math.max(1, many - 1))))];
+  const lines = holders.flatMap((holder, order) => {
+    const [when, count] = got.held(holder), [colour, dash] = view.series.held[order];
+    return spans.map(([from, to], place) => {
+      const moments = [], counts = [];
       when.forEach((at, step) => {
         if (at > to || (when[step + 1] ?? Infinity) < from) return;
-        x.push(Math.max(at, from) / unit); y.push(count[step]);
+        moments.push(Math.max(at, from) / size); counts.push(count[step]);
       });
-      if (x.length) { x.push(to / unit); y.push(y.at(-1)); }
-      const [color, dash] = HELD[order];
-      data.push({type: "scatter", mode: "lines", name: place ? "" : `held by rank ${holder}`, xaxis: place ? "x4" : "x3", yaxis: "y2", x, y, line: {shape: "hv", width: 1.6, color, dash}, hovertemplate: `rank ${holder} holds %{y:.3g} micro-batches from %{x:.4g} ${of}<extra></extra>`});
+      if (moments.length) { moments.push(to / size); counts.push(counts.at(-1)); }
+      return {rank: holder, moments, counts, colour, dash, axis: place ? "x4" : "x2", name: once(`held by rank ${holder}`)};
     });
   });
-  const time = {zeroline: false, showgrid: false, nticks: narrow ? 3 : 8}, plain = frame(look, narrow, {});
-  const domains = shown ? [[0, narrow ? 0.46 : 0.49], [narrow ? 0.54 : 0.51, 1]] : [[0, 1]], axes = {};
-  spans.forEach(([from, to], place) => {
-    const common = {...plain.xaxis, ...time, domain: domains[place], range: [from / unit, to / unit]};
-    axes[place ? "xaxis2" : "xaxis"] = {...common, anchor: "y", showticklabels: false};
-    axes[place ? "xaxis4" : "xaxis3"] = {...common, anchor: "y2", ...label(shown ? `${place ? "end" : "beginning"} [${of}]` : `time [${of}]`)};
-  });
-  return [[data, frame(look, narrow, {hovermode: "closest", ...axes, yaxis: {...label("rank"), domain: [0.36, 1], range: [ranks - 0.4, -0.6], tickmode: "linear", dtick: Math.max(1, Math.ceil(ranks / 8)), showgrid: false, zeroline: false},
-    yaxis2: {...plain.yaxis, ...label("held"), domain: [0, 0.28], rangemode: "tozero", nticks: 3, anchor: "x3"}})], shown];
+  const [first, second = null] = spans.map(([from, to], place) => ({
+    range: [from / size, to / size], domain: spans.length === 1 ? [0, 1] : narrow ? [[0, 0.46], [0.54, 1]][place] : [[0, 0.49], [0.51, 1]][place],
+    title: `${spans.length === 1 ? "time" : place ? "end" : "beginning"} [${unit}]`,
+  }));
+  const shown = second && [spans[0][1], total - spans[1][0]];
+  return [{title: "", unit, ghosts, bars: [], boxes, lines, first, second, marks: narrow ? 3 : 8, rows: [ranks - 0.4, -0.6], every: Math.max(1, Math.ceil(ranks / 8)), height: 0}, shown];
+}
+function timelineChart(got, was, view, look, narrow) {
+  const [made, shown] = pipeline(got, was, view, narrow);
+  return [fitted(view.charts.timeline, made, look, narrow), shown];
 }
 
 // What a colour or a sign means, beside the drawing; patterns as in the bars.
@@ -278,7 +278,7 @@ const paint = (colour, pattern) => pattern in HATCHES ? `${HATCHES[pattern]}, ${
 function legend(data) {
   return data.filter((one) => one.visible !== false && one.showlegend !== false && one.type !== "waterfall" && one.name).map((one) => {
     const {color, pattern, symbol, size} = one.fill ? {color: one.fillcolor, pattern: one.fillpattern} : one.marker ?? {};
-    const key = one.type === "bar" || one.fill ? "patch" : size === 1 ? "whisker" : one.line?.dash && one.line.dash !== "solid" ? one.line.dash : symbol?.includes("open") ? "open" : (one.mode ?? "").includes("lines") ? "line" : "point";
+    const key = one.type === "bar" || one.fill ? "patch" : size === 1 ? "whisker" : one.line?.dash && one.line.dash !== "solid" ? one.line.dash.includes("dash") ? "dash" : one.line.dash : symbol?.includes("open") ? "open" : (one.mode ?? "").includes("lines") ? "line" : "point";
     return {name: one.name, key, colour: size === 1 ? one.error_x.color : color ?? one.line?.color, pattern: pattern?.shape ?? ""};
   });
 }
