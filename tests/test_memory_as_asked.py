@@ -3,6 +3,8 @@
 foundation-model-stack/fms-acceleration@876e2ed measured allocated peaks of Llama 3 8B and Mistral 7B on A100s.
 """
 
+import dataclasses
+
 import pytest
 
 from costmodel import Plan, Transformer, estimate, load_cluster, load_framework, load_model, search
@@ -194,3 +196,17 @@ def test_what_a_loss_says_is_no_departure_of_its_own():
     asked = Plan(global_batch=8, seq_len=4096, loss="upcast")
     found = estimate(load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8), asked, "fsdp2")
     assert found.departures == ("loss upcast",)
+
+
+def test_torchtitan_splits_its_loss_over_the_ranks_that_split_the_vocabulary_unless_it_is_told_another():
+    """``loss_parallel`` unless disabled, eager: 22 bytes of each of a rank's logits; 12 where one rank has them all."""
+    cluster, model = load_cluster("dgx-h100", gpus=8), load_model("llama3-8b")
+    plan = Plan(global_batch=16, micro_batch=2, seq_len=8192, zero_stage=3, tensor_parallel=8)
+    usual, named, compiled, whole = (
+        estimate(model, cluster, dataclasses.replace(plan, **other), "fsdp2").memory.logits
+        for other in ({}, {"loss": "loss-parallel"}, {"loss": "compiled"}, {"tensor_parallel": 1})
+    )
+    logits, inputs = 2 * 8192 * 128_256, 2 * 2 * 2 * 8192 * 4096
+    assert usual == named == pytest.approx(22 * logits / 8 + inputs / 8, rel=0.01)
+    assert compiled < 0.25 * usual
+    assert whole == pytest.approx(12 * logits + inputs, rel=0.01)

@@ -110,6 +110,7 @@ class Framework:
     logit_bytes : held per logit at the peak by its own loss [bytes]
     layernorm_logit_bytes : the same where a model's norms are LayerNorms, if the code of such models has another loss; else 0
         [bytes]
+    tensor_logit_bytes : the same where a tensor group splits the vocabulary, if its loss is another then; else 0 [bytes]
     wide_residual : beside weights in NF4 norms, embedding and head are in 32 bit, and so is the residual stream
     wide_adapters : beside weights in 16 bit adapters are in 32 bit, and so are their gradients and moments; not where a
         library shards them that casts all weights
@@ -214,6 +215,7 @@ class Framework:
     held_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
     logit_bytes: float = field(default=6.0, metadata=row(WIDTH, unit="bytes"))
     layernorm_logit_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
+    tensor_logit_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
     attention: str = field(default="flash", metadata=row(OneOf(ATTENTION_KINDS)))
     older_flash: bool = False
     always_masked: bool = False

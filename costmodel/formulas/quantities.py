@@ -318,6 +318,7 @@ class Widths(NamedTuple):
     outer: Number  # of what local SGD keeps from one synchronisation to the next, per parameter
     logit: Number  # kept per logit between forward and backward
     layernorm_logit: Number  # the same of a model whose norms are LayerNorms
+    tensor_logit: Number  # the same where a tensor group splits the vocabulary; 0: no other
     gathered: Number  # of an activation that a tensor group gathers for a product
     input: Number  # of a product's saved input: narrower than `activation` where its copy is
     input_copy: Number  # of a narrow copy of an input that is saved wide as well
@@ -643,6 +644,7 @@ class FrameworkDefaults(NamedTuple):
     parameter_bytes: Number
     held_bytes: Number
     logit_bytes: Number
+    tensor_logit_bytes: Number  # the same where a tensor group splits the vocabulary, if its loss is another; else 0
     layernorm_logit_bytes: Number  # the same of models whose norms are LayerNorms, if theirs is another; else 0
     always_masked: Number  # 1: attention is given a mask of padding whether or not a sample is padded
     activation_input_bytes: Number

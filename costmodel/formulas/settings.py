@@ -287,6 +287,7 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
         outer=ops.where(ops.equal(choices.synchronisation, communication.LOCAL_SGD), OUTER_BYTES, 0.0),
         logit=ops.where(choices.loss < 0.0, logit, named),
         layernorm_logit=ops.where(choices.loss < 0.0, ops.where(apart > 0.0, apart, logit), named),
+        tensor_logit=ops.where((choices.loss < 0.0) & (choices.fused_cross_entropy <= 0.0), defaults.tensor_logit_bytes, 0.0),
         wide=held - parameter, residual=ops.where(wide_residual > 0.0, 4.0, activation), adapter=adapter,
     )  # fmt: skip
 

@@ -64,6 +64,7 @@ def logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers, micro_bat
     columns = layer.loss_columns(model, settings, plan)
     before = ops.where(micro_batches > 1.0, widths.retained_logit, 0.0)
     held = ops.where(layer.norms_are_rms(model), widths.logit, widths.layernorm_logit)
+    held = ops.where((plan.tensor > 1.0) & (widths.tensor_logit > 0.0), widths.tensor_logit, held)
     capped = model.vocabulary.capped * (1.0 - settings.framework.compiled) * widths.activation
     of_weight = (1.0 - settings.adapter.frozen) * columns
     by_chunks = widths.activation * model.hidden * (2.0 * tokens + of_weight)
