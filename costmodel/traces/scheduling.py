@@ -56,7 +56,8 @@ class Partners:
     """Which transactions of the roles are one and the same.
 
     The ranks of a group play one role or several. Where several, the transactions that each launches on groups of the same roles
-    and shape meet in their order; messages meet by sender, receiver and tag.
+    and shape meet in their order, those of a rank that stands for one of them among them; messages meet by sender, receiver and
+    tag.
 
     Parameters
     ----------
@@ -66,6 +67,13 @@ class Partners:
     def __init__(self, trace: Trace):
         self.roles = trace.roles
         self._place = {rank: place for place, role in enumerate(trace.roles) for rank in role.stands_for}
+        self._meeting: dict[tuple[int, int], list[set[int]]] = {}  # roles that meet in groups of a shape, each in one set of them
+        for ranks in {ranks for role in trace.roles for ranks in map(tuple, role.groups)}:
+            shape, places = group_of(ranks), self._places(ranks)
+            if len(places) > 1:
+                known = self._meeting.setdefault((shape.ranks, shape.stride), [])
+                apart = [one for one in known if not one & places]
+                known[:] = [*apart, places.union(*(one for one in known if one & places))]
 
     def keys(self, place: int) -> list[Key | None]:
         """What each transaction of a role has in common with its partners' of other roles; None where it has none there.
@@ -98,11 +106,14 @@ class Partners:
         return found
 
     def _of_group(self, ranks: Sequence[int]) -> Key | None:
-        places = tuple(sorted({self._place[rank] for rank in ranks if rank in self._place}))
-        if len(places) < 2:
-            return None
-        shape = group_of(ranks)
-        return ("group", places, shape.ranks, shape.stride)
+        shape, places = group_of(ranks), self._places(ranks)
+        for met in self._meeting.get((shape.ranks, shape.stride), ()):
+            if met & places:
+                return ("group", tuple(sorted(met)), shape.ranks, shape.stride)
+        return None
+
+    def _places(self, ranks: Sequence[int]) -> set[int]:
+        return {self._place[rank] for rank in ranks if rank in self._place}
 
     def _of_message(self, place: int, sends: bool, peer: int, tag: int) -> Key | None:
         other = self._place.get(peer)

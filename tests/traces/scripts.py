@@ -287,3 +287,20 @@ for step in range(10):
     optimizer.step()
     optimizer.zero_grad()
 """
+
+MESH = """
+import torch, torch.nn as nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=("data", "tensor"))  # which makes the group of all
+net = nn.Sequential(nn.Embedding(64, 32), nn.Linear(32, 128), nn.ReLU(), nn.Linear(128, 32)).to("cuda")
+net = parallelize_module(net, mesh["tensor"], {"1": ColwiseParallel(), "3": RowwiseParallel()})
+fully_shard(net, mesh=mesh["data"])
+optimizer = torch.optim.AdamW(net.parameters(), foreach=True)
+first = torch.ones(8, device="cuda") if mesh.get_rank() == 0 else None  # so that rank 0 is a role of its own
+for step in range(10):
+    net(torch.randint(64, (8, 16), device="cuda")).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""

@@ -10,6 +10,7 @@ import pytest
 
 from costmodel import load_cluster
 from costmodel.text.errors import NotModelled
+from costmodel.traces.faults import faults_of
 from costmodel.traces.memory import held_bytes, memory_of_trace
 from costmodel.traces.recognition import recognise
 from costmodel.traces.record import KERNEL, KINDS, TRANSACTION, Role, Trace
@@ -272,6 +273,13 @@ def test_the_same_script_gives_the_same_trace(tmp_path: Path) -> None:
 def test_costmodel_is_imported_without_torch() -> None:
     code = "import costmodel, costmodel.traces.running, sys; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_rank_meets_those_that_another_stands_for(tmp_path):
+    trace = traced(tmp_path, scripts.MESH, gpus=4)
+    assert [role.stands_for for role in trace.roles] == [(0,), (1, 2, 3)]  # rank 3, which was run, is in no group with rank 0
+    faults = faults_of(trace, load_cluster("dgx-h100").with_gpus(4))
+    assert not [fault for fault in faults if fault.kind in ("no partner", "ranks disagree")]
 
 
 @pytest.mark.parametrize(("working", "said"), [(True, "came"), (False, "computed nothing")])

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed.device_mesh as device_mesh
 import torch.distributed.distributed_c10d as c10d
 
 from costmodel.traces.fake_machine.fake_groups import FakeGroup
@@ -106,6 +107,7 @@ class _Replacements:
             (c10d, "batch_isend_irecv", self.batched),
             (dist, "init_process_group", self.begun),
             (c10d, "init_process_group", self.begun),
+            (device_mesh, "init_process_group", self.begun),  # a mesh makes the group of all where a program hasn't
             (c10d, "_new_process_group_helper", self.made),
             (dist, "_verify_params_across_processes", lambda *_, **__: None),
             (dist, "is_nccl_available", lambda: True),
