@@ -7,6 +7,7 @@ import pytest
 from costmodel import Plan, estimate, load_cluster, load_model, search
 from costmodel.evaluation.notes import notes
 from costmodel.formulas.settings import LOADINGS
+from costmodel.text.errors import IllegalPlan
 from costmodel.text.units import GiB
 
 MODEL = load_model("llama3-70b")
@@ -84,3 +85,15 @@ def test_the_command_says_what_loading_takes(run):
     code, out, _ = run("estimate", "llama3-70b", "--device", "a100-sxm-80gb", "--gpus", "64", "--gbs", "64", "--seq-len", "4096",
                        "--framework", "deepspeed", "--zero-stage", "3", "--recompute", "full", "--loading", "whole")  # fmt: skip
     assert "over while the model is loaded" in " ".join(out.split()) and "--loading one-rank" in out
+
+
+@pytest.mark.parametrize("framework", ["megatron-core", "fsdp2", "deepspeed", "ddp", "nanotron", "hf-trainer"])
+@pytest.mark.parametrize("model", ["llama3-8b", "gpt2", "deepseek-v2-lite"])
+def test_a_step_holds_what_each_rank_makes_of_its_part(framework, model):
+    small = Plan(global_batch=8, seq_len=1024, loading="parts")
+    for plan in (small, dataclasses.replace(small, optimizer="sgd", recompute="full")):
+        try:
+            found = estimate(load_model(model), load_cluster("dgx-h100", gpus=8), plan, framework)
+        except IllegalPlan:  # of an option that a framework hasn't
+            continue
+        assert found.loading.device_bytes <= found.memory.total == found.needed_memory

@@ -35,6 +35,7 @@ from costmodel.evaluation.memory_breakdown import MemoryInputs, PeakMemory
 from costmodel.formulas import training_step
 from costmodel.formulas.quantities import DeviceNumbers, Inputs, Memory, Number, PlanNumbers, Software, Step
 from costmodel.formulas.transformer import adapters
+from costmodel.formulas.transformer.loading import PARTS as MADE_IN_PARTS
 from costmodel.text.checks import kind, real
 from costmodel.text.results import figure
 from costmodel.text.tables import headed, table
@@ -180,7 +181,10 @@ class Estimate:
     @property
     def needed_memory(self) -> float:
         """Bytes of the fullest GPU: of its fullest moment in a step, or while the model is loaded, if that is more."""
-        return max(float(self.step.memory.total), self.loading.device_bytes)
+        held = float(self.step.memory.total)
+        if self.inputs.settings.loading.kind == MADE_IN_PARTS:  # of which a step holds all, and more
+            return held
+        return max(held, self.loading.device_bytes)
 
     @property
     def fits(self) -> bool:
