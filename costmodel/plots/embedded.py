@@ -7,7 +7,7 @@ from plotly.offline import get_plotlyjs
 from costmodel.description.schedule import KINDS
 from costmodel.plots import pipeline
 from costmodel.plots.dimension_sweeps import SCALING, SCALING_LOOKS, STRONG, WEAK
-from costmodel.plots.frontier import FARTHEST, FRONTIER, MOST_POINTS, frontier_title
+from costmodel.plots.frontier import FARTHEST, FRONTIER, frontier_title
 from costmodel.plots.sensitivity import ENDS, TORNADO
 from costmodel.plots.stages import STAGES
 from costmodel.plots.step import BREAKDOWN, FALL, NOTHING, SMALL, breakdown_title
@@ -23,7 +23,9 @@ SERIES = {
     "ends": ENDS, "scaling": [(name, *SCALING_LOOKS[name.partition(":")[0]]) for name in (STRONG, WEAK)], "held": pipeline.LINES,
 }  # fmt: skip
 """What series of them are called, and how they look."""
-RULES = {"small": SMALL, "nothing": NOTHING, "farthest": FARTHEST, "most": MOST_POINTS}
+MOST_DRAGGED = 200
+"""Plans off the frontier that a page draws: anew while a slider moves."""
+RULES = {"small": SMALL, "nothing": NOTHING, "farthest": FARTHEST, "most": MOST_DRAGGED}
 """What is left out of them."""
 
 

@@ -39,7 +39,7 @@ function look() {
 }
 
 function frame(look, narrow, more) {
-  const axis = {tickfont: {size: narrow ? 11 : 12}, gridcolor: look.line, zerolinecolor: look.line, linecolor: look.line, automargin: true, fixedrange: true};
+  const axis = {tickfont: {size: narrow ? 11 : 12}, gridcolor: look.line, zerolinecolor: look.line, linecolor: look.line, automargin: true, ticklabeloverflow: "allow", fixedrange: true};
   const {xaxis = {}, yaxis = {}, ...others} = more;
   return {
     font: {family: 'system-ui,"Segoe UI",Roboto,sans-serif', size: 12, color: look.soft}, paper_bgcolor: "rgba(0,0,0,0)",
@@ -68,13 +68,22 @@ function entriesOf(part, shown) {
   if (isEntry(part, "give,when")) return isThere(valueOf(shown, part.when)) ? [filled(part.give, shown)] : [];
   return [filled(part, shown)];
 }
+// Room for lines of text: margins that are known need not be found by drawing all twice.
+let pen = null;
+function widest(names, size) {
+  pen ??= document.createElement("canvas").getContext("2d");
+  pen.font = `bold ${size}px system-ui, "Segoe UI", Roboto, sans-serif`;
+  return Math.ceil(Math.max(0, ...names.flatMap((name) => String(name).split("<br>")).map((line) => pen.measureText(line.replace(/<\/?b>/g, "")).width)));
+}
 // Filled charts in the colours and the room of the page; their titles are texts of the page.
 function fitted(specification, shown, look, narrow) {
   const {data, layout} = JSON.parse(JSON.stringify(filled(specification, shown)).replaceAll('"#000000"', `"${look.ink}"`));
   const {title, height, template, legend, margin, ...rest} = layout, plain = frame(look, narrow, {}), axes = {};
   for (const [name, axis] of Object.entries(rest)) if (/^[xy]axis/.test(name)) axes[name] = {...plain[`${name[0]}axis`], ...axis};
   axes.yaxis.ticktext = firstLines(axes.yaxis.ticktext);
-  const made = {...plain, ...rest, margin: {...plain.margin, t: 10, r: narrow ? 10 : 24}, ...axes};
+  const names = axes.yaxis.ticktext ?? (data[0]?.type === "waterfall" ? data[0].y : null);
+  for (const [name, axis] of Object.entries(axes)) axis.automargin = name[0] === "x" || data[0]?.type === "waterfall";
+  const made = {...plain, ...rest, margin: {t: 10, r: narrow ? 10 : 24, b: 48, l: names ? widest(names, narrow ? 11 : 12) + 12 : 64}, ...axes};
   return [data, made, title.text.replace("<br><sub>", ". ").replace("</sub>", "").replaceAll("<br>", " ")];
 }
 // Rows of a chart for whose names two lines have room; of more, the second line is left to their hovers.
@@ -215,7 +224,7 @@ function sensitivityChart(head, plan, rows, now, named, view, look, narrow) { re
 
 // What `costmodel.plots.pipeline.Pipeline` holds of a step: all of it, or where that is too much its beginning and its end, as long as
 // are returned beside.
-const DRAWN_PASSES = 400, HOLDERS = 4;
+const DRAWN_PASSES = 200, HOLDERS = 3;
 function pipeline(got, was, view, narrow) {
   const {kind, rank, micro, stage, duration, end, kinds, ranks, total} = got, most = narrow ? DRAWN_PASSES / 2 : DRAWN_PASSES, [size, unit] = secondsUnit(total);
   const drawn = kinds.map((name) => name in view.passes), passes = [], begun = (e) => end[e] - duration[e];
