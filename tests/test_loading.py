@@ -49,6 +49,32 @@ def test_each_rank_of_a_node_has_a_copy_in_host_memory_or_one_has(framework, loa
     assert ask(framework, loading=loading, **stage).loading.host_bytes == pytest.approx(copies * WHOLE)
 
 
+@pytest.mark.parametrize("framework", ["deepspeed", "ddp"])
+def test_a_choice_of_loading_is_of_weights_that_are_sharded(framework):
+    """ZeRO-2 and DDP move all of a model to each GPU, whatever is said of weights that are sharded."""
+    stage = 2 if framework == "deepspeed" else 0
+    usual, asked = (ask(framework, zero_stage=stage, loading=way) for way in (None, "one-rank"))
+    assert usual.loading.way == asked.loading.way == "whole" and usual.loading.host_bytes == asked.loading.host_bytes > 0.0
+    assert any(one.startswith("loading=one-rank changes") for one in notes(asked)) == (asked.plan.loading != usual.plan.loading)
+    poor = dataclasses.replace(load_cluster("dgx-a100", gpus=64), host_memory=64 * GiB)
+    (said,) = (
+        one for one in notes(estimate(MODEL, poor, Plan(**{**ASKED, "zero_stage": stage}), framework)) if "to load the" in one
+    )
+    assert "one-rank" not in said
+
+
+def test_what_one_rank_reads_for_all_is_no_idle_choice_where_each_had_a_copy():
+    asked = ask("hf-fsdp@2025.6", loading="one-rank")
+    assert not any(one.startswith("loading=") for one in notes(asked))
+
+
+def test_embedding_and_head_of_quantised_weights_stay_in_16_bit_where_they_are_read():
+    """Of Llama 3 70B 2.1 G of 70.6 G parameters, at two bytes; the others at half a byte and their scales."""
+    edges = 2 * 128256 * 8192
+    found = ask("hf-fsdp", adapter="qlora", loading="one-rank").loading.host_bytes
+    assert found == pytest.approx(2.0 * edges + (0.5 + 0.127 / 8) * (MODEL.parameters - edges), rel=1e-3)
+
+
 def test_weights_in_32_bit_are_each_rank_s_own():
     found = ask("hf-fsdp", adapter="lora", base_dtype="fp32").loading
     assert found.host_bytes == pytest.approx(8 * 2 * WHOLE)
@@ -75,6 +101,16 @@ def test_a_search_passes_over_plans_whose_model_does_not_load():
     none = search(MODEL, cluster, **asked, loading="whole")
     leanest = none.closest_miss
     assert not none.ranked and none.excess_bytes == pytest.approx(leanest.loading.device_bytes - leanest.memory_limit)
+
+
+def test_a_search_counts_for_a_plan_what_its_estimate_needs():
+    """Adapters on short sequences need least in a step: a unit that comes whole, and is laid out flat beside itself, is more."""
+    cluster, model = load_cluster("dgx-a100", gpus=64), load_model("gpt-oss-120b")
+    asked = {"global_batch": 64, "seq_len": 128, "adapter": "lora", "recompute": "full", "loading": "every-rank"}
+    every = search(model, cluster, framework="deepspeed", keep_evaluated=True, zero_stage=3, parameter_offload=1.0, **asked).every
+    found = [estimate(model, cluster, every.plan(place), "deepspeed") for place in range(len(every.step_time))]
+    assert any(one.needed_memory > one.memory.total for one in found)
+    assert [one.needed_memory for one in found] == pytest.approx(every.peak_memory.tolist(), rel=1e-9)
 
 
 def test_the_command_says_what_loading_takes(run):

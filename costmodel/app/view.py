@@ -203,7 +203,7 @@ def _row(
         html.Td(str(place + 1) if place >= 0 else "\N{EN DASH}"), html.Td(html.Div(first, className="first"), className="text"),
         html.Td(_bar(times, longest, "s"), className="bar"), html.Td(f"{one.step_time:.4g}"),
         html.Td(f"{one.tokens_per_second / one.plan.gpus:,.0f}", className="wide"),
-        html.Td(_bar(held, fullest, "GiB", float(one.memory.total) + one.memory_margin), className="bar"),
+        html.Td(_bar(held, fullest, "GiB", one.memory_limit), className="bar"),
         html.Td(f"{float(one.memory.total) / GiB:.1f}", className="wide"), html.Td(chance, className="wide"),
     ]  # fmt: skip
     return html.Tr(cells, className="on" if on else "beside" if beside else "off" if place < 0 else "")

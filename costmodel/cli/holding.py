@@ -103,7 +103,7 @@ def _tensors(rows: Sequence[HeldTensor], total: float) -> TerminalTable:
 def _loading(answer: Estimate) -> str:
     """What it takes to load the model, and to save it."""
     needs = answer.loading
-    words = f"Loading ({answer.plan.loading}): {gib(needs.device_bytes)} GiB at most on a GPU"
+    words = f"Loading ({needs.way}): {gib(needs.device_bytes)} GiB at most on a GPU"
     words += f", {gib(needs.host_bytes)} GiB in a node's host memory" if needs.host_bytes else ""
     return words + (f"; saving: {gib(needs.saved_bytes)} GiB in the first node's" if needs.saved_bytes else "")
 

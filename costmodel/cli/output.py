@@ -246,8 +246,6 @@ def rows_file(
     thing, things : what a row is, and what several are, as `counted` takes them
     columns : names, where there are no rows
     """
-    from costmodel.text.units import counted
-
     if not path:
         return []
     rows = made()

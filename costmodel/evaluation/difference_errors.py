@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from costmodel.catalogue.files import table_of
 from costmodel.catalogue.releases import base_name
@@ -11,9 +10,6 @@ from costmodel.evaluation.error_model import Slopes
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.first_contacts import HALF, NINETY, Error
 from costmodel.text.checks import kind
-
-if TYPE_CHECKING:
-    pass
 
 
 def what_differs(first: Estimate, second: Estimate) -> str:

@@ -494,7 +494,7 @@ def while_loading(estimate: Estimate) -> str:
     held = float(estimate.step.memory.total)
     if estimate.needed_memory <= held:
         return ""
-    return f" while the model is loaded (loading {estimate.plan.loading}; {held / GiB:.1f} in its steps)"
+    return f" while the model is loaded (loading {estimate.loading.way}; {held / GiB:.1f} in its steps)"
 
 
 def lack(estimate: Estimate) -> str:

@@ -5,12 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from typing import TYPE_CHECKING
 
 from costmodel.catalogue.files import table_of
-
-if TYPE_CHECKING:
-    pass
 
 NINETY = 1.6448536269514722
 """Standard deviations on each side that hold 90 % of a normal distribution."""

@@ -50,7 +50,8 @@ def inert_fields(answer: Estimate) -> tuple[str, ...]:
             usual.check(answer.model, answer.cluster, answer.framework)
             alike = evaluate_one(answer.question, usual) == answer.step
             if name == "loading":
-                alike = Loading(answer.question.inputs(usual)).device_bytes == answer.loading.device_bytes
+                other, own = Loading(answer.question.inputs(usual)), answer.loading
+                alike = other.device_bytes == own.device_bytes and other.host_bytes == own.host_bytes
         except CostModelError:  # the default can't run here, so that the choice does change something
             continue
         if alike:
@@ -134,7 +135,7 @@ def of_loading(answer: Estimate) -> tuple[str, ...]:
     if limit is None:
         return ()
     if needs.host_bytes > limit:
-        several = answer.plan.loading in ("every-rank", "whole")
+        several = needs.one_rank_host_bytes < needs.host_bytes
         why = ": each rank has all of it there; loading=one-rank takes it once a node" if several else ""
         needed = f"{needs.host_bytes / GiB:,.0f} GiB of a node's host memory, which has {limit / GiB:,.0f}"
         found.append(f"to load the model takes {needed}{why}")

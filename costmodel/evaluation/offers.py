@@ -121,7 +121,7 @@ def _shorter(result: SearchResult) -> Iterator[Offer]:
 def _larger(result: SearchResult) -> Iterator[Offer]:
     """The fewest GPUs, doubled as often as needed, on which a plan fits: as many as can share what the leanest plan holds."""
     start, leanest = result.cluster.gpus or 1, result.closest_miss
-    shares = 2.0 if leanest is None else max(2.0, float(leanest.memory.total) / leanest.memory_limit)
+    shares = 2.0 if leanest is None else max(2.0, leanest.needed_memory / leanest.memory_limit)
     gpus = start * 2 ** math.ceil(math.log2(shares))
     while gpus <= MOST_TIMES * start:
         cluster = _grown(result.cluster, gpus)

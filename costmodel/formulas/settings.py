@@ -407,7 +407,7 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
         ),
         expandable_segments=choices.expandable_segments,
         loading=LoadingNumbers(
-            choices.loading, _chosen(defaults.replicated_loading, choices.loading), defaults.mapped_checkpoints,
+            choices.loading, _chosen(defaults.replicated_loading, defaults.choices.loading), defaults.mapped_checkpoints,
             defaults.saved_bytes),
     )  # fmt: skip
 

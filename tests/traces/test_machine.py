@@ -282,7 +282,7 @@ def test_a_rank_meets_those_that_another_stands_for(tmp_path):
     assert not [fault for fault in faults if fault.kind in ("no partner", "ranks disagree")]
 
 
-@pytest.mark.parametrize(("working", "said"), [(True, "came"), (False, "computed nothing")])
+@pytest.mark.parametrize(("working", "said"), [(True, "came"), (False, "no other rank computed anything")])
 def test_a_letter_is_waited_for_while_its_sender_computes(working, said, tmp_path):
     program = f"""
 import pathlib, threading, time

@@ -106,12 +106,27 @@ def host_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers, netwo
     huggingface/transformers@v5.24.0 src/transformers/modeling_utils.py (``get_slice`` of mapped safetensors,
     ``is_local_dist_rank_0``); pss of two processes that load a model in the dtype of its files: half of it each, in 32 bit twice
     """
-    whole = parameters.total_parameters(model)
     ranks = ops.minimum(network.node.size, plan.tensor * plan.context * plan.pipeline * plan.data)
     as_written = settings.loading.mapped * ops.where(ops.equal(settings.widths.stored, CHECKPOINT_BYTES), 1.0, 0.0)
-    kind = ops.where(plan.shard_weights > 0.0, settings.loading.kind, settings.loading.replicated)
+    kind = way(settings, plan)
     copies = ops.where((kind > ONE_RANK) & (as_written <= 0.0), ranks, 1.0)
-    return ops.where(kind > PARTS, copies * settings.widths.stored * whole, 0.0)
+    return ops.where(kind > PARTS, copies * _stored_bytes(model, settings), 0.0)
+
+
+def way(settings: Settings, plan: PlanNumbers) -> Number:
+    """The code of the way in which weights come to their ranks: those that are sharded as the plan says, others as ever.
+
+    Parameters
+    ----------
+    settings, plan : as named
+    """
+    return ops.where(plan.shard_weights > 0.0, settings.loading.kind, settings.loading.replicated)
+
+
+def _stored_bytes(model: ModelNumbers, settings: Settings) -> Number:
+    """Bytes of all weights as they are held: of those that are quantised all but embedding and head."""
+    edges, widths = parameters.embedding_parameters(model) + parameters.head_parameters(model), settings.widths
+    return widths.stored * parameters.total_parameters(model) + (widths.parameter - widths.stored) * edges
 
 
 def saved_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
@@ -127,13 +142,13 @@ def saved_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> N
     utils/fsdp_utils.py (``save_fsdp_model``, ``save_fsdp_optimizer``); deepspeedai/DeepSpeed@v0.19.8 deepspeed/runtime/engine.py
     (``_zero3_consolidated_16bit_state_dict``)
     """
-    whole, gathered = parameters.total_parameters(model), settings.loading.saved
-    shard, _ = communication.shard_groups(plan)
-    frozen = (1.0 - settings.trainable) * settings.widths.stored
-    each = ops.where(gathered > 0.0, settings.trainable * gathered + frozen, 0.0)
-    return ops.where(shard > 1.0, plan.shard_weights * each * whole, 0.0)
+    gathered, (shard, _) = settings.loading.saved, communication.shard_groups(plan)
+    trained = settings.trainable * gathered * parameters.total_parameters(model)
+    every = trained + (1.0 - settings.trainable) * _stored_bytes(model, settings)
+    return ops.where((shard > 1.0) & (gathered > 0.0), plan.shard_weights * every, 0.0)
 
 
 __all__ = [
     "EVERY_RANK", "ONE_RANK", "PARTS", "WHOLE", "device_bytes", "host_bytes", "saved_bytes", "unsplit_parameters",
+    "way",
 ]  # fmt: skip

@@ -26,7 +26,7 @@ class Mailbox:
     ----------
     folder : that all of them see
     rank : its owner
-    patience : how long a letter is waited for while its sender computes nothing [s]
+    patience : how long a letter is waited for while no other rank computes anything [s]
     """
 
     def __init__(self, folder: Path, rank: int, patience: float = 120.0):
@@ -45,9 +45,12 @@ class Mailbox:
                 return
             time.sleep(BEAT)
 
-    def _computed(self, rank: int) -> float:
-        path = self.folder / f"computed-{rank}"
-        return float(path.read_text()) if path.exists() else 0.0
+    def _computed(self) -> dict[str, float]:
+        """How long each other rank has computed [s]: the sender may itself wait for one that is slow."""
+        own = f"computed-{self.rank}"
+        return {
+            path.name: float(path.read_text()) for path in self.folder.glob("computed-*") if not path.suffix and path.name != own
+        }
 
     def want(self, rank: int) -> None:
         """Ask for a rank to be run, too."""
@@ -77,7 +80,7 @@ class Mailbox:
             where it doesn't come
         """
         self.want(sender)
-        path, since, before = self._path(key), time.monotonic(), self._computed(sender)
+        path, since, before = self._path(key), time.monotonic(), self._computed()
         while not path.exists():
             if (self.folder / f"done-{sender}").exists() and not path.exists():
                 raise NotModelled(
@@ -85,11 +88,11 @@ class Mailbox:
                 )
             waited = time.monotonic() - since
             if waited > self.patience:
-                since, before, was = since + waited, self._computed(sender), before
-                if before - was < WORKING * waited:
+                since, before, was = since + waited, self._computed(), before
+                if not any(now - was.get(rank, 0.0) >= WORKING * waited for rank, now in before.items()):
                     raise NotModelled(
-                        f"{line}: rank {self.rank} waited {waited:.0f} s for what rank {sender}, which computed nothing, hasn't "
-                        f"sent: a hang on a real cluster"
+                        f"{line}: rank {self.rank} waited {waited:.0f} s for what rank {sender} hasn't sent, while no other rank "
+                        f"computed anything: a hang on a real cluster"
                     )
             time.sleep(0.004)
         value: Tensor | None = torch.load(path, weights_only=True)
