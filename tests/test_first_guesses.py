@@ -218,6 +218,8 @@ QUESTIONS = {
     "an all-gather by itself": ("all_gather 100MB 2x8xh100", "all-gather of 95.4 MiB over 16 GPUs"),
     "NCCL's": ("nccl all-reduce 1GiB dgx-h100", "all-reduce of 1.0 GiB over 8 GPUs"),
     "a bubble": ("bubble llama3-8b 8xh100 pp=4", "Played out"),
+    "a batch by itself": ("batch llama3-8b 4090 --qlora", "Largest batch"),
+    "a context in two words": ("context length llama3-8b 4090 --qlora", "Longest sequence that fits"),
     "a batch size in two words": ("batch size llama3-8b 4090 --qlora", "Largest batch"),
     "a letter for GPUs": ("estimate llama3-8b --gpu H100 -n 8 tp2", "on 8 GPUs of h100-sxm"),
     "a letter for nodes": ("estimate llama3-8b -N 2 --cluster dgx-h100", "on 16 GPUs of dgx-h100"),

@@ -23,6 +23,14 @@ ADAPTED = ("lora", "qlora")
 """Words that open a question about cards, and are an answer's adapter too."""
 MOST = ("longest", "largest", "biggest", "max", "maximum")
 """Words that open a question about a capacity."""
+REACHED = {
+    "batch": "batch", "max-batch": "batch", "batch-size": "batch", "length": "sequence", "seq-len": "sequence",
+    "context": "sequence", "context-length": "sequence", "max-context": "sequence", "max-length": "sequence",
+    "max-seq-len": "sequence",
+}  # fmt: skip
+"""Words that open one, and what it is that they ask for."""
+MEASURED = ("--step-time", "--mfu", "--tokens-per-second")
+"""Options that say what a run was measured at."""
 ASKING = ("how", "can", "does", "will", "would", "do", "which", "what", "is")
 """Words that open a question as it is spoken."""
 ABOUT = (
@@ -69,10 +77,8 @@ def opened(argv: Sequence[str], commands: Collection[str]) -> CommandLine:
         rest = list(argv)
     elif command == "collective" and first not in TAKEN:
         rest = [MEANT["op"].get(first, first), *rest]
-    elif first == "batch":
-        rest = [*rest[1:], "batch"]
-    elif first in ("max-batch", "batch-size"):
-        rest = [*rest, "batch"]
+    elif first in REACHED:
+        rest = [*(rest[1:] if rest[:1] in (["size"], ["length"]) else rest), REACHED[first]]
     elif first in ASKING or first in ("best", "fastest", "cheapest"):
         rest = _without(FILLING, rest)
         while rest and rest[0].lower() in LEADING:
@@ -95,8 +101,10 @@ def _meant(first: str, argv: Sequence[str]) -> str | None:
         return next((command for asked, command in ABOUT if set(asked) & set(words)), None)
     if first in ADAPTED:
         return "cards"
-    if first in MOST or first in ("max-batch", "batch-size") or words[:2] == ["batch", "size"]:
+    if first in MOST or first in REACHED:
         return "capacity"
+    if first in ("mfu", "why") and any(word.partition("=")[0] in MEASURED for word in words):
+        return "diagnose"
     if first in ("gpu", "card") and len(words) == 2:
         return "show"
     if _squeezed(first) in map(_squeezed, {*MEANT["op"], *MEANT["op"].values()} - set(BARE)):
