@@ -329,10 +329,17 @@ def _improve(best, old, new, count, last):
 
 
 @kernel
-def solve(level, below, which, state, inside, low, high):
+def _needed(compute, bound):
+    """Machines that so much computing needs at least, to take no longer than a bound."""
+    return int(np.ceil(compute / bound - 1e-9))
+
+
+@kernel
+def solve(level, below, which, state, inside, low, high, bound):
     """Least time per minibatch from each start state in [low, high) to each state with each number of machines.
 
-    O(N^2 m^2) for one start state, O(N^3 m^2) for all of them.
+    O(N^2 m^2) for one start state, O(N^3 m^2) for all of them; with one start state and a bound, no more than the share of it in
+    which as many machines are before, in and after a stage as their work needs within the bound.
 
     Parameters
     ----------
@@ -342,6 +349,8 @@ def solve(level, below, which, state, inside, low, high):
     state : `States`
     inside : whether state i is a part of state j (i, j)
     low, high : start states
+    bound : what takes longer doesn't count, of one start state and pipelines to the last state: those that take less are found,
+        inf for all [s]
 
     Returns
     -------
@@ -350,6 +359,7 @@ def solve(level, below, which, state, inside, low, high):
     """
     time, weights, held, sent = state
     count, machines, rows = time.size, level.machines, high - low
+    within = level.innermost and rows == 1 and np.isfinite(bound)
     best = np.full((count, machines + 1, rows), np.inf)
     flat = best.reshape(best.size)
     most = 1 if level.straight else machines
@@ -366,15 +376,21 @@ def solve(level, below, which, state, inside, low, high):
             if not inside[k, j]:
                 continue
             weight, hold = weights[j] - weights[k], held[j] - held[k]
-            for replicas in range(1, min(machines, most + 1)):
-                old, new = (k * (machines + 1) + 1) * rows, (j * (machines + 1) + 1 + replicas) * rows
+            before, least_replicas, after = 1, 1, 0
+            if within:
+                before = max(1, _needed(time[k] - time[low], bound))
+                least_replicas = max(1, _needed(time[j] - time[k], bound))
+                after = _needed(time[count - 1] - time[j], bound)
+            for replicas in range(least_replicas, min(machines, most + 1)):
+                old = (k * (machines + 1) + before) * rows
+                new = (j * (machines + 1) + before + replicas) * rows
                 compute = time[j] - time[k] if level.innermost else below[0, k, j]
                 last = _cost(level, compute, weight, hold, sent[k], sent_out, machines, replicas, False)
                 if rows == 1 and not varied:
-                    _improve(flat, old, new, machines - replicas, last)
+                    _improve(flat, old, new, machines - replicas - before + 1 - after, last)
                     continue
                 least = compute / replicas if level.innermost else 0.0  # whatever its links and memory are
-                for used in range(replicas + 1, machines + 1):
+                for used in range(replicas + before, machines + 1 - after):
                     if varied:
                         if rows == 1 and max(flat[old], least) >= flat[new]:
                             old, new = old + 1, new + 1

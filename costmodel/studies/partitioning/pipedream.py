@@ -34,6 +34,8 @@ STEPS_OF_A_PAIR = 1_500
 """That it takes, in the time of so many, to look at one way to give machines to the last stage, however few states there are."""
 BLOCK = 128
 """Start states that are solved at once: their tables stay in the cache."""
+WITHIN = (1.1, 1.6, 2.5)
+"""Multiples of a fair share of the work within which a pipeline is looked for before all are looked at."""
 
 Array = NDArray[np.float64]
 
@@ -356,7 +358,7 @@ class Solution:
             inputs = (*self._inputs(level, ratio), self.cuts.states, self.cuts.inside)
             for low in range(0, count, BLOCK):
                 high = min(low + BLOCK, count)
-                filled[variant, low:high] = kernels.solve(*inputs, low, high)[:, -1, :].T
+                filled[variant, low:high] = kernels.solve(*inputs, low, high, math.inf)[:, -1, :].T
         return filled
 
     def _stages(self, level: int, ratio: Fraction, start: int, end: int) -> tuple[float, list[tuple[int, int, int, Fraction]]]:
@@ -364,8 +366,11 @@ class Solution:
         from costmodel.studies.partitioning import kernel as kernels
 
         inputs = (*self._inputs(level, ratio), self.cuts.states, self.cuts.inside)
-        best = kernels.solve(*inputs, start, start + 1)
-        time = float(best[end, -1, 0])
+        for bound in self._bounds(level, start, end):
+            best = kernels.solve(*inputs, start, start + 1, bound)
+            time = float(best[end, -1, 0])
+            if time <= bound:
+                break
         if not math.isfinite(time):
             return time, []
         trace = kernels.trace_as_program if self.problem.of_program else kernels.trace
@@ -374,6 +379,12 @@ class Solution:
             (i, j, replicas, self.problem.inner_ratio(level, ratio, used, replicas))
             for i, j, replicas, used in found.tolist()
         ]
+
+    def _bounds(self, level: int, start: int, end: int) -> list[float]:
+        """Times within which to look for a pipeline, one after another: few pipelines are as fast as a fair share of the work."""
+        whole = level == 0 and end == self.count - 1 and not self.problem.of_program
+        fair = float(self.cuts.states.time[end] - self.cuts.states.time[start]) / self.problem.machines[level]
+        return [*(share * fair for share in WITHIN if whole and fair > 0.0), math.inf]
 
     def partition(self) -> Partition | None:
         """The best pipeline, if there is one."""
