@@ -6,6 +6,7 @@ import pytest
 
 from costmodel import Plan, estimate, load_cluster, load_model, search
 from costmodel.evaluation.notes import notes
+from costmodel.evaluation.offers import offers
 from costmodel.formulas.settings import LOADINGS
 from costmodel.text.errors import IllegalPlan
 from costmodel.text.units import GiB
@@ -99,6 +100,8 @@ def test_a_search_passes_over_plans_whose_model_does_not_load():
     asked = {**ASKED, "framework": "deepspeed"}
     assert search(MODEL, cluster, **asked).ranked
     none = search(MODEL, cluster, **asked, loading="whole")
+    assert "while the model is loaded (loading whole" in none.why_none()
+    assert "loading=any" in [offer.change for offer in offers(none)]
     leanest = none.closest_miss
     assert not none.ranked and none.excess_bytes == pytest.approx(leanest.loading.device_bytes - leanest.memory_limit)
 

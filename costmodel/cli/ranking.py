@@ -26,7 +26,7 @@ from costmodel.description.dimensions import DIMENSIONS
 from costmodel.description.labels import TIED, degrees, label, ordered, rejections
 from costmodel.description.plan import Plan
 from costmodel.evaluation.departures import varying
-from costmodel.evaluation.estimation import lack, memory_limit
+from costmodel.evaluation.estimation import lack, memory_limit, while_loading
 from costmodel.text.units import counted
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _miss(result: SearchResult) -> list[str]:
     miss = result.closest_miss
     if miss is None:
         return []
-    over = f"{gib(result.excess_bytes)} GiB over the limit" if result.excess_bytes > 0.0 else lack(miss)
+    over = f"{gib(result.excess_bytes)} GiB over the limit{while_loading(miss)}" if result.excess_bytes > 0.0 else lack(miss)
     return [
         f"{'Fastest' if result.ranked else 'Leanest'} plan that doesn't fit: {format_seconds(miss.step_time)}, "
         f"{over} ({label(miss.plan)})"

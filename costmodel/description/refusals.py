@@ -64,6 +64,7 @@ TEXTS = {
 REJECTED = {
     "zero_stage": "with a ZeRO stage that the framework lacks",
     "zero_pipeline": "with a ZeRO stage that the framework doesn't have under a pipeline",
+    "parameter_offload": "with weights on the host that the stage of ZeRO doesn't shard",
     "degrees_of_framework": "with degrees that the framework lacks",
     "dtype_of_framework": "with a dtype that the framework lacks",
     "schedule_of_framework": "with a schedule that the framework lacks",

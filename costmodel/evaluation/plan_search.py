@@ -215,7 +215,7 @@ class _Tally:
         """The legal plans with a choice; those of choices that no rule tells apart are found once."""
         settings = self.space.question.settings(sample)
         space = self.space.of(sample)
-        read = (space.stages, *operator.attrgetter(*legality.READ)(settings))
+        read = (space.stages, settings.offload.parameters > 0.0, *operator.attrgetter(*legality.READ)(settings))
         if read not in self._legal:
             self._legal[read] = legal_plans(space, settings, sample.rank_order, self.most)
         found = dataclasses.replace(self._legal[read], order=sample.rank_order)

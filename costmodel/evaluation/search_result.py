@@ -21,7 +21,7 @@ from costmodel.description.plan import Plan
 from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
 from costmodel.evaluation.departures import departures
-from costmodel.evaluation.estimation import Estimate, lack, not_by_default
+from costmodel.evaluation.estimation import Estimate, lack, not_by_default, while_loading
 from costmodel.evaluation.ranking import Ranking, standings
 from costmodel.formulas.quantities import Settings
 from costmodel.text.checks import whole
@@ -204,7 +204,7 @@ class SearchResult:
             )
         return (
             f"none of {counted(self.evaluated, 'legal plan')} of {self.model.name} fits on {where}: the leanest needs "
-            f"{self.excess_bytes / 2**30:.1f} GiB more than a GPU's limit"
+            f"{self.excess_bytes / 2**30:.1f} GiB more than a GPU's limit{while_loading(self.closest_miss)}"
         )
 
     @property

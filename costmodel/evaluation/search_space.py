@@ -51,11 +51,15 @@ NEUTRAL: Mapping[str, Column | float] = {
 """What a factor that is not looked at has while the rules of another are checked."""
 COLUMNS = {FIELDS.get(name, name): name for name in (*SPLIT, *NEUTRAL)}
 """The columns of a search by their fields of a plan."""
+CHOSEN = "parameter_offload"
+"""A field that is one number for all columns, which a framework holds some of them to."""
 OF_STAGES = {"dtype": None, "synchronisation": "all-reduce"}
 """Choices of which the stages of ZeRO are that a framework has, as they are unasked."""
 EXPERT_RULES = ("degrees_of_framework", "experts", "expert_ranks", "expert_feed_forward")
-SHARD_RULES = ("zero_stage", "zero_pipeline", "shard_group", "synchronisation", "compression")
-RULES = ("degrees_of_framework", "zero_stage", "zero_pipeline", "schedule_of_framework", *legality.Violations._fields)
+SHARD_RULES = ("zero_stage", "zero_pipeline", CHOSEN, "shard_group", "synchronisation", "compression")
+RULES = (
+    "degrees_of_framework", "zero_stage", "zero_pipeline", CHOSEN, "schedule_of_framework", *legality.Violations._fields,
+)  # fmt: skip
 """Every rule, in the order in which a combination that breaks several is counted."""
 PIPELINE_RULES = tuple(rule for rule in RULES if rule not in (*EXPERT_RULES, *SHARD_RULES))
 
@@ -367,7 +371,9 @@ class Space:
         columns = {**NEUTRAL, **of_split, **factor.columns}
         plans = columns_of(columns, recomputation.numbers("none"), order, question.model.layers)
         broken = violations(question.shape, settings, plans, float(question.cluster.gpus or 1), rows)
-        lacking = [one for one in question.framework.restrictions if {one.field, one.beside or one.field} <= set(COLUMNS)]
+        known = {*COLUMNS, CHOSEN}
+        lacking = [one for one in question.framework.restrictions if {one.field, one.beside or one.field} <= known]
+        columns[CHOSEN] = np.full(rows, settings.offload.parameters)
         breaks = np.zeros((len(factor.rules), rows), dtype=bool)
         for line, rule in zip(breaks, factor.rules, strict=True):
             for one in lacking:
@@ -385,7 +391,7 @@ class Space:
 def _breaking(one: Restriction, columns: Mapping[str, Column | float]) -> Table:
     """Which rows break a restriction on fields of a plan that are columns, as `Restriction.broken` has it of one plan."""
     kinds = table(Plan)
-    broken = ~_among(columns[COLUMNS[one.field]], [kinds[one.field].kind.code(value) for value in one.allowed])
+    broken = ~_among(columns[COLUMNS.get(one.field, one.field)], [kinds[one.field].kind.code(value) for value in one.allowed])
     if one.beside:
         beside = columns[COLUMNS[one.beside]]
         with_which = [kinds[one.beside].kind.code(value) for value in one.values]

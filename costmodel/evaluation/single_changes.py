@@ -25,6 +25,8 @@ LEANER_TOGETHER: tuple[Row, ...] = ({name: 1.0 for change in LEANER for name, va
 """Shares that are offloaded together, where one is not enough."""
 OPEN = tuple(row.name for row in table(Plan).values() if row.column)
 """Dimensions that a search tries by itself, if it is let."""
+LOADED = ("loading",)
+"""Choices that are the framework's unless a question makes them, and can need more than a step does."""
 CHUNKS = (2, 3, 4, 5, 6, 8)
 """Model chunks on a pipeline rank that are tried for speed."""
 
@@ -130,7 +132,9 @@ def _doubled_or_halved(plan: Plan, degree: str) -> Iterator[Row]:
 
 
 def changes_of_question(asked: Mapping[str, object]) -> Iterator[Row]:
-    """What no search tries by itself and a question leaves open; then all that it fixes, left open: None.
+    """What no search tries by itself and a question leaves open; then all that it fixes, and how a model is loaded, left open.
+
+    A dimension that is left open is None.
 
     Parameters
     ----------
@@ -139,9 +143,9 @@ def changes_of_question(asked: Mapping[str, object]) -> Iterator[Row]:
     for change in (*TRAINED_LESS, *LEANER, *LEANER_TOGETHER):
         if not set(change) & set(asked):
             yield change
-    fixed = [name for name in OPEN if name in asked]
-    if fixed:
-        yield dict.fromkeys(fixed)
+    for fixed in ([name for name in OPEN if name in asked], [name for name in LOADED if name in asked]):
+        if fixed:
+            yield dict.fromkeys(fixed)
 
 
 __all__ = [

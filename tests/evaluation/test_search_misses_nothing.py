@@ -265,3 +265,14 @@ def test_rules_read_no_other_settings_than_they_say():
     given = [str(traced.tape.operations[place].given) for place in needed(traced.tape, traced.results)]
     read = {path.split(".")[1] for path in given if path.startswith("settings.")}
     assert read == set(legality.READ)
+
+
+@pytest.mark.parametrize("name", ["deepspeed", "hf-trainer", "megatron-core"])
+def test_weights_on_the_host_are_tried_where_they_are_sharded_alone(name):
+    """An estimate refuses them at other stages of ZeRO, and so does a search, which counts them."""
+    cluster, framework = load_cluster("dgx-h100", gpus=8), load_framework(name)
+    asked = {"global_batch": 8, "seq_len": 128, "parameter_offload": 1.0, "recompute": "none"}
+    found = search(TINY, cluster, framework=name, keep_evaluated=True, **asked)
+    assert {found.every.plan(place).zero_stage for place in range(found.evaluated)} == {3}
+    rest = {**asked, "parameter_offload": 0.0, "zero_stage": sorted({0, 1, 2} & set(framework.zero_stages))}
+    assert found.rejected["parameter_offload"] >= search(TINY, cluster, framework=name, **rest).evaluated
