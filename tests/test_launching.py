@@ -51,6 +51,10 @@ def test_what_follows_the_dashes_is_not_touched(words):
         ("torchrun --standalone --nproc_per_node gpu train.py a=b", "train.py", "a=b"),
         ("--cluster dgx-a100 torchrun --nnodes=4 train.py", "--cluster dgx-a100 --nodes 4 train.py", ""),
         ("python -u train.py --lr 3", "train.py", "--lr 3"),
+        ("python -m torch.distributed.run --nproc_per_node=8 train.py --lr 3", "--gpus 8 train.py", "--lr 3"),
+        ("python3 -m torch.distributed.launch --nproc_per_node 4 -m pkg.train", "--gpus 4 -m pkg.train", ""),
+        ("python -m pkg.train --lr 3", "-m pkg.train", "--lr 3"),
+        ("-n 8 train.py --lr 3", "--gpus 8 train.py", "--lr 3"),
         ("--cluster 8xh100 train.py -- --lr 3", "--device h100 --gpus 8 train.py", "--lr 3"),
         ("--device h100x16 train.py", "--device h100 --gpus 16 train.py", ""),
         ("train.py model=llama -n 4", "train.py model=llama", "-n 4"),
@@ -58,6 +62,11 @@ def test_what_follows_the_dashes_is_not_touched(words):
 )
 def test_a_script_is_started_as_people_start_it(line, own, script):
     assert meant(*line.split()) == (own.split(), script.split())
+
+
+def test_what_is_handed_on_is_said_of_the_script():
+    notes = guessed(TRACE, ["trace", "-n", "8", "train.py", "--lr", "3"]).notes
+    assert "--lr and what follows it: handed to train.py" in notes
 
 
 @pytest.mark.parametrize(

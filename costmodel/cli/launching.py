@@ -11,6 +11,8 @@ from costmodel.cli.arguments import Misused
 LAUNCHERS = ("python", "python3", "torchrun")
 OTHERS = ("accelerate", "deepspeed", "srun", "mpirun", "colossalai", "composer")
 """Launchers that tell a script more than its rank."""
+TORCHRUN = ("torch.distributed.run", "torch.distributed.launch")
+"""Modules that Python runs as torchrun."""
 WITHOUT_VALUE = ("standalone", "no-python", "run-path", "use-env", "u")
 """Options of Python and torchrun that take none."""
 
@@ -79,8 +81,9 @@ def _first_plain(words: Sequence[str], known: Mapping[str, argparse.Action]) -> 
     """Where the first word stands that is no option and no value of one."""
     at = 0
     while at < len(words) and _is_option(words[at]):
-        action = known.get(words[at])
-        at += 1 if action is None or action.nargs == 0 else 2
+        action, after = known.get(words[at]), words[at + 1 : at + 2]
+        number = action is None and after and after[0].isdigit()  # as -n 8 has it
+        at += 2 if number or (action is not None and action.nargs != 0) else 1
     return min(at, len(words))
 
 
@@ -90,6 +93,9 @@ def _started(launcher: str, words: Sequence[str]) -> tuple[list[str], list[str]]
     module: list[str] = []
     left = iter(words)
     for word in left:
+        if module and word in TORCHRUN:
+            module = []
+            continue
         if not _is_option(word):
             return [*_size(sizes), *module, word], list(left)
         name, equals, value = word.lstrip("-").replace("_", "-").partition("=")
