@@ -144,7 +144,7 @@ def table(answer: Answer) -> object:
         "besides": lambda row: row[1][0].step_time - row[1][0].times["forward"] - row[1][0].times["backward"],
         "state": lambda row: float(row[1][0].memory.total - row[1][0].memory.weights),
         "place": lambda row: row[0], "step": lambda row: row[1][0].step_time, "rate": lambda row: row[1][0].tokens_per_second,
-        "memory": lambda row: float(row[1][0].memory.total), "fastest": lambda row: row[1][1].probability_fastest,
+        "memory": lambda row: row[1][0].needed_memory, "fastest": lambda row: row[1][1].probability_fastest,
     }  # fmt: skip
     miss = found.closest_miss
     few = FEW - (miss is not None)
@@ -154,7 +154,7 @@ def table(answer: Answer) -> object:
     rows.sort(key=keys[state.sort], reverse=state.down)
     longest = max([one.step_time for one in found.ranked] + ([miss.step_time] if miss else []), default=1.0)
     limits = [one.memory_limit for one in (*found.ranked, *([miss] if miss else []))]
-    fullest = max([*limits, *([float(miss.memory.total)] if miss else [])], default=1.0)
+    fullest = max([*limits, *([miss.needed_memory] if miss else [])], default=1.0)
     body = [_row(answer, place, one, standing, longest, fullest, either[place]) for place, (one, standing) in rows]
     if miss:
         body.append(_row(answer, -1, miss, None, longest, fullest, ""))
@@ -204,7 +204,7 @@ def _row(
         html.Td(_bar(times, longest, "s"), className="bar"), html.Td(f"{one.step_time:.4g}"),
         html.Td(f"{one.tokens_per_second / one.plan.gpus:,.0f}", className="wide"),
         html.Td(_bar(held, fullest, "GiB", one.memory_limit), className="bar"),
-        html.Td(f"{float(one.memory.total) / GiB:.1f}", className="wide"), html.Td(chance, className="wide"),
+        html.Td(f"{one.needed_memory / GiB:.1f}", className="wide"), html.Td(chance, className="wide"),
     ]  # fmt: skip
     return html.Tr(cells, className="on" if on else "beside" if beside else "off" if place < 0 else "")
 

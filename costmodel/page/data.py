@@ -21,6 +21,7 @@ from costmodel.formulas.legality import violations
 from costmodel.formulas.network import communication
 from costmodel.formulas.pipeline import layout, orders
 from costmodel.formulas.stage import outside_passes, stage_pass
+from costmodel.formulas.transformer import loading
 from costmodel.page import kernels
 from costmodel.page.arguments import arguments, nested
 from costmodel.page.question import Asked, Domain, domains
@@ -28,7 +29,7 @@ from costmodel.page.schedules import EVENTS, IN_TURN, MOST_EVENTS
 
 PRINTED: tuple[Callable[..., object], ...] = (
     settings.resolved, settings.settings_of_model, settings.plan_numbers, hardware.device_numbers, hardware.level_numbers,
-    violations, training_step.step, discrepancy.correlation,
+    violations, training_step.step, loading.device_bytes, discrepancy.correlation,
 )  # fmt: skip
 """Formulas of the model: from choices to what a step takes, from that to time and memory."""
 PLAYED: tuple[Callable[..., object], ...] = (

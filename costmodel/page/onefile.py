@@ -121,7 +121,7 @@ class WhatIf:
         """
         asked = self.question.changed(changes or {})
         found = estimate(asked.model, asked.cluster, asked.plan, asked.framework)
-        return {"step_time_s": found.step_time, "peak_memory_bytes": float(found.step.memory.total), "parts": found.times}
+        return {"step_time_s": found.step_time, "peak_memory_bytes": found.needed_memory, "parts": found.times}
 
     def html(self) -> str:
         """The page: one file without a request, of some five megabytes."""

@@ -80,7 +80,7 @@ def asked_of_library(
         found = costmodel.estimate(model, dataclasses.replace(cluster, device=device, levels=levels), other, framework)
     except CostModelError as refused:
         return {"error": str(refused)}
-    return {"step_time_s": found.step_time, "peak_memory_bytes": float(found.memory.total), "parts": found.times}
+    return {"step_time_s": found.step_time, "peak_memory_bytes": found.needed_memory, "parts": found.times}
 
 
 def difference(wanted: dict[str, Any], got: dict[str, Any]) -> str:

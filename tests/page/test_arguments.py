@@ -35,6 +35,9 @@ CASES = {  # model, cluster, GPUs, framework, what is asked of the plan
     "sharded": ("llama3-8b", "dgx-a100", 16, "fsdp2", {}), "4 bit": ("llama3-8b", "dgx-b200", 16, "nemo", {"dtype": "nvfp4"}),
     "LoRA of two matrices": ("llama3-8b", "mi300x-8", 8, "fsdp2", {"adapter": "lora", "lora_targets": ("query", "value")}),
     "in 32 bit whatever its dtype": ("llama3-8b", "dgx-h100", 16, "hf-trainer", {"adapter": "qlora"}),
+    "whole on each GPU before it is sharded": (
+        "llama3-8b", "dgx-h100", 16, "deepspeed", {"zero_stage": 3, "recompute": "full", "loading": "whole"},
+    ),
     "graphs of a module": ("llama3-8b", "dgx-h100", 16, "megatron-core", {"cuda_graphs": True, "graph_modules": "attention"}),
 }  # fmt: skip
 CHECKED = "model.checked(one)"
@@ -111,6 +114,18 @@ def test_the_formulas_of_a_page_take_what_those_of_the_library_take(page, name):
         assert [at(got["made"], path) for path in wanted] == list(wanted.values())
         compared += 1
     assert compared > 20
+
+
+@needs_node
+def test_a_page_counts_what_comes_whole_to_a_gpu_as_an_estimate_does(page):
+    question = asked("whole on each GPU before it is sharded")
+    changes = [{"zero_stage": stage, "micro_batch": size} for stage in (1, 2, 3) for size in (1, 2)]
+    weights = 2.0 * question.model.parameters
+    for one, got in zip(changes, page(question, changes), strict=True):
+        made = question.changed(one)
+        wanted = costmodel.estimate(made.model, made.cluster, made.plan, made.framework)
+        assert got["peak_memory_bytes"] == pytest.approx(wanted.needed_memory, rel=1e-9)
+        assert got["peak_memory_bytes"] > weights
 
 
 @needs_node

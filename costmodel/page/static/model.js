@@ -91,6 +91,9 @@ function makeModel(DATA, formulas) {
     return found;
   }
 
+  // Of the fullest GPU: of its fullest moment, or while the model is loaded where more than its own part comes to it.
+  const needed = (found, made) => made.settings.loading.kind > 0 && made.plan.shard_weights > 0 ? Math.max(found.memory.total, call("device_bytes", made)) : found.memory.total;
+
   // What is asked, with changes: {fields}, or {error} in one line.
   function asking(changes) {
     for (const [name, value] of Object.entries(changes)) {
@@ -122,9 +125,9 @@ function makeModel(DATA, formulas) {
   function steps(plans, own, fields) {
     const network = networkOf(fields), devices = {}, times = new Float64Array(plans.length), bytes = new Float64Array(plans.length);
     plans.forEach(({settings, plan, dtype}, row) => {
-      const found = step({model: own, settings, plan, network, software: given.software, device: devices[dtype] ??= deviceOf({...fields, dtype})});
+      const made = {model: own, settings, plan, network, software: given.software, device: devices[dtype] ??= deviceOf({...fields, dtype})}, found = step(made);
       times[row] = found.total;
-      bytes[row] = found.memory.total;
+      bytes[row] = needed(found, made);
     });
     return {times, bytes};
   }
@@ -132,7 +135,7 @@ function makeModel(DATA, formulas) {
     const found = step(made), times = {}, hours = made[DATA.gpus] * found.total / 3600;
     for (const part of parts) times[part] = found[part];
     return {
-      step_time_s: found.total, peak_memory_bytes: found.memory.total, parts: times, memory_parts: found.memory,
+      step_time_s: found.total, peak_memory_bytes: needed(found, made), parts: times, memory_parts: found.memory,
       model_flop: found.model_flop, gpu_hours: hours, cost: hours * price,
     };
   }
