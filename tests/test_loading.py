@@ -136,3 +136,18 @@ def test_a_step_holds_what_each_rank_makes_of_its_part(framework, model):
         except IllegalPlan:  # of an option that a framework hasn't
             continue
         assert found.loading.device_bytes <= found.memory.total == found.needed_memory
+
+
+def test_a_host_that_is_too_small_is_named_by_a_search_and_of_a_launch_file(run, tmp_path):
+    """512 GiB a node: eight copies of 141 GB are more, and one of 812 GB; how checkpoints are saved is the file's."""
+    asked = ["--cluster", "jean-zay-a100", "--gpus", "64", "--gbs", "64", "--seq-len", "2048"]
+    found = run("search", "llama3-70b", *asked, "--framework", "hf-fsdp@2025.6", "--recompute", "full", "--zero-stage", "3")
+    assert "of a node's host memory, which has 512" in found[2]
+    file = tmp_path / "fsdp.yaml"
+    file.write_text(
+        "distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 64\nfsdp_config:\n"
+        "  fsdp_cpu_ram_efficient_loading: false\n  fsdp_state_dict_type: SHARDED_STATE_DICT\n"
+    )
+    told = run("explain", str(file), "--model", "llama3.1-405b", *asked[:2], *asked[4:])
+    words = " ".join(told[1].split())
+    assert "Note: to load the model takes 756 GiB" in words and "one-rank takes" not in words and "a checkpoint" not in words

@@ -283,11 +283,12 @@ def _plan_fields(priced: Priced) -> dict[str, object]:
 def _answer_figures(
     launch: Launch, priced: Priced, answer: Estimate, measured: float | None
 ) -> dict[str, object]:
+    from costmodel.evaluation.notes import of_loading
     from costmodel.evaluation.verdicts import verdict
     from costmodel.interop.launchers.advice import improvements
 
     return {
-        **launch.to_dict(), "priced_as": _plan_fields(priced), "notes": [*launch.notes, *priced.notes],
+        **launch.to_dict(), "priced_as": _plan_fields(priced), "notes": [*launch.notes, *priced.notes, *of_loading(answer)],
         "step_time_s": answer.step_time, "step_time_low_s": answer.time_interval[0], "step_time_high_s": answer.time_interval[1],
         "times_s": answer.times, "peak_memory_bytes": float(answer.memory.total), "fits": answer.fits,
         "fit_probability": answer.fit_probability, "mfu": answer.mfu, "tokens_per_second": answer.tokens_per_second,
@@ -302,11 +303,12 @@ def _answer_figures(
 
 
 def _answer_page(launch: Launch, priced: Priced, answer: Estimate, measured: float | None) -> list[TerminalTable | str]:
+    from costmodel.evaluation.notes import of_loading
     from costmodel.evaluation.verdicts import verdict
     from costmodel.interop.launchers.advice import improvements
     from costmodel.text.units import format_seconds
 
-    lines = [*_lines(answer, measured), *(f"Note: {note}" for note in priced.notes)]
+    lines = [*_lines(answer, measured), *(f"Note: {note}" for note in (*priced.notes, *of_loading(answer)))]
     page = [*_said(launch), "\n".join(lines)]
     advice = improvements(launch, answer)
     if advice:

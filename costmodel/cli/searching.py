@@ -143,11 +143,11 @@ def _checked(result: SearchResult) -> SearchResult:
 
 def _offered(result: SearchResult, arguments: argparse.Namespace) -> Sequence[Offer]:
     """What would fit where nothing does; what there is to say about the best plan goes to the notes."""
-    from costmodel.evaluation.notes import notes, unfilled_nodes
+    from costmodel.evaluation.notes import notes, of_loading, of_saving, unfilled_nodes
     from costmodel.evaluation.offers import offers
 
     if result.ranked:
-        arguments.notes += unfilled_nodes(result.best)
+        arguments.notes += (*unfilled_nodes(result.best), *of_loading(result.best), *of_saving(result.best))
         said, tried = notes(result.best), _tried(arguments)
         arguments.notes += [note for note in said if note.startswith("seq_len") or note.partition("=")[0] in tried]
     return offers(result)

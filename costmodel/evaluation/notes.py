@@ -115,7 +115,7 @@ def of_samples(plan: Plan) -> tuple[str, ...]:
 
 
 def of_loading(answer: Estimate) -> tuple[str, ...]:
-    """What a node's host memory lacks to load a model or to save one, in lines; none where it isn't known.
+    """What a node's host memory lacks to load a model, in a line; none where it is enough, or isn't known.
 
     Parameters
     ----------
@@ -131,20 +131,28 @@ def of_loading(answer: Estimate) -> tuple[str, ...]:
     "to load the model takes 1,051 GiB of a node's host memory, which has 238: each rank has all"
     """
     limit, needs = answer.cluster.host_memory, answer.loading
-    found: list[str] = []
-    if limit is None:
+    if limit is None or needs.host_bytes <= limit:
         return ()
-    if needs.host_bytes > limit:
-        several = needs.one_rank_host_bytes < needs.host_bytes
-        why = ": each rank has all of it there; loading=one-rank takes it once a node" if several else ""
-        needed = f"{needs.host_bytes / GiB:,.0f} GiB of a node's host memory, which has {limit / GiB:,.0f}"
-        found.append(f"to load the model takes {needed}{why}")
-    if needs.saved_bytes > limit:
-        found.append(
-            f"a checkpoint that one rank gathers takes {needs.saved_bytes / GiB:,.0f} GiB of its node's host memory, which has "
-            f"{limit / GiB:,.0f}: save it in parts, each rank its own"
-        )
-    return tuple(found)
+    several = needs.one_rank_host_bytes < needs.host_bytes
+    why = ": each rank has all of it there; loading=one-rank takes it once a node" if several else ""
+    needed = f"{needs.host_bytes / GiB:,.0f} GiB of a node's host memory, which has {limit / GiB:,.0f}"
+    return (f"to load the model takes {needed}{why}",)
+
+
+def of_saving(answer: Estimate) -> tuple[str, ...]:
+    """What a node's host memory lacks to save a model, in a line; none where it is enough, or isn't known.
+
+    Parameters
+    ----------
+    answer : of a plan
+    """
+    limit, needed = answer.cluster.host_memory, answer.loading.saved_bytes
+    if limit is None or needed <= limit:
+        return ()
+    return (
+        f"a checkpoint that one rank gathers takes {needed / GiB:,.0f} GiB of its node's host memory, which has "
+        f"{limit / GiB:,.0f}: save it in parts, each rank its own",
+    )
 
 
 def other_release(answer: Estimate) -> tuple[str, ...]:
@@ -239,7 +247,7 @@ def notes(answer: Estimate) -> tuple[str, ...]:
     found += of_masks(answer)
     found += unfilled_nodes(answer)
     found += other_release(answer)
-    found += of_loading(answer)
+    found += (*of_loading(answer), *of_saving(answer))
     rows = table(Plan)
     for name in inert_fields(answer):
         value = getattr(plan, name)
@@ -249,4 +257,6 @@ def notes(answer: Estimate) -> tuple[str, ...]:
     return tuple(found)
 
 
-__all__ = ["inert_fields", "notes", "of_masks", "of_samples", "other_release", "unfilled_nodes"]
+__all__ = [
+    "inert_fields", "notes", "of_loading", "of_masks", "of_samples", "of_saving", "other_release", "unfilled_nodes",
+]  # fmt: skip
