@@ -219,19 +219,19 @@ def trace(
 
 
 def arguments_of(formula: Callable[..., object]) -> list[str]:
-    """Names of what a formula takes, but for what may be left out.
+    """Names of what a formula takes, but for what it works out itself where it is left out, None.
 
     Parameters
     ----------
     formula : any
     """
-    return [name for name, one in inspect.signature(formula).parameters.items() if one.default is one.empty]
+    return [name for name, one in inspect.signature(formula).parameters.items() if one.default is not None]
 
 
 def opened(
     formula: Callable[..., object], given: Sequence[object], symbol: Callable[[str, object], object]
 ) -> dict[str, object]:
-    """What a formula is called with to be traced, by the names of its arguments, but for those that may be left out.
+    """What a formula is called with to be traced, by the names of its arguments, but for those that it works out.
 
     Parameters
     ----------
