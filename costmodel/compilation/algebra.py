@@ -33,7 +33,7 @@ _NEVER_ZERO = frozenset({
     "tensor_stride", "value_head_dim", "window", *(one.column for one in DIMENSIONS),
 })  # fmt: skip
 """Fields whose symbols are positive; all others may be zero, so that ``x > 0`` stays a question."""
-_MAY_BE_OPEN = frozenset({"bucket_bytes", "prefetch_bytes", "replicated_buckets"})
+_MAY_BE_OPEN = frozenset({"replicated_loading", "bucket_bytes", "prefetch_bytes", "replicated_buckets"})
 """Arguments that are `costmodel.formulas.settings.OPEN`, a negative number, where nothing is said, as choices may be."""
 _MAY_BE_ZERO = "experts.layers"
 """Of these fields the one of which a dense model has none."""

@@ -8,6 +8,7 @@ import pytest
 from costmodel import Plan, load_cluster, load_framework, load_model
 from costmodel.cli import main
 from costmodel.compilation.sheets import crossovers, elasticities, find_formula, formula_names, page
+from costmodel.compilation.tape import arguments_of
 from costmodel.formulas.network import algorithms, bounds
 from costmodel.formulas.systems import batch_sizes, reliability, server_exchange
 from costmodel.formulas.training_step import step
@@ -110,7 +111,7 @@ def test_elasticities_of_a_step_in_every_input_are_what_finite_differences_give(
     tuples = numbers()
     found = elasticities(step, *tuples, of="total")
     assert {"device.flop_rate", "network.node.bandwidth", "settings.seq_len"} <= set(found)
-    names = list(inspect.signature(step).parameters)
+    names = arguments_of(step)
     value = step(*tuples).total
     smooth = 0
     for path, slope in found.items():
