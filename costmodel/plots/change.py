@@ -11,7 +11,7 @@ from plotly.subplots import make_subplots
 from costmodel.evaluation.estimation import TIME_PARTS, Estimate
 from costmodel.evaluation.memory_breakdown import PARTS as MEMORY_PARTS
 from costmodel.plots.embedded import TIME_LOOKS, memory_looks
-from costmodel.plots.style import BLACK, TEMPLATE, bytes_unit, seconds_unit
+from costmodel.plots.style import BLACK, TEMPLATE, bytes_unit, gaps, seconds_unit
 
 
 class Piece(NamedTuple):
@@ -111,8 +111,7 @@ def redraw(figure: go.Figure, shown: Change) -> None:
         for bar, piece in zip(bars, (*shown.times, *shown.memory), strict=True):
             bar.x, bar.y, bar.visible = piece.amounts, shown.rows, any(piece.amounts)
         whisker.x, whisker.y = shown.totals, shown.rows
-        above = tuple(high - total for high, total in zip(shown.highs, shown.totals, strict=True))
-        below = tuple(total - low for low, total in zip(shown.lows, shown.totals, strict=True))
+        above, below = gaps(shown.totals, shown.highs), gaps(shown.lows, shown.totals)
         whisker.error_x = {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "color": BLACK}
         figure.layout.xaxis.title = f"{shown.time_unit} a step; whisker: 90 %"
         figure.layout.xaxis2.title = f"{shown.memory_unit} on the fullest GPU; dashed: the limit"

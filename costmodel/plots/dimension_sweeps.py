@@ -20,6 +20,7 @@ from costmodel.plots.style import (
     VERMILLION,
     Drawing,
     bytes_unit,
+    gaps,
     seconds_unit,
 )
 from costmodel.text.units import format_seconds
@@ -199,12 +200,12 @@ class ScalingLine(NamedTuple):
     @property
     def above(self) -> list[float]:
         """From each rate to the end of its interval."""
-        return [high - rate for rate, high in zip(self.rates, self.highs, strict=True)]
+        return gaps(self.rates, self.highs)
 
     @property
     def below(self) -> list[float]:
         """From the begin of each interval to the rate."""
-        return [rate - low for rate, low in zip(self.rates, self.lows, strict=True)]
+        return gaps(self.lows, self.rates)
 
 
 STRONG, WEAK = "strong: same global batch", "weak: global batch grows with the GPUs"

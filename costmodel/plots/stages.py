@@ -18,6 +18,7 @@ from costmodel.plots.style import (
     Drawing,
     bytes_unit,
     colour,
+    gaps,
     hatch,
     hatched,
     level,
@@ -89,12 +90,12 @@ class Stages(NamedTuple):
     @property
     def above(self) -> list[float]:
         """From each total to the end of its interval."""
-        return [high - total for total, high in zip(self.totals, self.highs, strict=True)]
+        return gaps(self.totals, self.highs)
 
     @property
     def below(self) -> list[float]:
         """From the begin of each interval to the total."""
-        return [total - low for total, low in zip(self.totals, self.lows, strict=True)]
+        return gaps(self.lows, self.totals)
 
     @property
     def outlines(self) -> Outlines:

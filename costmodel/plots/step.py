@@ -24,6 +24,7 @@ from costmodel.plots.style import (
     TEMPLATE,
     VERMILLION,
     Drawing,
+    gaps,
     hatched,
     seconds_unit,
 )
@@ -86,12 +87,12 @@ class Breakdown(NamedTuple):
     @property
     def above(self) -> list[float]:
         """From each step time to the end of its interval."""
-        return [high - total for total, high in zip(self.totals, self.highs, strict=True)]
+        return gaps(self.totals, self.highs)
 
     @property
     def below(self) -> list[float]:
         """From the begin of each interval to the step time."""
-        return [total - low for total, low in zip(self.totals, self.lows, strict=True)]
+        return gaps(self.lows, self.totals)
 
     @property
     def whole(self) -> str:

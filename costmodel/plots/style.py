@@ -54,6 +54,21 @@ def hatched(pattern: object, size: int = 6) -> dict[str, object]:
     return {"shape": pattern, "fgcolor": "white", "size": size, "fillmode": "overlay", "solidity": 0.2}
 
 
+def gaps(lows: Sequence[float], highs: Sequence[float]) -> list[float]:
+    """How far each value lies above another.
+
+    Parameters
+    ----------
+    lows, highs : values in pairs
+
+    Returns
+    -------
+    list[float]
+        in their unit
+    """
+    return [high - low for low, high in zip(lows, highs, strict=True)]
+
+
 def whiskers(values: Sequence[float], lows: Sequence[float], highs: Sequence[float], line: str = BLACK) -> dict[str, object]:
     """Error bars of values between two bounds each.
 
@@ -63,8 +78,8 @@ def whiskers(values: Sequence[float], lows: Sequence[float], highs: Sequence[flo
     line : colour
     """
     return {
-        "type": "data", "symmetric": False, "array": [high - value for value, high in zip(values, highs, strict=True)],
-        "arrayminus": [value - low for value, low in zip(values, lows, strict=True)], "color": line, "thickness": 1.2,
+        "type": "data", "symmetric": False, "array": gaps(values, highs), "arrayminus": gaps(lows, values), "color": line,
+        "thickness": 1.2,
     }  # fmt: skip
 
 

@@ -80,7 +80,8 @@ class Mailbox:
             where it doesn't come
         """
         self.want(sender)
-        path, since, before = self._path(key), time.monotonic(), self._computed()
+        path, since = self._path(key), time.monotonic()
+        before = {} if path.exists() else self._computed()
         while not path.exists():
             if (self.folder / f"done-{sender}").exists() and not path.exists():
                 raise NotModelled(
