@@ -173,6 +173,9 @@ class Framework:
     loading : how a model comes to ranks that shard its weights, as `Plan.loading` has it
     replicated_loading : the same where weights aren't sharded, if it comes otherwise
     read_positions : a flash kernel's wrapper reads the positions of a micro-batch of one sequence, which the host waits for
+    binned_length : most tokens of a sample of its own data at which its loader makes micro-batches of samples of a bin of like
+        lengths; 0 where it has no such loader
+    binned_mean : mean length of those samples [tokens]
     mapped_checkpoints : files are mapped into memory, where weights stay that are as they were written, one copy for a node
     saved_bytes : of a parameter that trains, which one rank gathers in host memory to save a checkpoint where weights are
         sharded; 0: every rank saves its own [bytes]
@@ -280,6 +283,8 @@ class Framework:
     replicated_loading: str | None = field(default=None, metadata=row(OneOf(LOADINGS)))
     read_positions: bool = False
     mapped_checkpoints: bool = False
+    binned_length: int = field(default=0, metadata=row(Whole(0, 10**8), unit="tokens"))
+    binned_mean: float = field(default=0.0, metadata=row(Real(0.0, 1e8), unit="tokens"))
     saved_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
     switches: Sequence[tuple[str, bool | str]] = ()
     server_systems: Sequence[ServerSystem] = ()

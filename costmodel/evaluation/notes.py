@@ -114,6 +114,29 @@ def of_samples(plan: Plan) -> tuple[str, ...]:
     )
 
 
+def of_loader(answer: Estimate) -> tuple[str, ...]:
+    """That a framework's own loader would bin samples which the plan has full, in a line; none where it has no such loader.
+
+    Parameters
+    ----------
+    answer : of a plan
+
+    Examples
+    --------
+    >>> from costmodel import estimate, load_cluster, load_model, Plan
+    >>> plan = Plan(global_batch=64, seq_len=512, data_parallel=8, dtype="fp16", attention="unfused")
+    >>> of_loader(estimate(load_model("gpt2"), load_cluster("dgx-a100", gpus=8), plan, "nvidia-deeplearningexamples"))[0][:66]
+    'nvidia-deeplearningexamples bins samples of up to 512 tokens by le'
+    """
+    plan, framework = answer.plan, answer.framework
+    if plan.batching != "full" or plan.seq_len != framework.binned_length:
+        return ()
+    return (
+        f"{framework.name} bins samples of up to {framework.binned_length} tokens by length, and those of its own data have "
+        f"{framework.binned_mean:g} on average: batching='grouped' with mean_length={framework.binned_mean:g} says so",
+    )
+
+
 def of_loading(answer: Estimate) -> tuple[str, ...]:
     """What a node's host memory lacks to load a model, in a line; none where it is enough, or isn't known.
 
@@ -243,7 +266,7 @@ def notes(answer: Estimate) -> tuple[str, ...]:
                 f"own runs of {whose} {'lengthen' if change > 0.0 else 'shorten'} {which} estimate by {abs(change):.1%} beyond "
                 "what the constants fitted to them give"
             )
-    found += of_samples(plan)
+    found += (*of_samples(plan), *of_loader(answer))
     found += of_masks(answer)
     found += unfilled_nodes(answer)
     found += other_release(answer)
@@ -258,5 +281,5 @@ def notes(answer: Estimate) -> tuple[str, ...]:
 
 
 __all__ = [
-    "inert_fields", "notes", "of_loading", "of_masks", "of_samples", "of_saving", "other_release", "unfilled_nodes",
+    "inert_fields", "notes", "of_loader", "of_loading", "of_masks", "of_samples", "of_saving", "other_release", "unfilled_nodes",
 ]  # fmt: skip

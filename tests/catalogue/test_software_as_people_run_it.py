@@ -174,3 +174,34 @@ def test_a_linear_loss_holds_a_chunk_of_logits_and_gradients_of_what_the_head_re
     held = 2 * (chunk + 3 * inputs + (weight if adapter == "none" else 0))
     numbers = found.inputs
     assert memory.logits(numbers.model, numbers.settings, numbers.plan, 1.0) == pytest.approx(held, rel=0.01)
+
+
+BERT_LARGE = Transformer(
+    name="BERT-large", layers=24, hidden=1024, heads=16, vocabulary=30_528, feed_forward=4096, gated=False, norm="layernorm",
+    learned_positions=512, attention_bias=True, output_bias=True, feed_forward_bias=True, dropout=True, causal=False,
+    tied_embeddings=True,
+)  # fmt: skip
+
+
+def bert_of_examples(release, length, **plan):
+    return run_of({
+        "model": dataclasses.asdict(BERT_LARGE) | {"kind": "encoder"}, "release": release, "source": "a/b@1",
+        "cluster": {"device": "a100-sxm-80gb", "gpus": 1, "gpus_per_node": 1},
+        "software": {"framework": "nvidia-deeplearningexamples"},
+        "plan": {"global_batch": 4096, "seq_len": length, "micro_batch": 32, "dtype": "fp16", **plan},
+    })  # fmt: skip
+
+
+def test_nvidias_bert_bins_samples_by_length_at_512_tokens_from_the_release_whose_loader_does():
+    assert bert_of_examples("21.11", 512).plan.batching == "grouped"
+    # Krell et al., arXiv 2107.02027: at 512 tokens half of Wikipedia's are padding
+    assert bert_of_examples("21.11", 512).plan.mean_length == pytest.approx(0.5 * 512, rel=0.01)
+    for release, length, said in (("20.06", 512, {}), ("21.11", 128, {}), ("21.11", 512, {"batching": "full"})):
+        assert bert_of_examples(release, length, **said).plan.batching == "full"
+
+
+def test_binned_samples_take_nvidias_bert_half_the_time_of_full_ones():
+    # NVIDIA/DeepLearningExamples@729963d PyTorch/LanguageModeling/BERT/README.md, "Pre-training NVIDIA DGX A100": sequences/s
+    run = bert_of_examples("21.11", 512)
+    step = estimate(run.model, run.cluster, run.plan, run.framework)
+    assert run.plan.global_batch / step.step_time == pytest.approx(210, rel=0.15)

@@ -55,6 +55,7 @@ def run_of(record: Mapping[str, Any], name: str = "") -> Run:
     planned = {**assumed, **told.plan}
     if "loss" in assumed and "loss" not in said and _is_usual_loss(told.plan.get("loss"), framework):
         del planned["loss"]  # the framework knows how its usual loss is in this release and for this model
+    planned |= _binned(framework, plan_said, said)
     kernel = {key: told.plan[key] for key in ("attention",) if key in told.plan and "attention_kernel" in said}
     if model.experts and software.splits_experts(said):
         planned = {"expert_tensor_parallel": plan_said.get("tensor_parallel"), **planned}
@@ -73,6 +74,14 @@ def run_of(record: Mapping[str, Any], name: str = "") -> Run:
         source=record.get("source") or "", release=record.get("release") or "", trust=record.get("trust") or "",
         assumed=tuple(assumed), unstated=tuple(record.get("unstated") or ()), unexpressed=unexpressed,
     )  # fmt: skip
+
+
+def _binned(framework: Framework, plan_said: Mapping[str, Any], said: Mapping[str, Any]) -> Row:
+    """How samples make micro-batches where a record says nothing of it and the framework's loader bins them by length."""
+    stated = {"batching", "mean_length"} & set(plan_said) or said.get("packing")
+    if stated or not framework.binned_length or plan_said.get("seq_len") != framework.binned_length:
+        return {}
+    return {"batching": "grouped", "mean_length": framework.binned_mean}
 
 
 def _is_usual_loss(loss: str | None, framework: Framework) -> bool:
