@@ -414,7 +414,7 @@ HEAVY = ("numba", "scipy", "sympy", "plotly", "pandas", "polars", "numpy", "rich
         ("import costmodel.cli", ()),
         ("import costmodel; costmodel.load_model('llama3-8b'); costmodel.load_cluster('dgx-h100')", ()),
         (f"from costmodel.cli import main; main({['estimate', *SMALL, '--json']!r})", ("numpy",)),
-        (f"from costmodel.cli import main; main({['estimate', *SMALL]!r})", ()),
+        (f"from costmodel.cli import main; main({['estimate', *SMALL, '--dp', '8']!r})", ()),
         (f"from costmodel.cli import main; main({['search', *SMALL, '--no-check', '--json']!r})", ("numpy",)),
         (f"from costmodel.cli import main; main({['search', *SMALL, '--no-check']!r})", ("numpy",)),
         (f"from costmodel.cli import main; main({['search', *ONE_GPU]!r})", ("numpy",)),

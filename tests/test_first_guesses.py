@@ -27,6 +27,19 @@ from tests.commanding import refused
 NODE = ["--cluster", "dgx-h100"]
 WORK = ["--global-batch", "64", "--seq-len", "4096"]
 QUESTIONS = {
+    "what is BERT like on four V100": (
+        "estimate bert-large-uncased --device v100 --gpus 4 --framework ddp", "256 sequences of 512 tokens"),
+    "which clusters are there": ("list clusters", "dgx-h100"),
+    "which GPUs are there": ("list gpus", "h100-sxm"),
+    "how does it scale": ("scale llama3-8b --cluster dgx-h100 --nodes 1,2", "2 nodes is "),
+    "eight of a card by its number alone": ("search llama3-8b --gpus 8xa100 --top 1", "8 GPUs of a100-sxm-80gb"),
+    "no tensor parallelism": ("search llama3-8b --cluster dgx-h100 --no-tp --top 1", "PP2 DP4"),
+    "a batch of four million tokens": (
+        "search llama3-8b --cluster dgx-h100 --global-batch-tokens 4M --top 1", "1,024 sequences of 4,096 tokens"),
+    "does a 70B fit, and how": (
+        "estimate llama3-70b --cluster dgx-h100 --nodes 8", "The fastest plan that fits, as no degree was given: TP4"),
+    "what does a 671B need on too few": (
+        "memory deepseek-v3 --cluster dgx-h100 --nodes 4", "As no degree was given, others were looked at: none of"),
     "which card for LoRA of a 32B": (
         "cards qwen2.5-32b --adapter lora --device h100,4090,h200,l40s", "lora of qwen2.5-32b fits from h100-sxm (80 GiB)"),
     "does QLoRA of 70B fit on a 4090": (

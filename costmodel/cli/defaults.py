@@ -46,7 +46,7 @@ def fill_work(arguments: argparse.Namespace, model: Transformer, *, global_batch
         arguments.global_batch = global_batch
         taken.append(f"--global-batch {global_batch}")
     if arguments.seq_len is None:
-        arguments.seq_len = min(seq_len, model.learned_positions or seq_len)
+        arguments.seq_len = min(seq_len, model.learned_positions or seq_len, model.trained_length or seq_len)
         taken.append(f"--seq-len {arguments.seq_len}")
     return f"Taken, as it wasn't said: {', '.join(taken)}" if taken else ""
 

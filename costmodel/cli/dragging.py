@@ -19,12 +19,13 @@ ASKED = "llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 8192"
 def add(commands: Commands) -> None:
     """Add the command."""
     dragging = commands.add_parser(
-        "whatif", usage=USAGE % "whatif" + " -o FILE", allow_abbrev=False,
+        "whatif", usage=USAGE % "whatif" + " [-o FILE]", allow_abbrev=False,
         help="one HTML file: the ranking, with sliders for bandwidths, memory, efficiency and price",
         examples=(f"costmodel whatif {ASKED} -o page.html",),
     )  # fmt: skip
     add_question(dragging, several=True)
-    add_file(dragging, "the page to write, as page.html")
+    add_file(dragging, "the page to write (default: whatif.html)", required=False)
+    dragging.set_defaults(output="whatif.html")
     dragging.add_argument("--price", type=number, metavar="X", help="of a GPU-hour, where the slider starts (default: 2.5)")
     dragging.set_defaults(run=_whatif)
 

@@ -11,6 +11,7 @@ from costmodel.cli.advice import asked_again, change_as_options
 from costmodel.cli.arguments import Commands, add_output
 from costmodel.cli.figures import IMAGE, PAGE, add_figure, write_figures
 from costmodel.cli.files import add_files, check_files
+from costmodel.cli.fitting import print_that_fits
 from costmodel.cli.output import (
     TerminalTable,
     because,
@@ -92,6 +93,7 @@ def _estimate(arguments: argparse.Namespace) -> int:
     else:
         page = [table(["the whole run", "expected", "90 % from", "to"], amounts(run)) for run in runs]
         print_page(*_estimate_page(answer, found), *page, markdown=arguments.markdown)
+        print_that_fits(arguments, answer)
         print_page(written(*write_figures(arguments, answer, title)), markdown=arguments.markdown, more=True)
     return codes.ANSWERED if answer.fits else codes.NOTHING_FITS
 

@@ -168,7 +168,8 @@ def _apart(words: Sequence[str], known: dict[str, argparse.Action]) -> tuple[lis
 
 
 def _sized(options: Sequence[str], known: dict[str, argparse.Action]) -> list[str]:
-    """``--device 8xh100``, and ``--cluster`` of the same, as so many GPUs of a device."""
+    """``--device 8xh100``, and ``--cluster`` or ``--gpus`` of the same, as so many GPUs of a device."""
+    options = _of_kind(options)
     given = [word.partition("=")[0] for word in options]
     if "--gpus" in given or "--nodes" in given or not {"--gpus", "--device"} <= set(known):
         return list(options)
@@ -183,6 +184,21 @@ def _sized(options: Sequence[str], known: dict[str, argparse.Action]) -> list[st
         machines = [_machine(one) for one in value.split(",")]
         said = _as_options([one for one in machines if one is not None], known)
         found += said if said is not None and None not in machines else [word] if equals else [name, value]
+    return found
+
+
+def _of_kind(options: Sequence[str]) -> list[str]:
+    """``--gpus 8xa100`` as ``--device 8xa100``, where no other option says of what they are."""
+    given = [word.partition("=")[0] for word in options]
+    found = list(options)
+    if {"--device", "--cluster"} & set(given) or "--gpus" not in given:
+        return found
+    place = given.index("--gpus")
+    _, equals, value = options[place].partition("=")
+    value = value if equals else "".join(options[place + 1 : place + 2])
+    machine = _machine(value)
+    if machine is not None and machine.gpus is not None:
+        found[place] = f"--device{equals}{value}" if equals else "--device"
     return found
 
 

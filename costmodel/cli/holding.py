@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, add_output, whole
 from costmodel.cli.files import add_files, check_files
+from costmodel.cli.fitting import print_that_fits
 from costmodel.cli.output import (
     TerminalTable,
     gib,
@@ -75,7 +76,9 @@ def _memory(arguments: argparse.Namespace) -> int:
             + (f", stage {stage.stage} of {len(bill.stages)}" if len(bill.stages) > 1 else "")
         )  # fmt: skip
         opened = _tensors(rows, stage.total) if arguments.tensors else _parts(rows, stage.total)
-        print_page(head, opened, _bounds(answer), written(*files), markdown=arguments.markdown)
+        print_page(head, opened, _bounds(answer), markdown=arguments.markdown)
+        print_that_fits(arguments, answer)
+        print_page(written(*files), markdown=arguments.markdown, more=True)
     return codes.ANSWERED if answer.fits else codes.NOTHING_FITS
 
 

@@ -17,6 +17,27 @@ WITHOUT_VALUE = ("standalone", "no-python", "run-path", "use-env", "u")
 """Options of Python and torchrun that take none."""
 
 
+def started(words: Sequence[str]) -> list[str]:
+    """The words of a line that starts a script of Python on GPUs; none where the words start nothing.
+
+    Parameters
+    ----------
+    words : as they were typed, or the whole line as one
+
+    Examples
+    --------
+    >>> started(["torchrun --nproc_per_node 8 train.py"]), started(["train.sh"])
+    (['torchrun', '--nproc_per_node', '8', 'train.py'], [])
+    """
+    import shlex
+
+    try:
+        split = shlex.split(words[0]) if len(words) == 1 else list(words)
+    except ValueError:  # a quotation that is never closed
+        return []
+    return split if split[:1] and split[0] in LAUNCHERS and len(split) > 1 else []
+
+
 class Launched(NamedTuple):
     """A command line apart: the command's own words, those of the script behind ``--``, and what was taken for what."""
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Sequence
 
 from costmodel.cli.arguments import CommandLine
+from costmodel.cli.launching import started
 from costmodel.cli.phrases import AGAINST
 from costmodel.text.suggestions import MEANT
 
@@ -14,7 +16,8 @@ TAKEN = (
     "fits", "oom", "what-if", "versus", "mfu", "days", "hours", "which", "which-gpu", "card", "gpu", "finetune", "fine-tune",
     "specs", "params", "parameters", "nodes", "clusters-for", "how-many-gpus", "fit", "energy", "power", "carbon", "electricity",
     "pretrain", "pretraining", "training", "footprint", "memory-usage", "peak-memory", "gpu-memory", "tokens/s", "tok/s", "tps",
-    "optimize", "optimise", "autotune", "flops", "flop", "device", "model", "cluster", "bubble", "nccl",
+    "optimize", "optimise", "autotune", "flops", "flop", "device", "model", "cluster", "bubble", "nccl", "topology", "spec",
+    "serve", "gui",
 )  # fmt: skip
 """Words of `MEANT` that people type for a command and that mean no other."""
 BARE = ("sum", "send", "recv", "p2p")
@@ -29,6 +32,12 @@ REACHED = {
     "max-seq-len": "sequence",
 }  # fmt: skip
 """Words that open one, and what it is that they ask for."""
+LISTED = {"gpus": "devices", "cards": "devices", "hardware": "devices", "software": "frameworks"}
+"""Words behind ``list`` whose list has another name."""
+LISTABLE = (*LISTED, "models", "devices", "clusters", "frameworks", "networks")
+"""Words behind it."""
+SCALED = ("scale", "scaling", "strong-scaling")
+"""Words that open a comparison of several sizes of a cluster."""
 MEASURED = ("--step-time", "--mfu", "--tokens-per-second")
 """Options that say what a run was measured at."""
 ASKING = ("how", "can", "does", "will", "would", "do", "which", "what", "is")
@@ -68,12 +77,16 @@ def opened(argv: Sequence[str], commands: Collection[str]) -> CommandLine:
     ['train', 'llama3-8b', 'on', '64', 'h100', '1T', 'tokens']
     """
     first, rest = (argv[0].lower() if argv else ""), list(argv[1:])
+    if first in ("explain", "read") and (script := started(rest)):
+        return CommandLine(["trace", *script], [f"{argv[0]} of a script that is started: taken as trace"])
     if not first or first in commands or first.startswith("-"):
         return CommandLine(list(argv), [])
     command = _meant(first, argv)
     if command is None:
         return CommandLine(list(argv), [])
-    if first in ADAPTED or first in MOST or (command == "compare" and first not in TAKEN):
+    if first == "list":
+        rest = rest[1:]
+    if first in ADAPTED or first in MOST or (command == "compare" and first not in (*TAKEN, *SCALED)):
         rest = list(argv)
     elif command == "collective" and first not in TAKEN:
         rest = [MEANT["op"].get(first, first), *rest]
@@ -97,6 +110,11 @@ def _meant(first: str, argv: Sequence[str]) -> str | None:
         return "gpus" if {"days", "--days", "weeks", "months"} & set(words) else "cards"
     if first == "which" and not {"plan", "parallelism"} & set(words):
         return "cards"
+    if first == "list":
+        return LISTED.get(words[1], words[1]) if words[1:2] and words[1] in LISTABLE else None
+    if first in SCALED:
+        several = any("," in word for option, word in itertools.pairwise(words) if option in ("--nodes", "--gpus"))
+        return "compare" if several else None
     if first in ASKING:
         return next((command for asked, command in ABOUT if set(asked) & set(words)), None)
     if first in ADAPTED:

@@ -19,6 +19,7 @@ FLAGS = {
     "--gradient-checkpointing": ("--recompute", "full"), "--activation-checkpointing": ("--recompute", "full"),
     "--use-distributed-optimizer": ("--zero-stage", "1"),
     "--flash-attn": ("--attention", "flash"), "--use-flash-attn": ("--attention", "flash"),
+    "--flash-attention": ("--attention", "flash"), "--no-tp": ("--tensor-parallel", "1"), "--no-pp": ("--pipeline-parallel", "1"),
     "--max-batch": ("--find", "batch"), "--max-batch-size": ("--find", "batch"), "--longest": ("--find", "sequence"),
     "--max-sequence": ("--find", "sequence"), "--no-recompute": ("--recompute", "none"),
     "--full-recompute": ("--recompute", "full"), "--full": ("--adapter", "none"), "--full-finetune": ("--adapter", "none"),

@@ -1,0 +1,42 @@
+"""Where a plan that nobody chose doesn't fit: the fastest that does on the same GPUs, in a sentence, as `search` would say it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from costmodel.cli.arguments import chosen
+from costmodel.cli.output import gib, print_page, whole_plan
+from costmodel.cli.training import DEGREES, asked_plan
+from costmodel.description.judgement import CHOSEN
+from costmodel.text.errors import IllegalPlan
+from costmodel.text.units import format_seconds
+
+if TYPE_CHECKING:
+    from costmodel.evaluation.estimation import Estimate
+
+
+def print_that_fits(arguments: argparse.Namespace, answer: Estimate) -> None:
+    """Print the fastest plan that fits, or by how much the leanest misses; nothing where a degree was given, or one GPU is all.
+
+    Parameters
+    ----------
+    arguments : of a question about one plan
+    answer : to it, which was printed
+    """
+    if answer.fits or answer.plan.gpus == 1 or any(name in chosen(arguments) for name in DEGREES):
+        return
+    sys.stdout.flush()  # the answer is read while others are looked at
+    as_a_search = {"fit_probability": max(arguments.fit_probability, CHOSEN), "gradient_accumulation": None, "notes": []}
+    try:
+        found = asked_plan(argparse.Namespace(**{**vars(arguments), **as_a_search}))
+    except IllegalPlan as none:
+        words = f"As no degree was given, others were looked at: {none}"
+    else:
+        took = f"{format_seconds(found.step_time)}, {gib(found.memory.total)} GiB"
+        words = f"The fastest plan that fits, as no degree was given: {whole_plan(found)}: {took} (`costmodel search` ranks all)"
+    print_page(words, markdown=arguments.markdown, more=True)
+
+
+__all__ = ["print_that_fits"]
