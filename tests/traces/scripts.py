@@ -73,6 +73,19 @@ for step in range(10):
     optimizer.zero_grad()
 """
 
+CELL = """
+import torch
+net, head = torch.nn.KIND(64, 128).cuda(), torch.nn.Linear(128, 4).cuda()
+optimizer = torch.optim.SGD([*net.parameters(), *head.parameters()], lr=0.1)
+for step in range(10):
+    inputs, states = torch.randn(7, 32, 64, device="cuda"), None
+    for one in inputs:
+        states = net(one, states)
+    head(states[0] if isinstance(states, tuple) else states).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
 FSDP2 = START + TINY_LLAMA + """
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 model = LlamaForCausalLM(config).cuda()

@@ -85,6 +85,18 @@ def test_recurrent_layers_multiply_the_rows_that_are_no_padding_three_times(tmp_
     assert held(role, "weight") == 4 * trained == held(role, "gradient") == held(role, "optimizer") // 2
 
 
+@pytest.mark.parametrize(("kind", "gates"), [("LSTMCell", 4), ("GRUCell", 3), ("RNNCell", 1)])
+def test_cells_multiply_inputs_twice_and_states_three_times_a_step(tmp_path: Path, kind: str, gates: int) -> None:
+    """Inputs have no gradient, nor have the first states; what lies behind the products is one kernel a step in either pass."""
+    role = traced(tmp_path, scripts.CELL.replace("KIND", kind), gpus=1).roles[0]
+    steps, batch, inner, width = 7, 32, 64, 128
+    inputs, states = steps * 2 * inner, (3 * steps - 1) * width
+    assert flop(role) == 2 * batch * (gates * width * (inputs + states) + 3 * width * 4)
+    assert held(role, "weight") == 4 * (gates * width * (inner + width + 2) + width * 4 + 4)
+    fused = [role.texts[op] for op in role.kernels.op[role.rows(KERNEL, role.step())] if "_thnn_fused" in role.texts[op]]
+    assert len(fused) == (2 * steps if gates > 1 else 0)
+
+
 def test_ddp_sums_every_gradient_once_a_step(tmp_path: Path) -> None:
     trace = traced(tmp_path, scripts.DDP)
     assert trace.facts["sharding"] == "ddp"

@@ -1,4 +1,7 @@
-"""Recurrent networks as cuDNN runs them: the products of all steps' inputs at once, then a kernel that goes step by step."""
+"""Recurrent networks as cuDNN runs them: the products of all steps' inputs at once, then a kernel that goes step by step.
+
+Cells are called step by step, and on a GPU each is two products and a kernel for what lies behind them.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,24 @@ def operators() -> None:
     flop_registry[torch.ops.costmodel.recurrence_backward] = (
         lambda grad, weight, *_, **__: 4 * grad.shape[0] * weight.numel()
     )
-    _LIBRARIES.append(library)
+    shapes = torch.library.Library("aten", "IMPL", "Meta")  # of GRUCell's kernels, which say nowhere what they give
+    shapes.impl("_thnn_fused_gru_cell", _stepped)
+    shapes.impl("_thnn_fused_gru_cell_backward", _stepped_back)
+    _LIBRARIES.extend([library, shapes])
+
+
+def _stepped(
+    of_input: Tensor, of_state: Tensor, hidden: Tensor, bias: Tensor | None = None, state_bias: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The next states, and the three gates with the old states and the new gate's part of them, kept for the way back."""
+    return torch.empty_like(hidden), hidden.new_empty((hidden.shape[0], 5 * hidden.shape[1]))
+
+
+def _stepped_back(grad: Tensor, kept: Tensor, biased: bool) -> tuple[Tensor | None, ...]:
+    """Gradients of both products' results, of the old states and of the biases."""
+    gates = grad.new_empty((grad.shape[0], GATES["gru"] * grad.shape[1]))
+    biases = (gates.new_empty(gates.shape[1]), gates.new_empty(gates.shape[1])) if biased else (None, None)
+    return gates, torch.empty_like(gates), torch.empty_like(grad), *biases
 
 
 def _made(gates: Tensor, weight: Tensor, hidden: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
