@@ -150,6 +150,35 @@ def test_fsdp1_gathers_each_layer_twice_and_scatters_each_once(tmp_path: Path) -
     assert found["reduce-scatter", 2 * ENDS] == 1
 
 
+def test_a_checkpoint_is_read_where_it_was_written_and_one_that_was_there_is_resumed(tmp_path: Path) -> None:
+    """Tensors come back as parameters, with the values that are known, and to the device that `map_location` names."""
+    (tmp_path / "data").mkdir()
+    there = tmp_path / "data" / "there.pt"
+    made = f"import torch; torch.save(torch.nn.Linear(64, 2048).state_dict(), {str(there)!r})"
+    subprocess.run([sys.executable, "-c", made], check=True)
+    script = f"""
+import os, torch
+net = torch.nn.Linear(64, 2048).cuda()
+net.register_buffer("count", torch.tensor(3, device="cuda"), persistent=False)
+states = torch.load({str(there)!r}, map_location="cuda")
+assert states["weight"].device == torch.device("cuda", 0)
+net.load_state_dict(states)
+optimizer = torch.optim.AdamW(net.parameters())
+for step in range(10):
+    net(torch.randn(4, 64, device="cuda")).square().mean().backward()
+    optimizer.step()
+    torch.save({{"net": net, "states": optimizer.state_dict(), "step": step}}, "last.pt")
+    last = torch.load("last.pt", map_location={{"cuda:0": "cpu"}}, weights_only=False)
+    assert last["step"] == step and isinstance(last["net"].weight, torch.nn.Parameter)
+    assert last["net"].count.item() == 3 and last["net"].weight.device.type == "cpu"
+    optimizer.load_state_dict(last["states"])
+    os.remove("last.pt")
+"""
+    (home := tmp_path / "home").mkdir()
+    role = traced(home, script, gpus=1).roles[0]
+    assert held(role, "weight") == 4 * (64 * 2048 + 2048)
+
+
 def test_a_trainer_writes_its_checkpoints_nowhere_and_sums_its_gradients(tmp_path: Path) -> None:
     needs("accelerate")
     trace = traced(tmp_path, scripts.TRAINER.replace("OPTIONS", ""), roles="0")
@@ -213,6 +242,9 @@ with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]):
         kept = torch.tensor([loss, norm])
         assert kept.device.type == "cpu" and f"{loss:.3f} {norm:>8.1e} {kept}" == f"1.000  1.0e+00 {kept}"
         assert out.detach().cpu().numpy().shape == (1024, 2048) and numpy.mean(loss.detach().cpu().numpy()) == 1.0
+        some = out[:, [0, -1]]
+        some[some > some[:, [-1]]] = 0.0
+        assert some.shape == (1024, 2)
         assert not torch.isinf(out).any() and not torch.isnan(out).any() and torch.isfinite(out).all()
         assert torch.allclose(out, out) and torch.multinomial(torch.rand(8, device="cuda"), 2).shape == (2,)
         optimizer.zero_grad()

@@ -194,10 +194,13 @@ def installed(recorder: Recorder, gpus: int, device: dict[str, Any]) -> Iterator
         pci_domain_id=0,
     )
     _RECORDERS.append(recorder)
+    lifted = torch._C._only_lift_cpu_tensors()
+    torch._C._set_only_lift_cpu_tensors(True)  # lists of places in brackets go to the device by operators, which are seen
     try:
         with replaced([*_cuda(recorder, gpus, properties), *tensors.patches(recorder)]):
             yield
     finally:
+        torch._C._set_only_lift_cpu_tensors(lifted)
         _RECORDERS.remove(recorder)
 
 

@@ -36,6 +36,8 @@ PACKAGES = (
 """Software whose version belongs to a trace."""
 OF_THE_BUILD = ("missing kernel for cuda", "from the 'CUDA' backend", "compiled without cuDNN", "not compiled with CUDA")
 """Of errors where PyTorch has something in its builds with CUDA alone."""
+OF_THE_HUB = ("LocalEntryNotFoundError", "OfflineModeIsEnabled")
+"""Errors of Hugging Face's packages where a file isn't in their cache."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -205,6 +207,7 @@ def main(path: str) -> int:
         folder if spec.world > 1 else None,
     ) as recorder:
         sandbox.install()
+        recorder.found, recorder.ready = sandbox.found, sandbox.ready
         try:
             run()
         except Finished:
@@ -235,9 +238,11 @@ def main(path: str) -> int:
 def told(failure: BaseException, recorder: Any) -> str:
     """A failure of the user's code in a line: the line of its code that is nearest to it."""
     cause: BaseException | None = failure
+    fetched = False
     while cause is not None:
         if isinstance(cause, NotModelled):
             return str(cause)
+        fetched |= type(cause).__name__ in OF_THE_HUB
         cause = cause.__cause__ or cause.__context__
     place, step = "", failure.__traceback__
     while step is not None:
@@ -246,6 +251,11 @@ def told(failure: BaseException, recorder: Any) -> str:
             place = f"{Path(name).name}:{step.tb_lineno}"
         step = step.tb_next
     message = " ".join(str(failure).split())
+    if fetched or "huggingface.co" in message or "on the Hub" in message:
+        return (
+            f"{place + ': ' if place else ''}a file of the Hugging Face Hub isn't in this machine's cache, and traced code "
+            f"has no network: fetch it before, or name a folder ({type(failure).__name__}: {message.split('. ')[0][:200]})"
+        )
     if any(word in message for word in OF_THE_BUILD):
         return f"{place + ': ' if place else ''}a kernel of PyTorch's builds with CUDA that has no stand-in here: {message[:300]}"
     return f"{place + ': ' if place else ''}{type(failure).__name__}: {message[:600]}"

@@ -79,6 +79,8 @@ class Recorder(TorchDispatchMode):
         self.world = 1
         self.enabled = True
         self.facts: dict[str, str] = {}
+        self.found: Callable[[Any], Any] = lambda path: path  # where a file is read that the program may have written
+        self.ready: Callable[[Any], Any] = lambda path: path  # where one is written
 
     # -- operators --------------------------------------------------------------------------------------------
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import builtins
 import io
 import os
+import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -73,13 +76,13 @@ class Sandbox:
 
         def opened(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
             if isinstance(mode, str) and any(letter in mode for letter in "wax+"):
-                file = self._ready(file, "a" in mode or "+" in mode)
+                file = self.ready(file, "a" in mode or "+" in mode)
             else:
                 file = self.found(file)
             return real_open(file, mode, *args, **kwargs)
 
         def os_opened(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
-            path = self._ready(path, True) if flags & _WRITES else self.found(path)
+            path = self.ready(path, True) if flags & _WRITES else self.found(path)
             return real_os_open(path, flags, *args, **kwargs)
 
         builtins.open = io.open = opened  # type: ignore[assignment]
@@ -96,13 +99,26 @@ class Sandbox:
             (os.path, "isdir"),
             (os.path, "getsize"),
             (os, "stat"),
+            (os, "lstat"),
+            (os, "statvfs"),
+            (os, "access"),
+            (os, "readlink"),
             (os, "listdir"),
             (os, "scandir"),
+            (os, "chdir"),
         ):
             setattr(owner, name, self._reading(getattr(owner, name)))
+        sys.meta_path.append(_WrittenModules(self))
         sys.addaudithook(self._audit)
 
-    def _ready(self, path: Any, keep: bool) -> Any:
+    def ready(self, path: Any, keep: bool = False) -> Any:
+        """Where a file is written, in a folder that is there.
+
+        Parameters
+        ----------
+        path : at which the program writes
+        keep : what lies there
+        """
         turned = self.turned(path)
         if turned is not path:
             _MAKEDIRS(os.path.dirname(turned), exist_ok=True)
@@ -133,7 +149,7 @@ class Sandbox:
 
     def _moving(self, real: Callable[..., Any]) -> Callable[..., Any]:
         def move(source: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
-            return real(self.found(source), self._ready(target, False), *args, **kwargs)
+            return real(self.found(source), self.ready(target, False), *args, **kwargs)
 
         return move
 
@@ -146,10 +162,12 @@ class Sandbox:
     def _audit(self, event: str, args: tuple[Any, ...]) -> None:
         if self.closed:
             return
+        if event == "socket.getaddrinfo" and _is_elsewhere(args[0]):
+            raise _unreached(args[0])
         if event == "socket.connect":
             address = args[1]
             if isinstance(address, tuple):
-                raise NotModelled(f"the program wants to reach {address[0]}: traced code has no network")
+                raise _unreached(address[0])
         elif event == "open":
             path, mode, flags = args
             writes = (
@@ -161,6 +179,30 @@ class Sandbox:
                 raise NotModelled(
                     f"the program writes {os.fsdecode(path)} in a way that can't be turned elsewhere"
                 )
+
+
+def _is_elsewhere(host: Any) -> bool:
+    """Whether a name is another machine's, which a server of names would be asked for."""
+    name = host.decode(errors="replace") if isinstance(host, bytes) else host
+    return isinstance(name, str) and "." in name and any(map(str.isalpha, name)) and name != socket.gethostname()
+
+
+def _unreached(host: Any) -> NotModelled:
+    return NotModelled(
+        f"the program wants to reach {host}: traced code has no network, so that what it needs from there must be fetched before"
+    )
+
+
+class _WrittenModules(MetaPathFinder):
+    """Finds modules that the program wrote, as Hugging Face's packages do with code that comes beside models and metrics."""
+
+    def __init__(self, sandbox: Sandbox):
+        self._sandbox = sandbox
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: Any = None) -> ModuleSpec | None:
+        """Look where the files that would lie in these folders went."""
+        folders = [self._sandbox.turned(folder or os.curdir) for folder in (sys.path if path is None else path)]
+        return PathFinder.find_spec(fullname, [folder for folder in folders if _EXISTS(folder)])
 
 
 _EXISTS, _MAKEDIRS = os.path.exists, os.makedirs

@@ -22,6 +22,12 @@ HOOKS = {
     "torchvision.extension": "torchvision",
     "deepspeed.runtime.engine": "deepspeed_engine",
     "safetensors.torch": "saving",
+    "torch.distributed.checkpoint": "distributed_checkpoint",
+    "torch.hub": "hub",
+    "timm.models._builder": "timm",
+    "diffusers.models.modeling_utils": "diffusers",
+    "pyarrow": "arrow",
+    "tokenizers": "tokenizers",
 }
 """Modules, and the shim of each that is applied as soon as it was imported."""
 

@@ -1,0 +1,35 @@
+"""A traced program finds what it has written, leaves nothing where it seems to write, and reaches no network."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = """
+import os, socket, sys
+from pathlib import Path
+from costmodel.text.errors import NotModelled
+from costmodel.traces.fake_machine.sandbox import Sandbox
+
+Sandbox(Path(sys.argv[1])).install()
+os.makedirs("made/inner", exist_ok=True)
+Path("made/__init__.py").write_text("")
+Path("made/inner/__init__.py").write_text("ANSWER = 42")
+sys.path.append(os.getcwd())
+from made.inner import ANSWER
+os.chdir("made")
+assert ANSWER == 42 and Path("__init__.py").exists() and os.access("inner", os.R_OK) and os.statvfs("inner").f_namemax
+assert socket.getaddrinfo("127.0.0.1", 80)
+try:
+    socket.getaddrinfo("nobody.example.com", 80)
+except NotModelled as refused:
+    print(refused)
+"""
+
+
+def test_a_program_imports_what_it_wrote_and_asks_no_server_for_names(tmp_path: Path) -> None:
+    (home := tmp_path / "home").mkdir()
+    command = [sys.executable, "-B", "-c", PROGRAM, str(tmp_path / "elsewhere")]
+    run = subprocess.run(command, cwd=home, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith("the program wants to reach nobody.example.com: traced code has no network")
+    assert not any(home.iterdir())
