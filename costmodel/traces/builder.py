@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -252,6 +252,11 @@ class RoleBuilder:
         ]  # fmt: skip
         self._parameters[name] = self._add(ParameterTable, row)
 
+    def left_out(self, names: Iterable[str]) -> None:
+        """Nothing trains these parameters, such as a teacher's or an average's, whatever they ask for."""
+        for name in names:
+            self._rows[ParameterTable][self._parameters[name]][_TRAINABLE] = 0
+
     def gradient(self, name: str) -> None:
         """A parameter got a gradient."""
         self._rows[ParameterTable][self._parameters[name]][_GRADIENTS] += 1
@@ -296,7 +301,7 @@ def _columns(table: type[ColumnTable]) -> dict[str, int]:
 
 _STORAGE = _columns(StorageTable)
 _ACTION, _ITEM = (_columns(HostProgram)[name] for name in ("action", "item"))
-_GRADIENTS = _columns(ParameterTable)["gradients"]
+_TRAINABLE, _GRADIENTS = (_columns(ParameterTable)[name] for name in ("trainable", "gradients"))
 
 
 def _table(kind: type[ColumnTable], rows: list[list[int]]) -> ColumnTable:

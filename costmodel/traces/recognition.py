@@ -300,7 +300,7 @@ def _recompute(trace: Trace, notes: list[str]) -> str:
         backward = role.kernels.phase[rows] == BACKWARD
         for place, within in enumerate((~backward, backward)):
             flop[place] += int(role.kernels.flop[rows][within].sum())
-    frozen = any(not trains for role in trace.roles for trains in role.parameters.trainable.tolist())
+    frozen = any(map(_runs_frozen, trace.roles))
     times = flop[1] / flop[0] + frozen if flop[0] else 0.0  # of frozen weights there are no products of gradients
     if times > RECOMPUTED:
         return "full"
@@ -308,6 +308,15 @@ def _recompute(trace: Trace, notes: list[str]) -> str:
         notes.append(f"backward passes have {times:.1f} times the FLOP of forward ones: a part is recomputed, taken as selective")
         return "selective"
     return "none"
+
+
+def _runs_frozen(role: Role) -> bool:
+    """Whether modules run whose parameters aren't trained; averages of weights aren't trained either, but don't run."""
+    parameters, texts = role.parameters, role.texts
+    rows = role.rows(KERNEL, role.step())
+    ran = {texts[module] for module in set(role.kernels.module[rows][role.kernels.phase[rows] == FORWARD].tolist())}
+    names = (texts[name] for name in parameters.name[parameters.trainable == 0].tolist())
+    return any(name.rpartition(".")[0] in ran for name in names)
 
 
 def _dtype(role: Role) -> str:

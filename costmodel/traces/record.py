@@ -214,7 +214,7 @@ class ParameterTable(ColumnTable):
     ----------
     name, dtype, shape : places in `Role.texts`; the shape is the whole parameter's
     elements : of the whole parameter
-    trainable : 1 where it asks for a gradient
+    trainable : 1 where it asks for a gradient and is trained: by an optimizer, or by ranks that sum its gradients
     gradients : times that it got one
     storage : row of `StorageTable` where it lies, `NOWHERE` where unknown
     """

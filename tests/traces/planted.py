@@ -163,9 +163,19 @@ PLANTS = {
 }  # fmt: skip
 """By what is wrong."""
 
+AVERAGED = DDP.replace("net = DistributedDataParallel", """average = nn.Sequential(nn.Linear(64, 256), nn.ReLU()).cuda()
+reader = nn.Linear(64, 64).cuda()
+with torch.no_grad():
+    average(torch.randn(2, 64, device="cuda"))
+net = DistributedDataParallel""").replace('net(torch.randn(32, 64, device="cuda"))', """with torch.no_grad():
+        seen = reader(torch.randn(32, 64, device="cuda"))
+    net(seen)""")
+"""Parameters that ask for gradients and need none, as nobody trains them."""
+
 CLEAN_SCRIPTS = {
     "a plain loop": (PLAIN, 1),
     "DDP": (DDP, 2),
+    "DDP beside an average of the weights and a network that reads": (AVERAGED, 2),
     "sums by hand": (by_hand(), 2),
     "FSDP2 of a Llama": (FSDP2, 2),
     "a pipeline": (PIPELINE.replace("SCHEDULE", "Schedule1F1B"), 2),

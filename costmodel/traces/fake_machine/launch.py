@@ -273,6 +273,10 @@ def finished(recorder: Any, world: int) -> Any:
 
     from costmodel.traces.record import Trace
 
+    names = recorder.named_parameters
+    trained = {names[parameter] for parameter in recorder.trained if parameter in names}
+    if trained:  # optimizers of flat buffers, as DeepSpeed's, know no names
+        recorder.builder.left_out(name for name in names.values() if name not in trained)
     role = recorder.builder.role()
     software = versions()
     if recorder.facts.get("framework") != "deepspeed":

@@ -74,6 +74,7 @@ class Recorder(TorchDispatchMode):
         self.done_steps = 0
         self._waits: dict[str, int] = {}
         self.named_parameters: dict[int, str] = {}
+        self.trained: dict[int, Tensor] = {}  # parameters that an optimizer has, or whose gradients ranks sum, by their identity
         self.special: Mapping[str, Callable[..., Any]] = {}
         self.collectives: Callable[..., Any] | None = None
         self.world = 1

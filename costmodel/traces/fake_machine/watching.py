@@ -96,6 +96,7 @@ class Watcher:
                 self._optimizer = optimizer
             for group in optimizer.param_groups:
                 for parameter in group["params"]:
+                    self.recorder.trained[id(parameter)] = parameter
                     name = self.recorder.named_parameters.get(id(parameter))
                     self.recorder.storages.kind(parameter, "weight", name)
                     if parameter.grad is not None:

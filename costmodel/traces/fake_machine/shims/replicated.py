@@ -1,4 +1,4 @@
-"""PyTorch's DistributedDataParallel: that it replicates is a fact of the trace. Tried on torch 2.13."""
+"""PyTorch's DistributedDataParallel: that it replicates is a fact of the trace, and what it trains. Tried on torch 2.13."""
 
 from __future__ import annotations
 
@@ -14,5 +14,6 @@ def patch(module: Any, recorder: Recorder) -> None:
     def made(self: Any, *args: Any, **kwargs: Any) -> None:
         recorder.facts.setdefault("sharding", "ddp")
         real(self, *args, **kwargs)
+        recorder.trained.update({id(parameter): parameter for parameter in self.module.parameters()})
 
     module.DistributedDataParallel.__init__ = made
