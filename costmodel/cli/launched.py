@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from costmodel.cli.arguments import Misused, Parser, chosen
+from costmodel.cli.completed import completed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from costmodel.description.cluster import Cluster
     from costmodel.interop.launchers import Launch, Priced
@@ -81,10 +82,12 @@ def _read(arguments: argparse.Namespace, files: Sequence[Path], cluster: Cluster
     given = {name: value for name, value in given.items() if value is not None}
     settings = {name: str(value).lower() for name, value in given.items() if name in PLAN_FIELDS}
     settings |= _own_settings(arguments, cluster)
-    gpus = arguments.gpus
-    if gpus is None and arguments.nodes is not None and cluster is not None:
-        gpus = arguments.nodes * cluster.gpus_per_node
-    launch = read_launch(files, gpus=gpus, settings=settings, dialect=arguments.dialect)
+    offered = None if cluster is None else cluster.gpus
+
+    def read(gpus: int | None, more: Mapping[str, str]) -> Launch:
+        return read_launch(files, gpus=gpus or arguments.gpus, settings={**settings, **more}, dialect=arguments.dialect)
+
+    launch = completed(read, offered if arguments.nodes is not None else None, offered, arguments.notes)
     model = None
     if arguments.instead is not None:
         from costmodel.catalogue import loader

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, Misused, add_output, read_model, whole
 from costmodel.cli.calibrated import add_calibration
+from costmodel.cli.completed import completed
 from costmodel.cli.files import add_file, check_files
 from costmodel.cli.layout import command
 from costmodel.cli.output import (
@@ -29,13 +31,15 @@ from costmodel.evaluation.estimation import memory_limit
 from costmodel.text.units import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from costmodel.description.cluster import Cluster
     from costmodel.description.plan import Plan
     from costmodel.description.transformer import Transformer
     from costmodel.evaluation.estimation import Estimate
     from costmodel.interop.launchers import Launch, Priced
+
+HINT = "Give --cluster C or --device D to price it (`costmodel clusters` and `costmodel devices` list them)"
 
 
 def add(commands: Commands) -> None:
@@ -119,7 +123,8 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _launch(arguments: argparse.Namespace) -> Launch:
+def _launch(arguments: argparse.Namespace, gpus: int | None = None, more: Mapping[str, str] | None = None) -> Launch:
+    """What the files say, with the settings of the command line and more of them."""
     from costmodel.interop.launchers import read_launch
     from costmodel.interop.launchers.launch import PLAN_FIELDS
 
@@ -131,7 +136,7 @@ def _launch(arguments: argparse.Namespace) -> Launch:
             raise Misused(f"--set {text[:80]!r}: expected KEY=VALUE, such as tensor-model-parallel-size=4")
         settings[key] = value
     files = [Path(name) for name in arguments.files]
-    return read_launch(files, gpus=arguments.gpus, settings=settings, dialect=arguments.dialect)
+    return read_launch(files, gpus=gpus or arguments.gpus, settings={**settings, **(more or {})}, dialect=arguments.dialect)
 
 
 def _read(arguments: argparse.Namespace) -> int:
@@ -189,23 +194,29 @@ def _explain(arguments: argparse.Namespace) -> int:
         raise Misused("argument --gpus: not allowed with argument --nodes, which says how many of a cluster's nodes")
     if _model_alone(arguments.files):
         return _explain_model(arguments)
-    launch = _launch(arguments)
+    priceable = arguments.cluster is not None or arguments.device is not None
+    if arguments.nodes is not None and not priceable:
+        raise Misused("--nodes goes with --cluster or --device, which says how many GPUs a node has")
+    offered = _hardware(arguments, nodes=arguments.nodes, notes=[]).gpus if priceable else None
+    read = functools.partial(_launch, arguments)
+    launch = completed(read, offered if arguments.nodes is not None else None, offered, arguments.notes)
+    if not priceable and launch.gpus is None and not arguments.json:
+        print_page(*_said(launch), f"{HINT}, with --gpus N where the files leave it open", markdown=arguments.markdown)
+        return codes.ANSWERED
     config = None
     if arguments.allow_config:
         config = allowed_config(
             Path(arguments.files[0]), launch.model_described if isinstance(launch.model_described, str) else None
         )
     model = read_model(arguments.model) if arguments.model else None
-    gpus = _world(arguments, launch)
-    priced = resolve(launch, model=model, gpus=gpus, config=config)
-    if arguments.cluster is None and arguments.device is None:
+    priced = resolve(launch, model=model, config=config)
+    if not priceable:
         if arguments.json:
             print_json({**launch.to_dict(), "priced_as": _plan_fields(priced)})
         else:
-            hint = "Give --cluster C or --device D to price it (`costmodel clusters` and `costmodel devices` list them)"
-            print_page(*_said(launch), hint, markdown=arguments.markdown)
+            print_page(*_said(launch), HINT, markdown=arguments.markdown)
         return codes.ANSWERED
-    cluster = _on(arguments, gpus=priced.plan.gpus)
+    cluster = _hardware(arguments, gpus=priced.plan.gpus)
     answer = estimate(priced.model, cluster, priced.plan, priced.software)
     measured = read_step_times(arguments.log, priced.plan).typical() if arguments.log else None
     if arguments.json:
@@ -258,20 +269,9 @@ def _explain_model(arguments: argparse.Namespace) -> int:
     return codes.ANSWERED if answer.fits else codes.NOTHING_FITS
 
 
-def _on(arguments: argparse.Namespace, **size: int | None) -> Cluster:
-    """So many GPUs of the cluster or the device that was named."""
-    return read_hardware(argparse.Namespace(**{**vars(arguments), "gpus": None, "nodes": None, **size}))
-
-
-def _world(arguments: argparse.Namespace, launch: Launch) -> int | None:
-    """The number of GPUs: what the files say, or the option, or so many nodes of the hardware."""
-    if launch.gpus is not None or arguments.nodes is None:
-        return launch.gpus if arguments.gpus is None else arguments.gpus
-    if arguments.cluster is None and arguments.device is None:
-        raise Misused("--nodes goes with --cluster or --device, which says how many GPUs a node has")
-    whole_cluster = _on(arguments, nodes=arguments.nodes)
-    arguments.notes.clear()
-    return whole_cluster.gpus
+def _hardware(arguments: argparse.Namespace, **other: object) -> Cluster:
+    """The cluster or the device that was named, so much of it."""
+    return read_hardware(argparse.Namespace(**{**vars(arguments), "gpus": None, "nodes": None, **other}))
 
 
 def _plan_fields(priced: Priced) -> dict[str, object]:

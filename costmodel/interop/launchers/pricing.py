@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from costmodel.arithmetic.named_tuples import Row, made
 from costmodel.catalogue import loader
 from costmodel.catalogue.software import load_framework
+from costmodel.catalogue.spellings import shape_name
 from costmodel.description.fields import table
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
@@ -220,8 +221,9 @@ def model_of(launch: Described, notes: list[str]) -> Transformer:
     if isinstance(launch.model_described, str):
         name = catalogue_name(launch.model_described)
         if name is None:
+            near = _near(launch.model_described)
             raise CostModelError(
-                f"{_names(launch)}: model {launch.model_described[:80]!r} is not in the catalogue; give model=NAME, of "
+                f"{_names(launch)}: model {launch.model_described[:80]!r} is not in the catalogue{near}; give model=NAME, of "
                 "it (`costmodel models` lists them) or a config.json, or --allow-config where one lies beside the file"
             )
         return loader.load_model(name)
@@ -241,13 +243,26 @@ def catalogue_name(name: str) -> str | None:
     ('llama3-8b', 'llama3.1-405b')
     """
     known = loader.names("model")
-    if name in known:
-        return name
-    plain = re.sub(r"(?<=\d)_(?=\d_)", ".", name.rpartition("/")[2].lower())
-    plain = NOISE.sub(" ", re.sub(r"[-_ ]+", " ", plain))
-    key = re.sub(r"\s+", "", plain)
-    entries = {re.sub(r"[-_ ]", "", entry): entry for entry in known}
-    return entries.get(key) or ALIASES.get(key)
+    alias = name if name in known else loader.alias("model", name)
+    if alias is not None:
+        return alias
+    words = re.sub(r"[-_ ]+", " ", name.rpartition("/")[2].lower())
+    plain = NOISE.sub(" ", words)
+    entries = {shape_name(entry): entry for entry in known}
+    return entries.get(shape_name(plain)) or ALIASES.get(re.sub(r"[\s.]+", "", plain))
+
+
+def _near(name: str) -> str:
+    """What may be meant by a name that nothing has, as the end of an error's clause: the longest name that stands in it.
+
+    Examples
+    --------
+    >>> _near("OpenRLHF/Llama-3-8b-sft-mixture"), _near("codellama/CodeLlama-7b")
+    ('; did you mean llama3-8b?', '')
+    """
+    entries = loader.names("model")
+    held = [entry for entry in entries if re.search(rf"(?<![a-z]){re.escape(shape_name(entry))}", shape_name(name))]
+    return f"; did you mean {max(held, key=len)}?" if held else ""
 
 
 YES_OR_NO = ("tied_embeddings", "embedding_norm", "attention_sinks", "parallel_block", "dropout")

@@ -215,8 +215,10 @@ def test_explain_takes_a_device_as_estimate_does(run, file):
     assert by_device["step_time_s"] == pytest.approx(by_hand["step_time_s"], rel=1e-9)
     by_nodes = json.loads(run("explain", str(file), "--cluster", "dgx-h100", "--nodes", "2", "--json")[1])
     assert by_nodes["priced_as"]["data_parallel"] == 4
-    code, _, err = run("explain", str(file), "--device", "h100")
-    assert code == 2 and "number of GPUs is not stated" in err
+    code, out, err = run("explain", str(file), "--device", "h100", "--json")  # one GPU, or as many as a copy needs
+    taken = json.loads(out)["priced_as"]
+    copy = taken["tensor_parallel"] * taken["pipeline_parallel"] * taken["context_parallel"]
+    assert code in (0, 1) and f"taken, as the files don't say it: {copy} GPUs" in err and taken["data_parallel"] == 1
     for wrong in (["--cluster", "dgx-h100", "--device", "h100"], ["--nodes", "2"], ["--device", "abacus", "--gpus", "8"],
                   ["--device", "h100", "--gpus", "8", "--nodes", "1"]):  # fmt: skip
         code, _, err = run("explain", str(file), *wrong)
@@ -249,6 +251,6 @@ def test_a_launch_file_without_its_model_takes_one(run, tmp_path):
     code, _, err = run("simulate", *rest, "--seq-len", "2048")
     assert code == 2 and "--model" in err
     code, _, err = run("simulate", *rest, "--model", "llama3.2-1b")
-    assert code == 2 and "seq_len is not stated" in err
+    assert code == 0 and "taken, as the files don't say it: sequences of 2,048 tokens" in err
     code, out, _ = run("simulate", *rest, "--model", "llama3.2-1b", "--seq-len", "2048", "--json")
     assert code == 0 and json.loads(out)["framework"] == "deepspeed"

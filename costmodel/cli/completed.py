@@ -1,0 +1,51 @@
+"""What launch files leave to whoever starts them, taken as other questions take it: GPUs of the hardware, and a usual length."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from costmodel.cli.defaults import ADAPTED_LENGTH
+from costmodel.text.units import counted
+
+if TYPE_CHECKING:
+    from costmodel.interop.launchers import Launch
+
+LENGTH = re.compile(r"seq|len|block|cutoff")
+"""Flags of a length: one that is a variable is asked for."""
+SPLITTING = ("tensor_parallel", "pipeline_parallel", "context_parallel", "ulysses_parallel")
+"""Degrees of which a copy of the model takes the product."""
+
+
+def completed(
+    read: Callable[[int | None, dict[str, str]], Launch], asked: int | None, offered: int | None, notes: list[str]
+) -> Launch:
+    """A launch, with the number of GPUs and the length that its files don't say.
+
+    Parameters
+    ----------
+    read : the launch on so many GPUs, with further settings
+    asked : GPUs where the files don't say how many, if the question does
+    offered : GPUs of the hardware where nobody says how many, None where there is none: no fewer are taken than one copy needs
+    notes : what was taken, to which is added
+    """
+    found = read(None, {})
+    said, more, taken = found.plan_fields, dict[str, str](), list[str]()
+    open_ = found.gpus is None and said.get("data_parallel") is None
+    if open_ and asked is None and offered is not None:
+        copy = math.prod(said.get(name) or 1 for name in SPLITTING)
+        asked = copy * -(-offered // copy)
+        taken.append(counted(asked, "GPU"))
+    if said.get("seq_len") is None and "seq_len" not in found.missing and not any(map(LENGTH.search, found.unresolved)):
+        more["seq-len"] = str(ADAPTED_LENGTH)
+        taken.append(f"sequences of {ADAPTED_LENGTH:,} tokens")
+    if found.conflicts or not (taken or (open_ and asked)):
+        return found
+    if taken:
+        notes.append(f"taken, as the files don't say it: {', '.join(taken)}")
+    return read(asked if open_ else None, more)
+
+
+__all__ = ["completed"]
