@@ -217,6 +217,35 @@ def test_dragging_changes_the_answer_says_so_and_comes_back(browser, pages, caps
     assert browser.run("return document.getElementById('diff').textContent") == ""
 
 
+SAID = """["answer", "sure", "diff", "rows", "reading"].map((id) => document.getElementById(id).innerText)"""
+AT_ONCE = f"""
+const input = document.getElementById(given[0]), said = () => {SAID};
+input.value = given[1];
+window.costmodel.redraw = null;
+input.dispatchEvent(new Event("input"));
+const atOnce = said(), first = [...document.getElementById("chart").data[0].x];
+while (!window.costmodel.redraw) await new Promise((done) => setTimeout(done, 2));
+input.dispatchEvent(new Event("change"));
+return [atOnce, said(), location.hash, first];
+"""
+
+
+@pytest.mark.parametrize(("tab", "slider", "place"), [
+    ("time", "drag-rail-bandwidth", 200), ("frontier", "drag-device-memory-bandwidth", 300),
+    ("memory", "drag-device-memory", 450),
+])  # fmt: skip
+def test_a_slider_is_followed_at_once_and_then_the_search_of_all_plans_stands(browser, pages, tab, slider, place):
+    page, _ = pages["experts"]
+    load(browser, page, f"#tab={tab}")
+    browser.settle()
+    still, drawn = browser.run(f"return {SAID}"), browser.run("return [...document.getElementById('chart').data[0].x]")
+    at_once, settled, link, first = browser.run(AT_ONCE, slider, place)  # at once: in the task of the slider's own event
+    assert at_once[0] != still[0] and at_once[2] and first != drawn
+    load(browser, page, link)
+    browser.settle()
+    assert browser.run(f"return {SAID}") == settled
+
+
 def test_a_link_is_a_question(browser, pages):
     page, _ = pages["dense"]
     load(browser, page)

@@ -167,23 +167,25 @@ function edgeOf(order, bytes) {
   for (const row of order) if (bytes[row] < least) { least = bytes[row]; edge.push(row); }
   return edge;
 }
-function frontier({times, bytes, limit}, was, names, view) {
+// Of some of them alone, `rows` says which those are.
+function frontier({times, bytes, limit, rows: all = null}, was, names, view) {
   const order = ordered(times, bytes), edge = edgeOf(order, bytes), on = new Set(edge), fits = (row) => bytes[row] <= limit;
   const fastest = times[order.find(fits) ?? order[0]], {farthest, most} = view.rules;
   const near = (row, found = {times, bytes}) => found.times[row] <= farthest * fastest && found.bytes[row] <= farthest * limit;
   const [size, time_unit] = secondsUnit(fastest), [held, memory_unit] = bytesUnit(limit);
-  const points = (rows, found = {times, bytes}) => ({times: rows.map((row) => found.times[row] / size), memory: rows.map((row) => found.bytes[row] / held), texts: rows.map(names)});
+  const points = (rows, found = {times, bytes, rows: all}) => ({times: rows.map((row) => found.times[row] / size), memory: rows.map((row) => found.bytes[row] / held), texts: rows.map((row) => names(found.rows ? found.rows[row] : row))});
   const rest = Array.from(order).filter((row) => near(row) && !on.has(row)), thinned = (rows) => rows.filter((_, place) => place % Math.ceil(2 * rows.length / most) === 0);
   const fitting = thinned(rest.filter(fits)), missing = thinned(rest.filter((row) => !fits(row))), close = edge.filter((row) => near(row)), best = close.length ? close : edge;
   const then = was ? edgeOf(ordered(was.times, was.bytes), was.bytes).filter((row) => near(row, was)) : [];
   const left = view.legal - fitting.length - missing.length - best.length;
   return {
     words: view.titles.frontier + (left > 0 ? `<br><sub>${left.toLocaleString("en")} more are slower, larger or too many to be drawn</sub>` : ""), time_unit, memory_unit, fitting: points(fitting), missing: points(missing),
-    before: points(then, was ?? undefined), best: points(best), symbols: best.map((row) => fits(row) ? "diamond" : "diamond-open"), fastest: points(best.filter(fits).slice(0, 1)), limit: limit / held, fits: `fits up to ${amount(limit / held)} ${memory_unit}`,
+    rows: [...fitting, ...missing, ...best], before: points(then, was ?? undefined), best: points(best), symbols: best.map((row) => fits(row) ? "diamond" : "diamond-open"), fastest: points(best.filter(fits).slice(0, 1)), limit: limit / held, fits: `fits up to ${amount(limit / held)} ${memory_unit}`,
   };
 }
 function frontierChart(found, was, names, view, look, narrow) {
-  return fitted(view.charts.frontier, frontier(found, was, names, view), {...look, hovermode: "closest"}, narrow);
+  const made = frontier(found, was, names, view);
+  return [...fitted(view.charts.frontier, made, {...look, hovermode: "closest"}, narrow), made.rows];
 }
 
 // What `costmodel.plots.dimension_sweeps.ScalingChart` holds: of a list of each kind, plans with their GPUs, global batch, step and its interval.

@@ -15,7 +15,7 @@ const DEGREES = view.words.degrees, TOP = 20, FEW = 5, DRAWN = 3;
 const TABS = {time: "Time", memory: "Memory", frontier: "Frontier", scaling: "Scaling", sensitivity: "Sensitivity", timeline: "Timeline", difference: "Difference"};
 const WIDTH = matchMedia("(max-width: 860px)"), DARK = matchMedia("(prefers-color-scheme: dark)");
 const state = {changes: {}, chosen: null, beside: null, own: null, tab: "time", sort: null, comparing: false, all: false};
-let found = null, unchanged = null, started = 0;
+let found = null, last = null, unchanged = null, started = 0;  // what is on show, what was searched last, and for the question as asked
 
 const named = new Map();
 const nameOf = (row) => { if (!named.has(row)) named.set(row, planLabel(wholePlan(fieldsOf(row)))); return named.get(row); };
@@ -31,7 +31,7 @@ const shared = $("formulas") ? `importScripts(${JSON.stringify($("formulas").src
 const text = shared + $("model").textContent + $("worker").textContent;
 const address = URL.createObjectURL(new Blob([text], {type: "text/javascript"}));
 const worker = new Worker(address);
-let busy = false, wanted = null;
+let answering = null, wanted = false, followedAt = 0;
 const waiting = new Map();
 let asked = 0;
 worker.postMessage({view: {columns: view.columns, plans: view.plans, margin: view.margin, ranking: view.ranking, fitting: view.fitting, twin: view.words.twin}});
@@ -40,28 +40,73 @@ worker.onmessage = ({data}) => { const {id} = data, done = waiting.get(id); wait
 function searched(changes, keep = [], top = TOP) {
   return new Promise((done) => { const id = ++asked; waiting.set(id, done); worker.postMessage({id, changes, top, keep}); });
 }
-async function ask() {
+// What is asked now: of the plans on show at once, of all as soon as they are searched, whose answer stands.
+function ask() {
   wanted = true;
-  if (busy) return;
-  busy = true;
+  const answered = answering ??= answer().finally(() => { answering = null; });
+  follow();
+  return answered;
+}
+async function answer() {
   while (wanted) {
     wanted = false;
-    const since = started, changes = modelChanges();
-    const kept = [state.chosen, state.beside].filter(Number.isInteger);
-    const got = await searched(changes, kept);
-    if (!Object.keys(changes).length) unchanged = got;  // sliders may have moved since
+    const since = started, changes = modelChanges(), got = last = asBefore(changes) ?? await searched(changes, watched());
+    if (!Object.keys(changes).length) unchanged = got;
+    if (wanted && found) continue;  // what is on show follows the sliders already
     found = got;
     render();
-    if (since) window.costmodel.redraw = {milliseconds: performance.now() - since, search: got.milliseconds};
+    const settled = performance.now() - since;
+    if (since) window.costmodel.redraw = {milliseconds: followedAt > since ? followedAt - since : settled, settled, search: got.milliseconds};
+    keepAddress();
   }
-  busy = false;
+}
+function follow() {
+  const made = last && (asBefore(modelChanges()) ?? followed(last, modelChanges()));
+  if (!made) return;
+  found = made;
+  render();
+  followedAt = performance.now();
+}
+const watched = () => [state.chosen, state.beside].filter(Number.isInteger);
+const priced = (row, changes) => { const plan = fieldsOf(row); return {row, plan, ...costmodel.evaluate({...plan, ...changes})}; };
+// The answer to the question as asked is known.
+const asBefore = (changes) => unchanged && !Object.keys(changes).length ? {...unchanged, kept: watched().map((row) => priced(row, {}))} : null;
+// What the first move of a slider compares with is worked out while nothing else is to do.
+const idle = (work) => (window.requestIdleCallback ?? setTimeout)(work);
+function ahead(plans = (found?.ranked ?? []).map(({plan}) => plan)) {
+  if (plans.length) idle(() => { asItWas(plans[0]); ahead(plans.slice(1)); });
+}
+// The plans of a search under other values of the sliders, or where none of them fits those that were the fastest of all that do;
+// null where no plan does.
+function followed({ranked, miss, times, bytes}, changes) {
+  const price = (row) => priced(row, changes), limit = view.margin * (changes["device.memory"] ?? costmodel.asked["device.memory"]);
+  const fitting = [...bytes.keys()].filter((row) => bytes[row] <= limit), shown = [...ranked, ...(miss ? [miss] : [])].map(({row}) => row);
+  const rows = shown.some((row) => bytes[row] <= limit) ? [] : fitting.sort((one, other) => times[one] - times[other]).slice(0, TOP);
+  const all = [...new Set([...shown, ...rows])].map(price).sort((one, other) => one.step_time_s - other.step_time_s);
+  const [inside, over] = [true, false].map((fits) => all.filter((one) => (one.peak_memory_bytes <= limit) === fits));
+  if (!inside.length) return null;
+  const close = over.find((one) => one.step_time_s < inside[0].step_time_s && one.peak_memory_bytes <= 1.5 * limit);
+  return {ranked: inside.slice(0, TOP), miss: close ?? null, kept: watched().map(price), limit, fitting: fitting.length, followed: changes};
+}
+// Times and memory of all plans; while a slider moves, of those that the chart of all showed.
+const prepared = {key: null, rows: new Map()};
+function spread() {
+  const {followed: changes, limit} = found;
+  if (!changes) return found;
+  const rows = last.drawn ??= frontier(last, null, nameOf, view).rows, fields = {...costmodel.asked, ...changes}, own = costmodel.modelOf(fields);
+  const ofModel = Object.entries(changes).filter(([name]) => name.startsWith("model.")), key = JSON.stringify(ofModel);
+  if (prepared.key !== key) Object.assign(prepared, {key, rows: new Map()});
+  for (const row of rows) if (!prepared.rows.has(row)) prepared.rows.set(row, costmodel.prepared([{...fieldsOf(row), ...Object.fromEntries(ofModel)}], own)[0]);
+  return {...costmodel.steps(rows.map((row) => prepared.rows.get(row)), own, fields), rows, limit};
 }
 function drag(field, value) {
   started = performance.now();
   if (value === null) delete state.changes[field]; else state.changes[field] = value;
+  if (field !== "price") { ask(); return; }
+  render();
   keepAddress();
-  if (field === "price") { render(); window.costmodel.redraw = {milliseconds: performance.now() - started, search: 0}; }
-  else ask();
+  const milliseconds = performance.now() - started;
+  window.costmodel.redraw = {milliseconds, settled: milliseconds, search: 0};
 }
 
 // rows: what the table and the charts show
@@ -72,12 +117,13 @@ function entry(one, kind) {
   made.error = known?.error ?? view.error;
   made.unknown = known && !moved() ? known.unknown : "";
   if (known && !moved()) Object.assign(made, {fastest: known.fastest, either: known.either, tied: known.tied});  // as drawn for the question as asked
-  if (moved()) {
-    const key = JSON.stringify(one.plan);
-    if (!before.has(key)) before.set(key, costmodel.evaluate(one.plan));
-    made.before = before.get(key);
-  }
+  if (moved()) made.before = asItWas(one.plan);
   return made;
+}
+function asItWas(plan) {
+  const key = JSON.stringify(plan);
+  if (!before.has(key)) before.set(key, costmodel.evaluate(plan));
+  return before.get(key);
 }
 function entries() {
   const list = found.ranked.map((one, place) => ({...entry(one, "fits"), place: place + 1}));
@@ -247,6 +293,12 @@ function swings(one, look, narrow) {
   const ends = view.series.ends.map(([, ...looks], end) => [FIFTHS[end], ...looks]);
   return sensitivityChart(`Sensitivity of ${seconds(first)} a step, each constant a fifth less and a fifth more, the others as they are`, one.name, rows.map((row) => ({...row, before: then.get(row.quantity)})), first, ends, view, look, narrow);
 }
+function everyPlan(look, narrow) {
+  const all = spread(), drawing = frontierChart(all, moved() ? unchanged : null, nameOf, view, look, narrow);
+  if (all === last) [, , , last.drawn] = drawing;
+  return drawing;
+}
+let drawn = "";
 function draw(list) {
   const colours = look(), narrow = WIDTH.matches, chosen = chosenOf(list), beside = besideOf(list, chosen);
   const few = [chosen, ...(state.comparing && beside ? [beside] : list.filter((one) => one !== chosen && one.place !== null).slice(0, DRAWN - 1))];
@@ -254,14 +306,16 @@ function draw(list) {
     timeline: () => played(chosen, colours, narrow),
     time: () => [timeChart(few, view, colours, narrow), ""],
     memory: () => [memoryChart(few, view, colours, narrow, found.limit, found.limit / view.margin), "The fullest GPU of each plan, by part. Line: up to which a plan is judged to fit; dotted: what a process can use."],
-    frontier: () => [frontierChart(found, moved() ? unchanged : null, nameOf, view, colours, narrow), `This page holds ${view.plans.toLocaleString("en")} of the ${view.legal.toLocaleString("en")} legal plans.`],
+    frontier: () => [everyPlan(colours, narrow), `This page holds ${view.plans.toLocaleString("en")} of the ${view.legal.toLocaleString("en")} legal plans.`],
     scaling: () => [scalingChart(scaling(chosen), ghost("scaling", chosen, scaling), "Throughput of a GPU with more or fewer data-parallel copies; whiskers: 90 %", view, colours, narrow), `${chosen.name}; what breaks a rule is left out.`],
     sensitivity: () => [swings(chosen, colours, narrow), ""],
     difference: () => beside ? [differenceChart(chosen, beside, view, colours, narrow), "Press Compare, then choose the other plan."] : [[[], frame(colours, narrow, {})], "There is no second plan."],
   };
   const [[data, layout, heading = ""], more] = draws[state.tab](), reading = [heading, more].filter(Boolean).join(". ");
   $("chart").hidden = !data.length;  // then words stand for it; what is hidden has no size to be drawn in
-  if (data.length) plotted(() => {
+  const text = data.length ? JSON.stringify([data, layout]) : "", same = text === drawn;
+  drawn = text;
+  if (data.length && !same) plotted(() => {
     Plotly.react("chart", data, layout, {displayModeBar: false, responsive: true, scrollZoom: false});
     $("js-plotly-tester")?.setAttribute("aria-hidden", "true");  // where Plotly measures its texts
   });
@@ -305,6 +359,7 @@ function sliders() {
       drag(slider.field, back ? null : value);
       show(true);
     });
+    input.addEventListener("change", keepAddress);
     const show = (held = false) => {
       const value = state.changes[slider.field] ?? slider.value, unit = slider.unit ? ` ${slider.unit}` : "";
       if (!held) input.value = placed(slider, value);
@@ -468,6 +523,7 @@ function start() {
   const {evaluate, asked: fields, domains} = costmodel;
   window.costmodel = {evaluate, fields, domains, timeline, search: searched, redraw: null, ready: null};
   window.costmodel.ready = searched({}).then((got) => { unchanged = got; return ask(); });
+  window.costmodel.ready.then(ahead);
   if (window.standings) window.costmodel.standing = window.costmodel.ready.then(standing);
 }
 start();
