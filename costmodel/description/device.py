@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import field
+from typing import NamedTuple
 
 from costmodel.description import fields
-from costmodel.description.fields import ByDtype, Name, Quantified, Real, Whole, row
+from costmodel.description.fields import ByDtype, Name, Quantified, Real, Restriction, Whole, row
 from costmodel.formulas.compute import limited_clock
 from costmodel.formulas.hardware import device_numbers
 from costmodel.formulas.quantities import DeviceFigures, DeviceNumbers
-from costmodel.formulas.settings import FORMATS
+from costmodel.formulas.settings import ATTENTION_DTYPES, FORMATS
 from costmodel.text.checks import filled, mapping, real
 from costmodel.text.errors import InvalidValue, NotModelled
 from costmodel.text.results import brief
@@ -40,6 +41,31 @@ OLDER_FLASH = {"hopper": 0.6, "blackwell": 0.3, "blackwell-ultra": 0.3}
 to 1,530 forward and 1,120 to 1,360 backward (Dao-AILab/flash-attention#2605, #2280): a quarter of it in short bursts, a third at
 the clock that training holds, which they wait for less. RTX Blackwell has Ampere's instructions
 (Dao-AILab/flash-attention#2634): its own generation is that."""
+
+
+class NarrowAttention(NamedTuple):
+    """Rates of flash kernels whose products are in 8 bit over those of 16 on the same device.
+
+    Parameters
+    ----------
+    forward, back : of heads of up to 128 channels
+    wide_forward, wide_back : of wider ones
+    """
+
+    forward: float = 1.0
+    back: float = 1.0
+    wide_forward: float = 1.0
+    wide_back: float = 1.0
+
+
+NARROW_ATTENTION = {
+    "hopper": NarrowAttention(1.5, 0.8, 1.5, 0.8), "blackwell": NarrowAttention(1.28, 1.09, 1.5, 1.63),
+    "blackwell-ultra": NarrowAttention(1.56, 1.24, 1.7, 1.79),
+}  # fmt: skip
+"""Of cuDNN's kernels by architecture: medians over causal sequences of 4,096, 8,192 and 16,384 tokens of the time of H200, GB200
+and GB300 in bf16 over that in fp8, scaled by tensor, casts aside (NVIDIA/cudnn-frontend@3929da2
+benchmark/sdpa_benchmark_training/results: llama3.1 has 128 channels; dsv3 and kimiK26 192 of queries and keys, which H200 has no
+times of). Exponentials run as before, so that nothing is twice as fast; on Hopper the backward pass is slower."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -264,6 +290,14 @@ class Device:
         return next((dtype for dtype in ("bf16", "fp16", "tf32", "fp32") if dtype in self.dense_peak), "bf16")
 
     @property
+    def restrictions(self) -> tuple[Restriction, ...]:
+        """What it holds the fields of a plan to, whatever the model and the framework."""
+        has = "has no such attention kernel; Hopper's and Blackwell's for data centres have one"
+        kinds = ATTENTION_DTYPES if self.architecture in NARROW_ATTENTION else ()
+        return (Restriction("attention_dtype", (None, *kinds), f"attention_dtype={{attention_dtype}}: {self.name} {has}",
+                            reason="attention_of_device"),)  # fmt: skip
+
+    @property
     def transposes(self) -> bool:
         """Whether it multiplies fp8 in one layout alone, so that weights in fp8 are held transposed too; if unknown, it does."""
         return not self.architecture.startswith("blackwell")
@@ -293,6 +327,7 @@ class Device:
         constants, rates = self.efficiency, {name: float(self.dense_peak[key]) for name, key in self.rates(dtype).items()}
         limited = limited_clock(float(self.power), float(self.rated_power)) if self.power and self.rated_power else 1.0
         same = {name: float(getattr(constants, name)) for name in OF_ALL_DTYPES}
+        eighth = NARROW_ATTENTION.get(self.architecture, NarrowAttention())
         return DeviceFigures(
             peak=rates["peak"], base_peak=rates["base_peak"], vector_peak=rates["vector_peak"], split_peak=rates["split_peak"],
             memory=float(filled(self.usable_memory)), memory_bandwidth=float(self.memory_bandwidth),
@@ -305,7 +340,9 @@ class Device:
             grouped_output=constants.at("grouped_output", dtype),
             product_share=float(constants.product_memory), grouped_share=float(constants.grouped_memory),
             streamed_share=float(constants.memory), cast_share=float(constants.cast), cache_share=float(constants.cache),
-            attention_older=OLDER_FLASH.get(self.architecture, 1.0), narrow=float(base != dtype), limited_clock=limited, **same,
+            attention_older=OLDER_FLASH.get(self.architecture, 1.0), narrow_attention=eighth.forward,
+            narrow_attention_back=eighth.back, narrow_wide_attention=eighth.wide_forward,
+            narrow_wide_attention_back=eighth.wide_back, narrow=float(base != dtype), limited_clock=limited, **same,
         )  # fmt: skip
 
     def layer_numbers(self, dtype: str = "fp32") -> DeviceNumbers:

@@ -25,7 +25,14 @@ from costmodel.formulas.quantities import (
     ServerNumbers,
     Software,
 )
-from costmodel.formulas.settings import ATTENTION_KINDS, CONTEXT_COMMUNICATIONS, DISPATCHERS, LOADINGS, OPEN
+from costmodel.formulas.settings import (
+    ATTENTION_DTYPES,
+    ATTENTION_KINDS,
+    CONTEXT_COMMUNICATIONS,
+    DISPATCHERS,
+    LOADINGS,
+    OPEN,
+)
 from costmodel.text.checks import choice, kind, listing, real, text
 from costmodel.text.errors import InvalidValue
 from costmodel.text.results import brief
@@ -121,6 +128,7 @@ class Framework:
     offload_gradients : gradients of weights that lie on the host go there as they are summed; else they wait on the device
     recompute_modules : of a layer, that it recomputes alone, of `costmodel.description.recomputation.MODULES`
     attention : default kernel
+    attention_dtypes : in which its attention core may multiply, beside that of the activations
     first_flash : its flash attention is FlashAttention 1, or Triton's of its time
     always_masked : attention is given a mask of padding, as all samples are padded to one length
     older_flash : its flash attention is FlashAttention 2, written for Ampere, on newer devices too
@@ -220,6 +228,7 @@ class Framework:
     layernorm_logit_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
     tensor_logit_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
     attention: str = field(default="flash", metadata=row(OneOf(ATTENTION_KINDS)))
+    attention_dtypes: Sequence[str] = field(default=(), metadata=row(Several(OneOf(ATTENTION_DTYPES))))
     older_flash: bool = False
     always_masked: bool = False
     compiled: bool = False
@@ -410,6 +419,8 @@ class Framework:
             _offered("schedule", self.schedules, has, "schedule_of_framework", "pipeline_parallel"),
             _offered("context_communication", self.context_communications, has, "context_of_framework", "context_parallel"),
             _offered("dtype", self.dtypes, has, "dtype_of_framework"),
+            Restriction("attention_dtype", (None, *self.attention_dtypes), f"attention_dtype={{attention_dtype}}: {has} no such "
+                        "attention kernel", reason="attention_of_framework"),
         )  # fmt: skip
         return known + self._sizes_of_buckets()
 

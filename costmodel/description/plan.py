@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,7 @@ from costmodel.formulas.quantities import (
     Settings,
 )
 from costmodel.formulas.settings import (
+    ATTENTION_DTYPES,
     ATTENTION_KINDS,
     BATCHINGS,
     BLOCKWISE,
@@ -72,6 +73,9 @@ LEADING = tuple(one.field for one in DIMENSIONS if one.splits_gpus and one.field
 UNDIVIDED = " x ".join(f"{name}={{{name}}}" for name in LEADING) + " does not divide the cluster's {gpus} GPUs"
 """How degrees are refused that leave no whole number."""
 WITH_ADAPTERS = Owner("adapter", ADAPTERS[1:])
+NARROW_CORES = "fp8", "mxfp8", "nvfp4"
+"""Dtypes of products beside which the attention core may be in 8 bit: Transformer Engine has none by blocks of 128
+(NVIDIA/TransformerEngine@d0067d0 transformer_engine/common/recipe/__init__.py, ``Float8BlockScaling``)."""
 
 
 def degree(name: str, **words: Any) -> Mapping[str, FieldRow]:
@@ -133,6 +137,8 @@ class Plan:
         projection if None; ``"none"`` trains nothing, and gradients pass through frozen weights to what lies before them
     attention : ``"flash"``, ``"fused-softmax"``, ``"unfused"``, or ``"sdpa"``, PyTorch's choice: a flash kernel, and under the
         mask of padded samples its memory-efficient one over all keys
+    attention_dtype : of the products of the attention core, ``"fp8"`` beside products in 8 or 4 bit (``fp8_dpa`` of Transformer
+        Engine, ``--fp8-dot-product-attention`` of Megatron-Core); that of the activations if None
     loss : from logits to their gradient, by what it holds of each: one of `LOSSES`; the framework's own if None
     base_dtype : of the weights beside which adapters train: ``"fp32"`` where a model was loaded without a dtype and runs under
         autocast, as Hugging Face's Trainer has it with ``bf16=True`` alone; as they are multiplied if None
@@ -246,6 +252,9 @@ class Plan:
     attention: str | None = field(default=None, metadata=row(
         OneOf(ATTENTION_KINDS), rare=True, software=True, leaner=BLOCKWISE, faster=BLOCKWISE, launched=True,
         inert="it is the framework's kernel, or as good as that where no mask hides padding"))  # fmt: skip
+    attention_dtype: str | None = field(default=None, metadata=row(
+        OneOf(ATTENTION_DTYPES), unset="as activations are", rare=True, software=True,
+        owner=Owner("dtype", NARROW_CORES)))  # fmt: skip
     loss: str | None = field(default=None, metadata=row(
         OneOf(LOSSES), unset="the framework's own", rare=True, software=True))  # fmt: skip
     base_dtype: str | None = field(default=None, metadata=row(
@@ -416,6 +425,7 @@ class Plan:
         """Raise `IllegalPlan` with the reason where the plan can't run on this model and cluster."""
         plan = self.on(cluster).resolve(framework, cluster.device)
         plan.check_framework(framework)
+        plan.hold(cluster.device.restrictions)
         broken = legality.violations(
             model.numbers(), plan.settings(framework), plan.numbers(framework, model.layers), float(cluster.gpus or 0)
         )
@@ -430,8 +440,17 @@ class Plan:
         ----------
         framework : the software, whose defaults are filled in
         """
+        self.hold((*framework.restrictions, framework.recomputed((self.recompute,))))
+
+    def hold(self, restrictions: Iterable[Restriction]) -> None:
+        """Raise `IllegalPlan` where a restriction with a reason is broken.
+
+        Parameters
+        ----------
+        restrictions : of a framework, whose defaults are filled in, or of a device
+        """
         values = vars(self)
-        for one in (*framework.restrictions, framework.recomputed((self.recompute,))):
+        for one in restrictions:
             if one.reason and one.broken(values):
                 raise IllegalPlan(one.reason, one.words(values))
 
@@ -470,6 +489,8 @@ def restrictions() -> tuple[Restriction, ...]:
              "0 or 1 with compression={compression}, which needs every rank's whole gradients"),
             ("compression", tuple(one for one in COMPRESSIONS if one != "power-sgd"), "adapter", others["adapter"],
              "any other with adapter={adapter}, of low rank already"),
+            ("attention_dtype", (None,), "attention", tuple(one for one in ATTENTION_KINDS if one != "flash"),
+             "None with attention={attention}: a flash kernel has it"),
             ("fused_cross_entropy", (None, True), "loss", FUSED_LOSSES, "True or None with loss={loss}, which is one kernel"),
             ("fused_cross_entropy", (None, False), "loss", tuple(one for one in LOSSES if one not in FUSED_LOSSES),
              "False or None with loss={loss}, which is several kernels"),

@@ -67,6 +67,8 @@ REJECTED = {
     "parameter_offload": "with weights on the host that the stage of ZeRO doesn't shard",
     "degrees_of_framework": "with degrees that the framework lacks",
     "dtype_of_framework": "with a dtype that the framework lacks",
+    "attention_of_framework": "with attention in a dtype that the framework lacks",
+    "attention_of_device": "with attention in a dtype that the device lacks",
     "schedule_of_framework": "with a schedule that the framework lacks",
     "context_of_framework": "with context communication that the framework lacks",
     "recompute_of_framework": "with recomputation that the framework lacks",

@@ -122,7 +122,8 @@ def roofline(estimate: Estimate) -> Roofline:
         gemm_efficiency=1.0, base_gemm_efficiency=1.0, gemm_output=0.0, gemm_depth=0.0, base_gemm_output=0.0,
         base_gemm_depth=0.0, grouped_efficiency=1.0, grouped_rows=0.0, grouped_output=0.0, attention_forward_efficiency=1.0,
         attention_backward_efficiency=1.0, attention_length=0.0, attention_window=0.0, attention_width=0.0, attention_rows=0.0,
-        attention_unaligned=1.0, attention_older=1.0, full_attention_efficiency=1.0, full_attention_length=0.0,
+        attention_unaligned=1.0, attention_older=1.0, narrow_attention=1.0, narrow_attention_back=1.0,
+        narrow_wide_attention=1.0, narrow_wide_attention_back=1.0, full_attention_efficiency=1.0, full_attention_length=0.0,
         full_attention_width=0.0, kernel_time=0.0, sustained_clock=1.0, narrow_clock=1.0,
     )  # fmt: skip
     plain = replaced(software, {"compute_gemm_efficiency_scale": 1.0, "compute_attention_efficiency_scale": 1.0})

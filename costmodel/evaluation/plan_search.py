@@ -238,6 +238,11 @@ class _Tally:
         if sample.context_communication not in (None, *self.space.question.framework.context_communications):
             refused.append("context_of_framework")
             return None
+        question = self.space.question
+        for one in (*question.framework.restrictions, *question.cluster.device.restrictions):
+            if one.field == "attention_dtype" and one.broken(vars(sample)):
+                refused.append(one.reason)
+                return None
         return sample
 
     def _report(self, done: int, each: int) -> None:

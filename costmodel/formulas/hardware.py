@@ -40,6 +40,8 @@ def device_numbers(figures: DeviceFigures) -> DeviceNumbers:
         attention_length=figures.attention_length, attention_window=figures.attention_window,
         attention_width=figures.attention_width, attention_rows=figures.attention_rows,
         attention_unaligned=figures.attention_unaligned, attention_older=figures.attention_older,
+        narrow_attention=figures.narrow_attention, narrow_attention_back=figures.narrow_attention_back,
+        narrow_wide_attention=figures.narrow_wide_attention, narrow_wide_attention_back=figures.narrow_wide_attention_back,
         full_attention_efficiency=figures.full_attention, full_attention_length=figures.full_attention_length,
         full_attention_width=figures.full_attention_width,
         memory_bandwidth=bandwidth * figures.streamed_share, cast_bandwidth=bandwidth * figures.cast_share,

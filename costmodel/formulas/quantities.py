@@ -182,6 +182,10 @@ class DeviceNumbers(NamedTuple):
     attention_rows: Number  # queries of all heads that unfilled waves lose
     attention_unaligned: Number  # factor on the rate where a head's channels are no multiple of 16
     attention_older: Number  # the same of kernels written for the tensor cores of an older generation
+    narrow_attention: Number  # rate of flash kernels whose products are in 8 bit, over those of 16, forward
+    narrow_attention_back: Number  # and backward
+    narrow_wide_attention: Number  # the same two where a head has more than 128 channels
+    narrow_wide_attention_back: Number
     full_attention_efficiency: Number  # of kernels without a mask
     full_attention_length: Number
     full_attention_width: Number
@@ -344,6 +348,7 @@ class KernelChoices(NamedTuple):
     captured_iteration: Number  # 1: the passes of all micro-batches are one graph
     fused_experts: Number  # 1: bias, activation and cast of experts are part of their grouped products' kernels
     flash_attention: Number
+    narrow_attention: Number  # 1: its products are in 8 bit
     masked_padding: Number  # 1: micro-batches of several samples are padded under a mask, which a flash kernel lacks; 2: all are
     older_flash: Number  # 1: FlashAttention 2, written for Ampere's tensor cores; 2: FlashAttention 1, Triton's; 3: PyTorch's own
     fused_softmax: Number  # 1: mask, scale and softmax of unfused attention are one kernel
@@ -566,6 +571,7 @@ class PlanChoices(NamedTuple):
     lora_rank: Number
     lora_targets: AdapterTargets
     attention: Number
+    attention_dtype: Number
     loss: Number
     base_dtype: Number
     reentrant: Number
@@ -713,6 +719,10 @@ class DeviceFigures(NamedTuple):
     attention_rows: Number
     attention_unaligned: Number
     attention_older: Number
+    narrow_attention: Number
+    narrow_attention_back: Number
+    narrow_wide_attention: Number
+    narrow_wide_attention_back: Number
     full_attention: Number
     full_attention_length: Number
     full_attention_width: Number

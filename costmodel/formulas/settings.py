@@ -66,6 +66,8 @@ ATTENTION_KINDS = ("flash", "fused-softmax", "unfused", "sdpa")
 """Kernels of the attention core; ``sdpa`` is PyTorch's choice: a flash kernel, and under a mask its memory-efficient one."""
 BLOCKWISE = ("flash", "sdpa")
 """Those that keep no scores."""
+ATTENTION_DTYPES = ("fp8",)
+"""In which products of the attention core may be, beside that of the activations."""
 CONTEXT_COMMUNICATIONS = ("ring", "all-gather", "all-to-all")
 DISPATCHERS = ("all-to-all", "deduplicated")
 LOADINGS = {
@@ -184,7 +186,8 @@ def resolved(choices: PlanChoices, defaults: FrameworkDefaults, usual_dtype: Num
         sequence_parallel=_chosen(choices.sequence_parallel, sequences), zero_stage=stage, shard_group=choices.shard_group,
         recompute=choices.recompute, dtype=ops.where(full, _FULL, dtype), gradient_bytes=choices.gradient_bytes,
         optimizer=choices.optimizer, adapter=choices.adapter, lora_rank=choices.lora_rank, lora_targets=choices.lora_targets,
-        attention=_chosen(choices.attention, usual.attention), loss=choices.loss, base_dtype=choices.base_dtype,
+        attention=_chosen(choices.attention, usual.attention), attention_dtype=choices.attention_dtype, loss=choices.loss,
+        base_dtype=choices.base_dtype,
         reentrant=_chosen(choices.reentrant, usual.reentrant),
         transposed_weights=_chosen(choices.transposed_weights, transposed),
         fused_cross_entropy=ops.where(
@@ -335,6 +338,7 @@ def kernel_choices(choices: PlanChoices, defaults: FrameworkDefaults) -> KernelC
         captured_router=captured.router, captured_iteration=choices.cuda_graphs * captured.iteration,
         fused_experts=choices.fused_experts,
         flash_attention=ops.maximum(_is(choices.attention, 0.0), chosen_by_torch),
+        narrow_attention=ops.where(choices.attention_dtype < 0.0, 0.0, 1.0),
         masked_padding=chosen_by_torch * ops.maximum(lengths.masks(choices.batching), 2.0 * defaults.always_masked),
         older_flash=ops.maximum(
             ops.maximum(defaults.older_flash, 2.0 * defaults.first_flash), 3.0 * chosen_by_torch * _is(choices.dtype, _FULL)),
@@ -495,7 +499,7 @@ def _stride(place: Number, order: RankPlaces, degrees: RankPlaces) -> Number:
 
 
 __all__ = [
-    "ATTENTION_KINDS", "BATCHINGS", "COMPRESSIONS", "CONTEXT_COMMUNICATIONS", "DENSITY", "DISPATCHERS", "FORMATS",
-    "FUSED_LOSSES", "LOADINGS", "LOSSES", "OPEN", "OPTIMIZERS", "RANK", "SYNCHRONISATIONS", "kernel_choices", "plan_numbers",
-    "recomputed_share", "resolved", "settings", "settings_of_model", "sharded_stage", "widths",
+    "ATTENTION_DTYPES", "ATTENTION_KINDS", "BATCHINGS", "COMPRESSIONS", "CONTEXT_COMMUNICATIONS", "DENSITY", "DISPATCHERS",
+    "FORMATS", "FUSED_LOSSES", "LOADINGS", "LOSSES", "OPEN", "OPTIMIZERS", "RANK", "SYNCHRONISATIONS", "kernel_choices",
+    "plan_numbers", "recomputed_share", "resolved", "settings", "settings_of_model", "sharded_stage", "widths",
 ]  # fmt: skip

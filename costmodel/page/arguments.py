@@ -46,7 +46,8 @@ def arguments(question: Asked, domains: Mapping[str, Domain]) -> Row:
         ],
         "network": NetworkNumbers._fields,
         "restrictions": {
-            "plan": _rows((*cluster.restrictions, *restrictions())), "framework": _rows(_of_framework(framework, domains)),
+            "plan": _rows((*cluster.restrictions, *restrictions())),
+            "framework": _rows((*_of_framework(framework, domains), *device.restrictions)),
             "model": _rows(model.restrictions),
         },
     }  # fmt: skip

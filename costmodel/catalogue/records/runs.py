@@ -25,6 +25,8 @@ OWN_DEFAULT = {"optimizer": ("adam",), "cuda_graphs": ("none",)}
 """Values of a plan's fields in records that stand for the framework's own."""
 NOT_EXPRESSED = ("power_w", "power_limited")
 """Keys of a cluster that the library can't express."""
+OF_DEVICES = {"attention_dtype": "attention_bits"}
+"""Fields of a plan that no plan of some devices has, and keys that state them: such a record is of another's software."""
 MOST_KEPT = 4096
 
 
@@ -56,11 +58,13 @@ def run_of(record: Mapping[str, Any], name: str = "") -> Run:
     if "loss" in assumed and "loss" not in said and _is_usual_loss(told.plan.get("loss"), framework):
         del planned["loss"]  # the framework knows how its usual loss is in this release and for this model
     planned |= _binned(framework, plan_said, said)
+    lacking = _lacking(cluster, planned)
+    planned = {key: value for key, value in planned.items() if key not in lacking}
     kernel = {key: told.plan[key] for key in ("attention",) if key in told.plan and "attention_kernel" in said}
     if model.experts and software.splits_experts(said):
         planned = {"expert_tensor_parallel": plan_said.get("tensor_parallel"), **planned}
     plan = _plan({**planned, **(record.get("plan") or {}), **kernel})  # a kernel by name says more than its kind
-    unexpressed = told.unexpressed | {
+    unexpressed = told.unexpressed | {f"software.{OF_DEVICES[name]}": said[OF_DEVICES[name]] for name in lacking} | {
         f"cluster.{key}": value for key in NOT_EXPRESSED if (value := (record.get("cluster") or {}).get(key))
     } | ({"model.positions": record["model"]["positions"]} if "positions" in _table(record, "model") else {})  # fmt: skip
     use = record.get("use") or {}
@@ -74,6 +78,12 @@ def run_of(record: Mapping[str, Any], name: str = "") -> Run:
         source=record.get("source") or "", release=record.get("release") or "", trust=record.get("trust") or "",
         assumed=tuple(assumed), unstated=tuple(record.get("unstated") or ()), unexpressed=unexpressed,
     )  # fmt: skip
+
+
+def _lacking(cluster: Cluster, planned: Mapping[str, Any]) -> list[str]:
+    """Fields that a record's software states and that no plan on its device has."""
+    return [one.field for one in cluster.device.restrictions if one.field in OF_DEVICES and one.field in planned
+            and one.broken(planned)]  # fmt: skip
 
 
 def _binned(framework: Framework, plan_said: Mapping[str, Any], said: Mapping[str, Any]) -> Row:

@@ -15,8 +15,9 @@ from costmodel.catalogue.software import FORMER_NAMES, FRAMEWORKS, load_framewor
 from costmodel.description import graphs
 from costmodel.description.device import DTYPES
 from costmodel.description.framework import SCHEDULES, SPLITTING, Framework
+from costmodel.description.plan import NARROW_CORES
 from costmodel.description.recomputation import MODULES
-from costmodel.formulas.settings import CONTEXT_COMMUNICATIONS
+from costmodel.formulas.settings import ATTENTION_DTYPES, CONTEXT_COMMUNICATIONS
 from costmodel.text.errors import UnknownName
 
 ANY = "megatron-core"
@@ -31,7 +32,7 @@ NARROW = tuple(name for name in DTYPES if name.startswith(("fp8", "mxfp8", "nvfp
 CAN_ALL: Row = {
     "dimensions": SPLITTING, "apart": (), "elsewhere": (), "schedules": SCHEDULES, "zero_stages": (0, 1, 2, 3),
     "grouped_zero_stages": (1, 2, 3), "largest_pipelined_zero_stage": 3, "dtypes": DTYPES,
-    "context_communications": CONTEXT_COMMUNICATIONS, "recompute_modules": tuple(MODULES),
+    "context_communications": CONTEXT_COMMUNICATIONS, "attention_dtypes": ATTENTION_DTYPES, "recompute_modules": tuple(MODULES),
 }  # fmt: skip
 """What software has of which the catalogue knows no more than which comes near: whatever the run used, and nothing is refused."""
 
@@ -133,6 +134,8 @@ def told(said: Mapping[str, Any], dtype: str | None) -> SoftwareFields:
         if value is None or key in FOR_READERS:
             continue
         meaning = _meaning(field, value)
+        if key == "attention_bits":
+            meaning = _of_attention(value, dtype)
         if meaning is None:
             meaning = _of_weights(key, value, dtype)
         if meaning is None:
@@ -160,6 +163,13 @@ def _meaning(field: Field, value: Any) -> Row | None:
     if field.key == "cuda_graphs":
         return {"plan": {"cuda_graphs": True, "graph_modules": graphs.captured(value)}}
     return None
+
+
+def _of_attention(bits: float, dtype: str | None) -> Row | None:
+    """What bits of attention's products say beside products in a dtype; None where no plan has them."""
+    if bits >= 16:
+        return {}
+    return {"plan": {"attention_dtype": "fp8"}} if bits == 8 and dtype in NARROW_CORES else None
 
 
 def _of_weights(key: str, value: Any, dtype: str | None) -> Row | None:

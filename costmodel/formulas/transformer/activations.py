@@ -5,7 +5,7 @@ from __future__ import annotations
 from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import ModelNumbers, Number, PlanNumbers, Settings, Software
 from costmodel.formulas.transformer import adapters, layer, parameters, recurrent
-from costmodel.formulas.transformer.attention import mask_bytes, under_mask
+from costmodel.formulas.transformer.attention import NARROW_BYTES, mask_bytes, under_mask
 from costmodel.formulas.transformer.repetition import experts_again
 
 WIDE_INPUT_BYTES = 4.0
@@ -29,6 +29,8 @@ def attention_activations(model: ModelNumbers, settings: Settings, plan: PlanNum
     and keys. A flash kernel lays its output out as its queries are: of such as are put together of two parts, head by head,
     so that the projection reads a copy.
 
+    Where the core's products are in 8 bit, it keeps queries, keys and values so, and its output in 16 bit.
+
     Parameters
     ----------
     model : `ModelNumbers`
@@ -38,7 +40,9 @@ def attention_activations(model: ModelNumbers, settings: Settings, plan: PlanNum
     References
     ----------
     [korthikanti2022]_ section 4.1; huggingface/transformers v5 src/transformers/integrations/sdpa_attention.py
-    (``use_gqa_in_sdpa``), src/transformers/models/phi3/modeling_phi3.py (``qkv_proj``, ``apply_rotary_pos_emb``)
+    (``use_gqa_in_sdpa``), src/transformers/models/phi3/modeling_phi3.py (``qkv_proj``, ``apply_rotary_pos_emb``);
+    NVIDIA/TransformerEngine@d0067d0 transformer_engine/pytorch/attention/dot_product_attention/backends.py (``FusedAttnFunc``: by
+    delayed scaling the output is kept in 8 bit, too)
     """
     attention, widths = model.attention, settings.widths
     bytes_ = widths.activation
@@ -64,7 +68,9 @@ def attention_activations(model: ModelNumbers, settings: Settings, plan: PlanNum
     normed = ops.where(attention.qk_norm_channels > 0.0, attention.heads + kv_heads, 0.0) * attention.head_dim
     normed = ops.where(attention.latent > 0.0, 0.0, normed) * norm_input_bytes(model, settings)
     mask = plan.tensor * masked * mask_bytes(settings, 1.0)
-    attended = bytes_ * saved + normed + output + statistics + scores + gate + mask
+    taken = ops.where(attention.latent > 0.0, full, plain)  # by the kernel, which keeps them as it multiplies them
+    narrower = settings.kernels.narrow_attention * ops.maximum(bytes_ - NARROW_BYTES, 0.0) * taken
+    attended = bytes_ * saved - narrower + normed + output + statistics + scores + gate + mask
     return attention.share * attended + recurrent.kept(model, settings)
 
 

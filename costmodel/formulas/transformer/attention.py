@@ -33,6 +33,10 @@ TENSOR_CORE_CHANNELS = 8.0
 """Channels of which a head must be a multiple in 16 bit for products by cuBLAS to run on tensor cores: 16 bytes (NVIDIA, Matrix
 Multiplication Background User's Guide, "Tensor Core Requirements")."""
 
+WIDE_HEAD = 128.0
+"""Most channels of a head that the usual flash kernels of 8 bit take; of more others do."""
+NARROW_BYTES, CAST_BYTES = 1.0, 3.0
+"""Of an element of 8 bit, and moved by a cast from 16 bit to it, or back."""
 SUM_BYTES = 6.0
 """Of an element that a hop's part of a result is added to, in 16 bit: both are read, the sum is written."""
 REORDERED, REORDERED_BACK = 4.0, 20.0
@@ -106,9 +110,24 @@ def full_flash(rows: Number, keys: Number, width: Number, device: DeviceNumbers)
     return flop / (device.sustained_clock * rate) + device.kernel_time
 
 
+def narrow_rates(width: Number, device: DeviceNumbers) -> tuple[Number, Number]:
+    """Rates of a flash kernel whose products are in 8 bit, over those of 16: forward, backward.
+
+    Parameters
+    ----------
+    width : channels of a head, mean of those of keys and of values
+    device : `DeviceNumbers`
+    """
+    wide = width > WIDE_HEAD
+    return (
+        ops.where(wide, device.narrow_wide_attention, device.narrow_attention),
+        ops.where(wide, device.narrow_wide_attention_back, device.narrow_attention_back),
+    )
+
+
 def causal_flash(
     rows: Number, keys: Number, windowed: Number, width: Number, older: Number, quality: Number, device: DeviceNumbers,
-    apart: Number = 0.0, first_flash: Number = 1.0,
+    apart: Number = 0.0, first_flash: Number = 1.0, narrow: Number = 0.0,
 ) -> tuple[Number, Number]:  # fmt: skip
     """Forward and backward time of a causal flash kernel [s].
 
@@ -124,6 +143,7 @@ def causal_flash(
     device : `DeviceNumbers`
     apart : keys that further kernels lose, which take parts of the sequence
     first_flash : rate of FlashAttention 1 over that of 2
+    narrow : 1: its products are in 8 bit
 
     Returns
     -------
@@ -141,12 +161,15 @@ def causal_flash(
     least = 4.0 * rows * keys * _padded(width) / (device.sustained_clock * device.base_best_flop_rate * split)
     forward = ops.maximum(flop / (rate * device.attention_forward_efficiency * quality), least)
     backward = FLASH_BACKWARD * ops.maximum(flop / (rate * device.attention_backward_efficiency * quality), least)
+    faster, faster_back = narrow_rates(width, device)
+    forward = forward / ops.where(narrow > 0.0, faster, 1.0)
+    backward = backward / ops.where(narrow > 0.0, faster_back, 1.0)
     return forward + device.kernel_time, backward + 2.0 * device.kernel_time
 
 
 def flash(
     model: ModelNumbers, tokens: Number, seq_len: Number, heads_share: Number, older: Number, software: Software,
-    device: DeviceNumbers, ring: Number = 1.0, power: Number = 2.0, masked: Number = 0.0,
+    device: DeviceNumbers, ring: Number = 1.0, power: Number = 2.0, masked: Number = 0.0, narrow: Number = 0.0,
 ) -> tuple[Number, Number]:  # fmt: skip
     """Forward and backward time of a flash kernel on one rank, of an average layer [s].
 
@@ -166,6 +189,7 @@ def flash(
     ring : ranks that share the sequence
     power : of tokens by their place in samples, as `flops.attended_keys` has it
     masked : 1 under a mask of padded samples
+    narrow : 1: products are in 8 bit
 
     Returns
     -------
@@ -186,7 +210,7 @@ def flash(
     traits = software.compute
     lost = remote_key_blocks(model, seq_len, ring) * device.full_attention_length
     quality, first_flash = traits.attention_efficiency_scale, traits.first_flash
-    return causal_flash(rows, keys, windowed, width, older, quality, device, lost, first_flash)
+    return causal_flash(rows, keys, windowed, width, older, quality, device, lost, first_flash, narrow)
 
 
 def windowed_share(model: ModelNumbers, seq_len: Number) -> Number:
@@ -266,6 +290,32 @@ def context_bytes(model: ModelNumbers, tokens: Number, settings: Settings, plan:
     forward = each * queries * attention.value_head_dim + REORDERED * gathered + exchanged
     summed = each * (queries * attention.head_dim + kv_heads * widths)
     return forward, summed + REORDERED_BACK * gathered + exchanged
+
+
+def narrow_cast_bytes(
+    model: ModelNumbers, tokens: Number, settings: Settings, plan: PlanNumbers,
+) -> tuple[Number, Number]:  # fmt: skip
+    """Bytes that casts around an attention core of 8 bit move, forward and backward [bytes]; 0 where it has none.
+
+    Forward queries, keys and values are read in 16 bit and written in 8; backward the gradient of the output is, and those that
+    the kernel makes of queries, keys and values in 8 bit become 16.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+    tokens : queries on this rank
+    settings, plan : `Settings`, `PlanNumbers`
+
+    References
+    ----------
+    NVIDIA/TransformerEngine@d0067d0 transformer_engine/pytorch/attention/dot_product_attention/backends.py, ``FusedAttnFunc``
+    """
+    attention = model.attention
+    heads, widths = attention.heads / plan.tensor, attention.head_dim + attention.value_head_dim
+    kv_heads = attention.kv_heads / parameters.key_holders(model, plan.tensor)
+    each = settings.kernels.narrow_attention * CAST_BYTES * tokens
+    taken = heads * attention.head_dim + kv_heads * widths
+    return each * taken, each * (taken + heads * attention.value_head_dim)
 
 
 def flash_bytes(model: ModelNumbers, tokens: Number, plan: PlanNumbers) -> Number:
@@ -397,7 +447,7 @@ def core(
     older, attended, masked = settings.kernels.older_flash, settings.lengths.attended, under_mask(settings, plan)
     flash_forward, flash_backward = flash(
         model, tokens, attended, 1.0 / plan.tensor, older, software, device, ring_ranks(settings, plan),
-        lengths.position_power(settings), masked,
+        lengths.position_power(settings), masked, settings.kernels.narrow_attention,
     )
     fused = softmax_is_fused(settings, heads, plan)
     # separate kernels make the scores of a whole sequence, hidden ones too
@@ -407,4 +457,9 @@ def core(
     backward = ops.where(settings.kernels.flash_attention > 0.0, flash_backward, plain_backward)
     moved, moved_back = context_bytes(model, tokens, settings, plan)
     moved = moved + MASK_PASSES * masked * mask_bytes(settings, tokens)
-    return forward + moved / device.memory_bandwidth, backward + moved_back / device.memory_bandwidth
+    cast, cast_back = narrow_cast_bytes(model, tokens, settings, plan)
+    reached = ops.minimum(device.cast_bandwidth, device.cache_bandwidth)
+    return (
+        forward + moved / device.memory_bandwidth + cast / reached,
+        backward + moved_back / device.memory_bandwidth + cast_back / reached,
+    )

@@ -165,13 +165,13 @@ def context_kernels(settings: Settings, plan: PlanNumbers) -> Number:
 
 
 def cast_kernels(settings: Settings) -> Number:
-    """Kernels that cast the operands of a layer's products outside the experts.
+    """Kernels that cast the operands of a layer's products outside the experts, and what an attention core of 8 bit takes.
 
     Parameters
     ----------
     settings : `Settings`
     """
-    return ops.where(settings.widths.compute < 2.0, 4.0 * OF_CAST, 0.0)
+    return ops.where(settings.widths.compute < 2.0, (4.0 + settings.kernels.narrow_attention) * OF_CAST, 0.0)
 
 
 def layer_launches(model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software) -> Number:

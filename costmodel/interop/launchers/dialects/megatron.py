@@ -7,6 +7,7 @@ import re
 
 from costmodel.description.graphs import FULL_ITERATION, ITERATION, OF_MEGATRON, WHOLE, of_scopes
 from costmodel.description.mixtures import expert_layout
+from costmodel.description.plan import NARROW_CORES
 from costmodel.description.recomputation import modules_of, recomputation
 from costmodel.description.transformer import Transformer
 from costmodel.interop.launchers import common, says
@@ -37,7 +38,7 @@ MODULES = {
 """What a plan calls the modules of ``--recompute-modules``."""
 COMMUNICATIONS = {"p2p": "ring", "all_gather": "all-gather", "a2a": "all-to-all"}
 """What a plan calls what context ranks exchange, by ``--cp-comm-type``."""
-WIDE = {"bf16": "bf16", "fp16": "fp16", "fp8": "bf16", "mxfp8": "bf16", "nvfp4": "bf16"}
+WIDE = {"bf16": "bf16", "fp16": "fp16", "fp8": "bf16", "fp8-block": "bf16", "mxfp8": "bf16", "nvfp4": "bf16"}
 """Dtype of weights beside that of products."""
 LONG = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 DEGREES_OF_RECOMPUTE = {"full": "full", "selective": "selective", "none": "none"}
@@ -259,6 +260,7 @@ PLAN_ROWS = (
     FlagRow("fp8_e4m3 fp8_hybrid", "_fp8", unit.yields("fp8"), None, "3.0 to core 0.2"),
     FlagRow("fp8_recipe", "_fp8_recipe", unit.one_of(RECIPES), "delayed", "from core 0.11",
             says.mapped("dtype", {"fp8": "delayed", "mxfp8": "mxfp8"})),
+    FlagRow("fp8_dot_product_attention", "_fp8_attention", unit.flag, False, "from core 0.3"),
     FlagRow("fp4_format fp4", "_fp4", unit.one_of({"e2m1": "nvfp4", "none": unit.UNSTATED}), None, "from core 0.14", "dtype"),
     FlagRow("recompute_granularity", "_recompute", unit.one_of(DEGREES_OF_RECOMPUTE), None, "from 3.0", granularity),
     FlagRow("recompute_activations", "_recompute", unit.yields("selective"), None, "from 3.0"),
@@ -318,6 +320,7 @@ def rules(reading: LaunchReading) -> None:
     chunks(reading)
     sharding(reading)
     precision(reading)
+    narrow_attention(reading)
     graphs(reading)
     context(reading)
     states(reading)
@@ -445,6 +448,12 @@ def precision(reading: LaunchReading) -> None:
     reading.put("dtype", narrow or reading.one("_wide"))
     if reading.one("_op_fuser") and narrow == "mxfp8" and reading.one("_experts"):  # elsewhere it changes no kernel
         reading.put("fused_experts", True)
+
+
+def narrow_attention(reading: LaunchReading) -> None:
+    """Attention in 8 bit, which products in 16 bit, or with scales by blocks, have not."""
+    if reading.one("_fp8_attention") and reading.plan.get("dtype") in NARROW_CORES:
+        reading.put("attention_dtype", "fp8")
 
 
 def graphs(reading: LaunchReading) -> None:

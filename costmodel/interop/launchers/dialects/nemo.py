@@ -80,6 +80,8 @@ OWN_ROWS = (
     FlagRow("model.fp8_recipe", "_fp8_recipe", unit.one_of(megatron.RECIPES), "delayed", "from core 0.11",
             says.mapped("dtype", {"mxfp8": "mxfp8"})),
     FlagRow("model.fp8_params", "_fp8_params", unit.flag, False),
+    FlagRow("model.fp8_dot_product_attention trainer.plugins.fp8_dot_product_attention", "_fp8_attention", unit.flag, False,
+            says=says.where_one_of("attention_dtype", "fp8")),
     *SPLIT,
     FlagRow("model.micro_batch_size", "micro_batch", unit.count, says=OWN),
     FlagRow("model.global_batch_size", "global_batch", unit.count, says=OWN),
@@ -149,6 +151,7 @@ def rules(reading: LaunchReading) -> None:
         common.adapter(reading, reading.one("_peft"), 32, "fused")  # attention_qkv alone where none is named
     if recipe := reading.one("_recipe"):
         _recipe(reading, recipe)
+    megatron.narrow_attention(reading)
 
 
 def _shared(reading: LaunchReading) -> None:
@@ -196,11 +199,19 @@ NEMO = Dialect("nemo", ROWS, rules)
 
 
 def mixed(raw: object) -> object:
-    """The narrow dtype of a mixed-precision recipe such as ``bf16_with_mxfp8_mixed``."""
+    """The narrow dtype of a mixed-precision recipe such as ``bf16_with_mxfp8_mixed``, which names the wide one first."""
     if raw is None:
         return unit.UNSTATED
-    found = re.search(r"mxfp8|nvfp4|fp8|bf16|fp16|fp32", str(raw).lower())
+    said = str(raw).lower()
+    found = re.search(r"mxfp8|nvfp4|fp8", said) or re.search(r"bf16|fp16|fp32", said)
+    if found and found[0] == "fp8" and re.search("subchannel|nanov2", said):
+        return "fp8-block"
     return found[0] if found else unit.UNSTATED
+
+
+OF_RECIPES = {"fp8": "fp8_delayed_scaling", "fp8-block": "fp8_subchannel_scaling"}
+"""Dtypes as recipes of mixed precision call them, where these aren't their names (NVIDIA-NeMo/Megatron-Bridge@0509780
+src/megatron/bridge/training/mixed_precision.py)."""
 
 
 def recipe(w: Writing) -> str:
@@ -212,7 +223,7 @@ def precision(w: Writing) -> str:
     """The recipe of mixed precision for a dtype."""
     dtype = str(w.plan.dtype)
     wide = megatron.WIDE.get(dtype, dtype)
-    return f"{wide}_mixed" if dtype == wide else f"{wide}_with_{dtype}_mixed"
+    return f"{wide}_mixed" if dtype == wide else f"{wide}_with_{OF_RECIPES.get(dtype, dtype)}_mixed"
 
 
 BRIDGE_ROWS = (
@@ -223,6 +234,8 @@ BRIDGE_ROWS = (
     FlagRow("train.micro_batch_size", "micro_batch", unit.count, says=OWN),
     FlagRow("train.global_batch_size", "global_batch", unit.count, says=OWN),
     FlagRow("mixed_precision.name mixed_precision", "_precision", mixed, says=precision),
+    FlagRow("mixed_precision.fp8_dot_product_attention model.fp8_dot_product_attention", "_fp8_attention", unit.flag, False,
+            says=says.where_one_of("attention_dtype", "fp8")),
     *(row._replace(says=GRANULARITY) for row in moved("model", pick(SHARED, ["recompute_granularity"]))),
     *(row._replace(when=full) for row in moved("model", pick(SHARED, ["recompute_method", "recompute_num_layers"]))),
     FlagRow("ddp.use_distributed_optimizer optimizer.use_distributed_optimizer", "_distributed", unit.yields(1, 0),
@@ -281,6 +294,7 @@ def bridge_rules(reading: LaunchReading) -> None:
     _shared(reading)
     if recipe := reading.one("_recipe"):
         _recipe(reading, recipe)
+    megatron.narrow_attention(reading)
     reading.model_name = reading.one("_name") or reading.model_name
     if reading.one("_rank") or reading.one("_peft") in ("lora", "dora"):
         common.adapter(reading, "lora")
