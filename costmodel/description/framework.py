@@ -188,6 +188,7 @@ class Framework:
     saved_bytes : of a parameter that trains, which one rank gathers in host memory to save a checkpoint where weights are
         sharded; 0: every rank saves its own [bytes]
     gather_logits : the loss sees the whole vocabulary on every tensor rank
+    operator_fuser : Transformer Engine's operation fuser may run its dense MLPs and adapters
     autocast : weights that train are in 32 bit, cast where they are multiplied and kept so for the backward pass; what isn't a
         product stays in 32 bit, layers' inputs and what norms read among it
     linear_loss : its fused loss is one with the head, chunk by chunk, so that all logits are never there
@@ -244,6 +245,7 @@ class Framework:
     expandable_segments: bool = False
     scatter_boundary: bool = False
     gather_logits: bool = False
+    operator_fuser: bool = False
     autocast: bool = False
     linear_loss: bool = False
     own_inputs: bool = False
@@ -419,6 +421,8 @@ class Framework:
             _offered("schedule", self.schedules, has, "schedule_of_framework", "pipeline_parallel"),
             _offered("context_communication", self.context_communications, has, "context_of_framework", "context_parallel"),
             _offered("dtype", self.dtypes, has, "dtype_of_framework"),
+            Restriction("fused_operators", (False, self.operator_fuser), f"fused_operators={{fused_operators}}: {self.name} runs "
+                        "nothing by Transformer Engine's operation fuser", reason="operators_of_framework"),
             Restriction("attention_dtype", (None, *self.attention_dtypes), f"attention_dtype={{attention_dtype}}: {has} no such "
                         "attention kernel", reason="attention_of_framework"),
         )  # fmt: skip

@@ -156,6 +156,9 @@ class Plan:
         and the host does nothing for a micro-batch but to read it
     fused_experts : bias, activation, router's probability and cast of an expert are part of its grouped products' kernels
         (``--use-transformer-engine-op-fuser`` of Megatron-Core on Blackwell), which takes ``dtype="mxfp8"``
+    fused_operators : Transformer Engine's operation fuser runs dense MLPs and adapters
+        (``--use-transformer-engine-op-fuser``): an activation writes the next product's operand in 8 bit itself, and products add
+        what adapters make
     dispatcher : of tokens to their experts: ``"all-to-all"``, one copy for each expert, or ``"deduplicated"``, as DeepEP and
         HybridEP send them: once to each node, and there once to each rank
     context_communication : of context parallelism: ``"ring"``, keys and values in turns beside the attention core,
@@ -273,6 +276,9 @@ class Plan:
         owner=Owner("cuda_graphs", (True,)),
         inert="this model has none of them, or its host is faster than its device"))  # fmt: skip
     fused_experts: bool = field(default=False, metadata=row(Flag(), rare=True, software=True, owner=Owner("dtype", ("mxfp8",))))
+    fused_operators: bool = field(default=False, metadata=row(
+        Flag(), rare=True, software=True,
+        inert="neither an MLP's activation is cast to fp8 or mxfp8 nor are there adapters"))  # fmt: skip
     overlap_gradients: bool | None = field(default=None, metadata=row(
         Flag(), rare=True, software=True, inert="no gradients are exchanged while a pass runs", faster=(True,)))  # fmt: skip
     overlap_parameters: bool | None = field(default=None, metadata=row(

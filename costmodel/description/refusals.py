@@ -67,6 +67,7 @@ REJECTED = {
     "parameter_offload": "with weights on the host that the stage of ZeRO doesn't shard",
     "degrees_of_framework": "with degrees that the framework lacks",
     "dtype_of_framework": "with a dtype that the framework lacks",
+    "operators_of_framework": "with operators fused by Transformer Engine, which the framework doesn't use",
     "attention_of_framework": "with attention in a dtype that the framework lacks",
     "attention_of_device": "with attention in a dtype that the device lacks",
     "schedule_of_framework": "with a schedule that the framework lacks",

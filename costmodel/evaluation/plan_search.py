@@ -240,7 +240,7 @@ class _Tally:
             return None
         question = self.space.question
         for one in (*question.framework.restrictions, *question.cluster.device.restrictions):
-            if one.field == "attention_dtype" and one.broken(vars(sample)):
+            if one.field in OF_SOFTWARE and one.broken(vars(sample)):
                 refused.append(one.reason)
                 return None
         return sample
@@ -250,6 +250,8 @@ class _Tally:
             self.progress(done, each * len(self.combinations))
 
 
+OF_SOFTWARE = "attention_dtype", "fused_operators"
+"""Fields of a plan, no columns, that a framework or a device may lack."""
 search_by_name: Callable[..., SearchResult] = search
 """`search` for dimensions that come by their names, from a form, a link or a command line; `search` checks each."""
 

@@ -347,6 +347,8 @@ class KernelChoices(NamedTuple):
     captured_router: Number  # 1: the router's, and what counts and orders tokens before their dispatch
     captured_iteration: Number  # 1: the passes of all micro-batches are one graph
     fused_experts: Number  # 1: bias, activation and cast of experts are part of their grouped products' kernels
+    fused_operators: Number  # 1: products add adapters' outputs and gradients in their own kernels
+    fused_casts: Number  # 1: and the activation of a dense MLP writes the next product's operand in 8 bit itself
     flash_attention: Number
     narrow_attention: Number  # 1: its products are in 8 bit
     masked_padding: Number  # 1: micro-batches of several samples are padded under a mask, which a flash kernel lacks; 2: all are
@@ -581,6 +583,7 @@ class PlanChoices(NamedTuple):
     cuda_graphs: Number
     graph_modules: CapturedModules  # none: all of a layer
     fused_experts: Number
+    fused_operators: Number
     overlap_gradients: Number
     overlap_parameters: Number
     overlap_tensor: Number

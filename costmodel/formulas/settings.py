@@ -70,6 +70,10 @@ ATTENTION_DTYPES = ("fp8",)
 """In which products of the attention core may be, beside that of the activations."""
 CONTEXT_COMMUNICATIONS = ("ring", "all-gather", "all-to-all")
 DISPATCHERS = ("all-to-all", "deduplicated")
+WRITTEN_CAST = ("fp8", "mxfp8")
+"""Dtypes whose operands an activation's kernel writes itself: their scales are of former steps, or of few elements. For nvfp4, of
+two levels, it writes 16 bits first, as it does for fp8 by current scaling (NVIDIA/TransformerEngine@d0067d0
+transformer_engine/pytorch/csrc/extensions/activation.cpp)."""
 LOADINGS = {
     "parts": loading.PARTS, "one-rank": loading.ONE_RANK, "every-rank": loading.EVERY_RANK, "whole": loading.WHOLE,
 }  # fmt: skip
@@ -128,6 +132,7 @@ def _place(name: str, table: dict[str, Number] | dict[str, tuple[float, float]] 
 
 
 _OPERAND, _ACTIVATION, _GATHERED, _LAYOUTS = zip(*FORMATS.values(), strict=True)
+_WRITTEN_CAST = tuple(float(name in WRITTEN_CAST) for name in FORMATS)
 _HALF = _place("fp16", FORMATS)
 _FULL = _place("fp32", FORMATS)
 _ADAM, _BARE = OPTIMIZERS["adam"], sum(OPTIMIZERS["adam-bf16"])
@@ -193,7 +198,7 @@ def resolved(choices: PlanChoices, defaults: FrameworkDefaults, usual_dtype: Num
         fused_cross_entropy=ops.where(
             choices.loss < 0.0, _chosen(choices.fused_cross_entropy, usual.fused_cross_entropy), choices.fused_cross_entropy),
         fused_norms=_chosen(choices.fused_norms, usual.fused_norms), cuda_graphs=choices.cuda_graphs,
-        graph_modules=choices.graph_modules, fused_experts=choices.fused_experts,
+        graph_modules=choices.graph_modules, fused_experts=choices.fused_experts, fused_operators=choices.fused_operators,
         overlap_gradients=_chosen(choices.overlap_gradients, gradients),
         overlap_parameters=_chosen(choices.overlap_parameters, usual.overlap_parameters),
         overlap_tensor=_chosen(choices.overlap_tensor, usual.overlap_tensor),
@@ -336,7 +341,8 @@ def kernel_choices(choices: PlanChoices, defaults: FrameworkDefaults) -> KernelC
     return KernelChoices(
         cuda_graphs=choices.cuda_graphs * (1.0 - partly), captured_attention=captured.attention, captured_mlp=captured.mlp,
         captured_router=captured.router, captured_iteration=choices.cuda_graphs * captured.iteration,
-        fused_experts=choices.fused_experts,
+        fused_experts=choices.fused_experts, fused_operators=choices.fused_operators,
+        fused_casts=choices.fused_operators * ops.pick(choices.dtype, _WRITTEN_CAST),
         flash_attention=ops.maximum(_is(choices.attention, 0.0), chosen_by_torch),
         narrow_attention=ops.where(choices.attention_dtype < 0.0, 0.0, 1.0),
         masked_padding=chosen_by_torch * ops.maximum(lengths.masks(choices.batching), 2.0 * defaults.always_masked),

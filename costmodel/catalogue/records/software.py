@@ -32,7 +32,8 @@ NARROW = tuple(name for name in DTYPES if name.startswith(("fp8", "mxfp8", "nvfp
 CAN_ALL: Row = {
     "dimensions": SPLITTING, "apart": (), "elsewhere": (), "schedules": SCHEDULES, "zero_stages": (0, 1, 2, 3),
     "grouped_zero_stages": (1, 2, 3), "largest_pipelined_zero_stage": 3, "dtypes": DTYPES,
-    "context_communications": CONTEXT_COMMUNICATIONS, "attention_dtypes": ATTENTION_DTYPES, "recompute_modules": tuple(MODULES),
+    "context_communications": CONTEXT_COMMUNICATIONS, "attention_dtypes": ATTENTION_DTYPES, "operator_fuser": True,
+    "recompute_modules": tuple(MODULES),
 }  # fmt: skip
 """What software has of which the catalogue knows no more than which comes near: whatever the run used, and nothing is refused."""
 

@@ -206,6 +206,9 @@ def adapter_work(
     and down again for the product where operands are cast; their gradients likewise. Where they aren't, the product, its scaling
     and the sum are in 32 bit, which is cast down.
 
+    Fused, the product that makes the output scales it and adds it to the frozen weight's, which it reads and writes; so does the
+    one that makes the input's gradient, and nothing writes a scaled gradient.
+
     Parameters
     ----------
     model, settings, plan, device : `ModelNumbers`, `Settings`, `PlanNumbers`, `DeviceNumbers`
@@ -213,6 +216,8 @@ def adapter_work(
 
     References
     ----------
+    NVIDIA/NeMo@0044d77 nemo/collections/llm/peft/lora.py, ``TEFusedLoRALinear``; NVIDIA/TransformerEngine@d0067d0
+    transformer_engine/pytorch/ops/fused/forward_linear_scale_add.py, backward_linear_add.py, backward_linear_scale.py;
     huggingface/peft@3d9ceb5 src/peft/tuners/lora.py, ``Linear.forward``: dropout, two products, a scaling and a sum; @5d602fd
     src/peft/tuners/lora/layer.py, ``_cast_input_dtype``
     """
@@ -230,13 +235,15 @@ def adapter_work(
     down = up * (1.0 - adapter.uncast)
     dropped = adapter.dropout * (2.0 * ops.where(adapter.lifted > 0.0, precision.FULL_BYTES, bytes_) + 1.0)
     multiplied = operand_bytes(settings)
-    sums = 6.0 * bytes_ + adapter.uncast * (4.0 * precision.FULL_BYTES)
-    sums_back = 3.0 * bytes_ + adapter.uncast * (bytes_ + 4.0 * precision.FULL_BYTES)
+    fused = settings.kernels.fused_operators
+    sums = (6.0 - 4.0 * fused) * bytes_ + adapter.uncast * (4.0 * precision.FULL_BYTES)
+    sums_back = (3.0 - 2.0 * fused) * bytes_ + adapter.uncast * (bytes_ + 4.0 * precision.FULL_BYTES)
+    added = (3.0 - fused) * bytes_
     products = 2.0 * adapter.rank * tokens * (inputs + outputs) / (device.sustained_clock * device.base_flop_rate)
     there = adapter.frozen * ops.where(adapter.rank > 0.0, 1.0, 0.0)
     return (
         there * ops.maximum(moved * ((multiplied + up + dropped + down) * inputs + sums * outputs), products),
-        there * ops.maximum(moved * ((3.0 * bytes_ + multiplied + up + dropped + down) * inputs + sums_back * outputs), products),
+        there * ops.maximum(moved * ((added + multiplied + up + dropped + down) * inputs + sums_back * outputs), products),
         there * ops.maximum(moved * multiplied * (inputs + outputs), products),
     )
 

@@ -15,6 +15,8 @@ PLAIN = 30.0
 """Kernels of a plain layer forward: two norms, four or seven products, rotation, attention, activation, residuals and dropout."""
 OF_ADAPTER = 5.0
 """Dropout, two products, a scaling and a sum (huggingface/peft@b28a09c src/peft/tuners/lora/layer.py, ``Linear.forward``)."""
+FUSED_AWAY = 2.0
+"""Of these, where products scale and add themselves."""
 CONTAINERS = 4.0
 """Modules of a layer without weights of their own, which have hooks all the same: it, attention, the MLP, its activation."""
 OF_HOP = 10.0
@@ -124,7 +126,8 @@ def adapter_kernels(settings: Settings, model: ModelNumbers) -> Number:
     adapter = settings.adapter
     attention = adapter.query + adapter.key + adapter.value + adapter.fused + adapter.output
     adapted = attention + adapter.gate * model.mlp.gated + adapter.up + adapter.down
-    added = ops.where(adapter.rank > 0.0, adapter.frozen * adapted * OF_ADAPTER, 0.0)
+    each = OF_ADAPTER - settings.kernels.fused_operators * FUSED_AWAY
+    added = ops.where(adapter.rank > 0.0, adapter.frozen * adapted * each, 0.0)
     matrices = 6.0 + model.mlp.gated - 2.0 * adapter.fused  # queries, keys and values of one matrix are unpacked at once
     return added + matrices * adapter.unpacking_launches
 
@@ -171,7 +174,8 @@ def cast_kernels(settings: Settings) -> Number:
     ----------
     settings : `Settings`
     """
-    return ops.where(settings.widths.compute < 2.0, (4.0 + settings.kernels.narrow_attention) * OF_CAST, 0.0)
+    casts = 4.0 + settings.kernels.narrow_attention - settings.kernels.fused_casts
+    return ops.where(settings.widths.compute < 2.0, casts * OF_CAST, 0.0)
 
 
 def layer_launches(model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software) -> Number:

@@ -316,7 +316,7 @@ def elementwise_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     Norms read and write their input, residual additions read two and write one, the activation reads its
     inputs and writes its output, rotary embedding reads and writes queries and keys; the last two move more where a framework
     makes several kernels of each. Experts' tokens are ordered there and back, and activation and biases are kernels of their
-    own unless they are fused. Casts to 8 bit are `cast_bytes`.
+    own unless they are fused. Casts to 8 bit are `cast_bytes`, what an MLP's activation writes in 8 bit itself among them.
 
     Parameters
     ----------
@@ -336,7 +336,7 @@ def elementwise_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     by_sender = ops.where(senders & (model.experts.number > plan.expert), SORTED * plan.expert_tensor, 0.0)
     return LayerTraffic(
         residuals=outer * (blocks(model) + model.dropout) * 3.0, norms=outer * model.norms * 2.0 * norm, rotary=rotary,
-        mlp=activated * tokens * model.mlp.share * model.mlp.width / plan.tensor,
+        mlp=(activated - settings.kernels.fused_casts * bytes_) * tokens * model.mlp.share * model.mlp.width / plan.tensor,
         experts=apart * activated * routed * model.experts.width,
         shared_experts=activated * tokens * model.experts.shared_width / plan.tensor,
         permutation=routed * model.hidden * (PERMUTED + by_sender) * bytes_,
@@ -487,16 +487,19 @@ def between_products(moved: LayerTraffic, model: ModelNumbers, settings: Setting
     model, settings : `ModelNumbers`, `Settings`
     """
     share = model.experts.layers / model.layers
-    inner = moved.mlp + share * (moved.experts + moved.shared_experts - moved.mlp)
     around, biases = moved.residuals + share * moved.permutation, share * moved.expert_biases
     activated, back = _activated(model, settings)
     turned_back = 1.0 + (APART_ROTARY_BACKWARD / APART_ROTARY - 1.0) * settings.framework.separate_rotation
     fused = norm_is_fused(model, settings)
     normed_back = NORM_BACKWARD * fused + UNFUSED_NORM_BACKWARD / UNFUSED_NORM * (1.0 - fused)
     biases_back = EXPERT_BIAS_BACKWARD / EXPERT_BIAS * biases
+    dense, sparse = (1.0 - share) * moved.mlp, share * (moved.experts + moved.shared_experts)
+    # a fused activation writes its output, and backward its inputs' gradients, in 8 bit alone
+    written = settings.kernels.fused_casts
+    dense_back = (back - written * (1.0 + model.mlp.gated)) / (activated - written) * dense
     return (
-        around + moved.rotary + biases + moved.norms + inner,
-        around + turned_back * moved.rotary + biases_back + normed_back * moved.norms + back / activated * inner
+        around + moved.rotary + biases + moved.norms + dense + sparse,
+        around + turned_back * moved.rotary + biases_back + normed_back * moved.norms + dense_back + back / activated * sparse
         + moved.shared_inputs,
     )
 
@@ -521,9 +524,11 @@ def cast_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers, softw
     heads = model.attention.share * model.attention.heads * model.attention.value_head_dim
     heads = (heads + model.recurrent.share * model.recurrent.outputs) / plan.tensor
     apart = 1.0 - settings.kernels.fused_experts
+    # which the activation writes itself, and nobody reads in 16 bit
+    direct = ops.maximum(element - settings.kernels.fused_casts * widths.activation, 0.0)
     return Cast(
         attention=element * tokens * ((model.attention.share + model.recurrent.share) * model.hidden + heads),
-        mlp=element * tokens * model.mlp.share * (model.hidden + model.mlp.width / plan.tensor),
+        mlp=tokens * model.mlp.share * (element * model.hidden + direct * model.mlp.width / plan.tensor),
         permuted=element * routed * model.hidden, activated=apart * element * routed * model.experts.width,
         shared_experts=element * tokens * model.experts.shared_width / plan.tensor,
     )  # fmt: skip

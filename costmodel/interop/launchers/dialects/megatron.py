@@ -301,7 +301,8 @@ PLAN_ROWS = (
     FlagRow("enable_cuda_graph external_cuda_graph", "cuda_graphs", unit.yields(True), False, "from core 0.7"),
     FlagRow("cuda_graph_impl", "cuda_graphs", unit.one_of(GRAPHS), "none", "from core 0.15", graph_kind),
     FlagRow("cuda_graph_scope cuda_graph_modules", "_graph_scopes", unit.anything, None, "from core 0.14", graph_scopes),
-    FlagRow("use_transformer_engine_op_fuser", "_op_fuser", unit.flag, False, "from core 0.18", lambda w: w.plan.fused_experts),
+    FlagRow("use_transformer_engine_op_fuser", "_op_fuser", unit.flag, False, "from core 0.18",
+            lambda w: w.plan.fused_experts or w.plan.fused_operators),
     FlagRow("use_tp_pp_dp_mapping", "_tp_pp_dp", unit.flag, False, "from core 0.9", lambda w: tuple(w.plan.rank_order) == ORDER),
     FlagRow("tuner_type train_type", "_tuner", unit.one_of({"full": "none", "lora": "lora"}), "full", "ms-swift"),
     FlagRow("packing", "_packing", unit.flag, False, "ms-swift"),
@@ -446,7 +447,9 @@ def precision(reading: LaunchReading) -> None:
     if narrow == "fp8" and reading.one("_fp8_recipe") == "mxfp8":
         narrow = "mxfp8"
     reading.put("dtype", narrow or reading.one("_wide"))
-    if reading.one("_op_fuser") and narrow == "mxfp8" and reading.one("_experts"):  # elsewhere it changes no kernel
+    if reading.one("_op_fuser") and not reading.one("_experts"):
+        reading.put("fused_operators", True)
+    elif reading.one("_op_fuser") and narrow == "mxfp8":  # other experts run as they do without it
         reading.put("fused_experts", True)
 
 

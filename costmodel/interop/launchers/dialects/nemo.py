@@ -236,6 +236,7 @@ BRIDGE_ROWS = (
     FlagRow("mixed_precision.name mixed_precision", "_precision", mixed, says=precision),
     FlagRow("mixed_precision.fp8_dot_product_attention model.fp8_dot_product_attention", "_fp8_attention", unit.flag, False,
             says=says.where_one_of("attention_dtype", "fp8")),
+    *moved("model", pick(SHARED, ["use_transformer_engine_op_fuser"])),
     *(row._replace(says=GRANULARITY) for row in moved("model", pick(SHARED, ["recompute_granularity"]))),
     *(row._replace(when=full) for row in moved("model", pick(SHARED, ["recompute_method", "recompute_num_layers"]))),
     FlagRow("ddp.use_distributed_optimizer optimizer.use_distributed_optimizer", "_distributed", unit.yields(1, 0),
