@@ -105,6 +105,7 @@ class Transformer:
     parallel_block : attention and MLP read the same input (GPT-J, Falcon)
     fused_projections : in Hugging Face's code one product makes queries, keys and values (GPT-NeoX, Falcon, Phi-3)
     split_rotation : in its code queries and keys are put together of rotated channels and others (GPT-NeoX, Phi, Phi-3)
+    repeated_keys : in its code keys and values that several queries share are copied for each of them (ChatGLM2, 3, GLM-4-9B)
     experts, experts_per_token, expert_feed_forward : routed experts, and the width of one
     shared_expert_feed_forward : width of all shared experts together
     dense_layers : layers that keep a dense MLP in a mixture-of-experts model: the first ones, unless the next two say otherwise
@@ -200,6 +201,7 @@ class Transformer:
     parallel_block: bool = False
     fused_projections: bool = False
     split_rotation: bool = False
+    repeated_keys: bool = False
     experts: int = field(default=0, metadata=row(Whole(0, MAX_EXPERTS)))
     experts_per_token: int = field(default=0, metadata=row(Whole(0, MAX_EXPERTS)))
     expert_feed_forward: int = field(default=0, metadata=row(Whole(0, MAX_VOCABULARY), unit="channels"))
@@ -680,6 +682,7 @@ class Transformer:
                 causal=float(self.causal), index_heads=float(self.index_heads), index_head_dim=float(self.index_head_dim),
                 share=(self.attention_layers + self.cross_layers) / self.layers, **self._met(), gate=float(self.gated_attention),
                 fused=float(self.fused_projections), split_rotation=float(self.split_rotation),
+                repeated_keys=float(self.repeated_keys),
             ),
             recurrent=self._state(),
             mlp=MlpNumbers(

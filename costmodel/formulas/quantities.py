@@ -56,6 +56,7 @@ class AttentionNumbers(NamedTuple):
     sinks: Number  # 1: one learned sink logit a head
     fused: Number  # 1: one product makes queries, keys and values
     split_rotation: Number  # 1: queries and keys are put together of rotated channels and others
+    repeated_keys: Number  # 1: its own code copies keys and values for each query that shares them
     causal: Number  # 0: every token meets every other
     index_heads: Number  # heads of an indexer that picks the keys of sparse attention; 0: none
     index_head_dim: Number

@@ -8,11 +8,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from costmodel import Plan, load_framework
 from costmodel.catalogue.changes import replace
 from costmodel.description.huggingface import FAMILIES, read
 from costmodel.description.huggingface.refused import REFUSED
 from costmodel.description.huggingface.vision import read_tower
 from costmodel.description.tensors import parameter_tensors
+from costmodel.formulas.transformer.activations import layer_activations
 from costmodel.text.errors import CostModelError, NotModelled
 
 HERE = Path(__file__).resolve()
@@ -217,3 +219,18 @@ def test_sparse_attention_costs_its_top_keys_and_an_indexer_over_all(tmp_path):
     growth = (sparse.flop_per_token(longer) - sparse.flop_per_token(long)) / (longer - long) / 3
     assert growth == pytest.approx(indexed, rel=1e-3)
     assert sparse.flop_per_token(longer) < 0.2 * dense.flop_per_token(longer)
+
+
+def test_chatglm_copies_shared_keys_and_values_for_each_query_and_weighs_norms_in_32_bit(tmp_path):
+    # THUDM/chatglm3-6b modeling_chatglm.py, SelfAttention.forward (expand, contiguous) and RMSNorm.forward
+    model, tokens = reading(tmp_path, CHATGLM).model, 1024
+    plan, software = Plan(global_batch=1, seq_len=tokens, data_parallel=1, zero_stage=0), load_framework("deepspeed")
+
+    def kept(**fields):
+        numbers, resolved = replace(model, fields).numbers(), plan.resolve(software)
+        return layer_activations(numbers, resolved.settings(software), resolved.numbers(software, model.layers))
+
+    shared = {"repeated_keys": False, "fused_projections": False}
+    assert kept(fused_projections=False) - kept(**shared) == pytest.approx(tokens * 2 * (32 - 2) * 128 * 2)
+    assert kept() == kept(fused_projections=False)  # values that are copied are no view of what the one product made
+    assert kept() - kept(wide_norm=False) == pytest.approx(tokens * 2 * 4096 * 2)

@@ -151,10 +151,10 @@ def _chatglm(config: Config, fields: Fields) -> Fields:
         "feed_forward": count(config, "ffn_hidden_size"),
         "head_dim": count(config, "kv_channels", fields["hidden"] // max(fields["heads"], 1)),
         "attention_bias": yes(config, "add_qkv_bias", False) or plain,
-        "output_bias": plain, "feed_forward_bias": plain,
+        "output_bias": plain, "feed_forward_bias": plain, "fused_projections": True, "split_rotation": True, "wide_norm": True,
     }  # fmt: skip
     if yes(config, "multi_query_attention", False):
-        found["kv_heads"] = count(config, "multi_query_group_num")
+        found |= {"kv_heads": count(config, "multi_query_group_num"), "repeated_keys": True}
     if not yes(config, "rmsnorm", True):
         found["norm"] = "layernorm"
     if not yes(config, "post_layer_norm", True):
@@ -170,7 +170,9 @@ chatglm = FieldRule(
         "pre_seq_len prefix_projection quantization_bit"
     ),
 )
-"""ChatGLM, three generations."""
+"""ChatGLM, three generations; from the second on its code (THUDM/chatglm3-6b modeling_chatglm.py) makes queries, keys and
+values by one product, rotates half of a head's channels and joins the rest, copies shared keys and values, and weighs norms in
+32 bit."""
 
 
 def _qwen(config: Config, fields: Fields) -> Fields:

@@ -22,8 +22,8 @@ def attention_activations(model: ModelNumbers, settings: Settings, plan: PlanNum
     softmax and its mask: :math:`5 a s` bytes a token with dropout, :math:`2 a s` without. The output is the input of the
     projection; a flash kernel saves it too, so that beside a narrow copy it is kept whole. Keys and values that several
     queries share are saved once for all of them, or once for each where a framework repeats them first, as Hugging Face's models
-    do under a mask. That is kept, too, as each layer makes it in the dtype of the queries. Norms of queries and keys
-    keep what norms keep. Some software keeps one copy of the output in few bits for both.
+    do under a mask and some do always. The mask is kept, too, as each layer makes it in the dtype of the queries. Norms of
+    queries and keys keep what norms keep. Some software keeps one copy of the output in few bits for both.
 
     Values are a view of what one product made of queries, keys and values, which stays whole beside rotated copies of queries
     and keys. A flash kernel lays its output out as its queries are: of such as are put together of two parts, head by head,
@@ -48,7 +48,8 @@ def attention_activations(model: ModelNumbers, settings: Settings, plan: PlanNum
     bytes_ = widths.activation
     kv_heads = attention.kv_heads * plan.tensor / parameters.key_holders(model, plan.tensor)
     masked = under_mask(settings, plan)
-    repeated = ops.where((settings.framework.repeat_keys > 0.0) | (masked > 0.0), attention.heads, kv_heads)
+    copied = ops.maximum(settings.framework.repeat_keys, attention.repeated_keys * settings.framework.separate_rotation)
+    repeated = ops.where((copied > 0.0) | (masked > 0.0), attention.heads, kv_heads)
     plain = attention.heads * attention.head_dim + repeated * (attention.head_dim + attention.value_head_dim)
     full = attention.heads * (2.0 * attention.head_dim + attention.value_head_dim)
     rotated = layer.rotates(model) * settings.framework.keep_rotated * (attention.heads + kv_heads) * attention.head_dim
