@@ -104,6 +104,15 @@ def opened() -> Iterator[Browser]:
         driver.quit()
 
 
+def cut(browser: Browser) -> list[str]:
+    """Words of the chart of a page that stand beyond it."""
+    return browser.run("""const {left, right, top, bottom} = document.getElementById('chart').getBoundingClientRect();
+        return [...document.querySelectorAll('#chart text')].filter((one) => {
+            const box = one.getBoundingClientRect();
+            return box.width && (box.left < left - 2 || box.right > right + 2 || box.top < top - 2 || box.bottom > bottom + 2);
+        }).map((one) => one.textContent)""")  # fmt: skip
+
+
 def barriers_in_all_colours(browser: Browser) -> list[list[object]]:
     """What axe-core finds fault with on the page as it is now, by day and, of colours, by night."""
     found = barriers(browser)

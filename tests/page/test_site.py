@@ -19,7 +19,7 @@ from costmodel.description.labels import spoken
 from costmodel.evaluation.offers import offers
 from costmodel.page.onefile import SEQUENCES
 from costmodel.page.site import BOOK, build
-from tests.browser import STILL, barriers_in_all_colours, opened
+from tests.browser import STILL, barriers_in_all_colours, cut, opened
 from tests.page.questions import asked_of_library, difference, drawn
 
 FIRST_PAINT, MOST = 1_000_000, 10_000_000
@@ -186,7 +186,7 @@ def test_where_nothing_fits_the_site_says_what_would(site, browser):
 
 
 @pytest.mark.parametrize("width", [390, 800, 1400])
-def test_axe_finds_nothing_on_any_tab_of_the_site_and_where_nothing_fits(site, browser, width):
+def test_axe_finds_nothing_on_any_tab_of_the_site_nor_where_nothing_fits_and_no_word_of_a_chart_is_cut(site, browser, width):
     browser.resize(width, 900)
     found = {}
     for gpus in (8, 1):
@@ -195,7 +195,7 @@ def test_axe_finds_nothing_on_any_tab_of_the_site_and_where_nothing_fits(site, b
         browser.run("await window.costmodel.standing; for (const one of document.querySelectorAll('details')) one.open = true;")
         for tab in browser.run("return [...document.querySelectorAll('[role=tab]')].map((one) => one.id)"):
             browser.run(f"document.getElementById(given[0]).click(); {STILL}", tab)
-            found[gpus, tab] = barriers_in_all_colours(browser)
+            found[gpus, tab] = [*barriers_in_all_colours(browser), *cut(browser)]
         assert browser.run("return document.documentElement.scrollWidth") <= width
     browser.resize(1400, 900)
     assert len(found) == 14 and not any(found.values()), found

@@ -80,12 +80,23 @@ function fitted(specification, shown, look, narrow) {
   const {data, layout} = JSON.parse(JSON.stringify(filled(specification, shown)).replaceAll('"#000000"', `"${look.ink}"`));
   const {title, height, template, legend, margin, ...rest} = layout, plain = frame(look, narrow, {}), axes = {};
   for (const [name, axis] of Object.entries(rest)) if (/^[xy]axis/.test(name)) axes[name] = {...plain[`${name[0]}axis`], ...axis};
-  axes.yaxis.ticktext = firstLines(axes.yaxis.ticktext);
+  axes.yaxis.ticktext = firstLines(axes.yaxis.ticktext)?.map(innerWidth < PHONE ? brokenLines : String);
   const names = axes.yaxis.ticktext ?? (data[0]?.type === "waterfall" ? data[0].y : null);
   for (const [name, axis] of Object.entries(axes)) axis.automargin = name[0] === "x" || data[0]?.type === "waterfall";
-  const made = {...plain, ...rest, margin: {t: 10, r: narrow ? 10 : 24, b: 48, l: names ? widest(names, narrow ? 11 : 12) + 12 : 64}, ...axes};
+  const room = {t: 10, r: narrow ? 10 : 24, b: 48, l: names ? widest(names, narrow ? 11 : 12) + 12 : 64}, {text = ""} = axes.xaxis.title ?? {};
+  if (widest([text], 14) > innerWidth - room.l - room.r - AROUND) {
+    room.b = 64;
+    axes.xaxis.title = {...axes.xaxis.title, text: text.replace(", ", "<br>")};
+  }
+  const made = {...plain, ...rest, margin: room, ...axes};
   return [data, made, title.text.replace("<br><sub>", ". ").replace("</sub>", "").replaceAll("<br>", " ")];
 }
+// Between a chart and the edges of a phone's window [pixels]; letters of a name that have room in a line there.
+const AROUND = 56, LETTERS = 18;
+const brokenLines = (name) => name.split("<br>").map((line) => line.length <= LETTERS || line.startsWith("<b>") ? line : line.split(/(?<=[ +-])/).reduce((lines, word) => {
+  if (lines.at(-1) && lines.at(-1).length + word.length > LETTERS) lines.push(word); else lines.push((lines.pop() ?? "") + word);
+  return lines;
+}, []).join("<br>")).join("<br>");
 // Rows of a chart for whose names two lines have room; of more, the second line is left to their hovers.
 const MOST_TWO_LINES = 5;
 const firstLines = (names) => names?.length > MOST_TWO_LINES ? names.map((name) => name.split("<br>")[0]) : names;
