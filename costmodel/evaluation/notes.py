@@ -78,9 +78,12 @@ def unfilled_nodes(answer: Estimate) -> tuple[str, ...]:
     if gpus <= size:
         return ()
     if left := gpus % size:
+        nodes = gpus // size + 1
+        device = answer.cluster.device.name
+        evenly = f", and --device {device} --gpus {gpus} --nodes {nodes} has {gpus // nodes} on each" if gpus % nodes == 0 else ""
         found.append(
-            f"{gpus} GPUs leave {size - left} of {size} idle on the last of {gpus // size + 1} nodes: exchange over all of them "
-            f"goes at the rate of the {left} there; {gpus - left} or {gpus - left + size} fill their nodes"
+            f"{gpus} GPUs leave {size - left} of {size} idle on the last of {nodes} nodes: exchange over all of them "
+            f"goes at the rate of the {left} there; {gpus - left} or {gpus - left + size} fill their nodes{evenly}"
         )
     numbers = answer.inputs.plan
     span = int(numbers.tensor * numbers.tensor_stride)

@@ -141,6 +141,13 @@ def test_links_are_those_of_the_machine():
     assert half == pytest.approx(run_of(RECORD).cluster.levels[0].bandwidth / 2)
 
 
+def test_a_job_on_several_racks_has_as_many_nodes_on_each():
+    """NVIDIA's of 128 nodes of 4 in MLPerf v5.1 on racks of 18 (SEGMENT=16 of its configuration); one rack holds it whole."""
+    on = {"device": "gb200", "gpus_per_node": 4, "node_link": "nvswitch", "link_domain": 72, "network": "infiniband"}
+    for gpus, each in ((512, 64), (576, 72), (72, 72), (64, 72)):
+        assert run_of(with_("cluster", on | {"gpus": gpus})).cluster.levels[0].size == each
+
+
 def test_names_of_the_catalogue_are_enough():
     record = {"model": "llama3-8b", "cluster": {"name": "dgx-h100", "gpus": 16}, "plan": {"global_batch": 8, "seq_len": 2048}}
     run = run_of(record)

@@ -41,7 +41,7 @@ def cluster_of(said: Mapping[str, Any], assumed: Mapping[str, Any]) -> Cluster:
     usual = machines.machine_of(device)
     gpus = int(known.get("gpus", 1))
     per_node = int(known.get("gpus_per_node", min(gpus, usual.gpus)))
-    domain = max(int(known.get("link_domain", 0)), per_node)
+    domain = segment(max(int(known.get("link_domain", 0)), per_node), per_node, gpus)
     levels = [_inside(device, domain, known)]
     if gpus > domain or known.get("network", "none") != "none":
         levels.append(_between(device, domain, per_node, gpus, known))
@@ -49,6 +49,31 @@ def cluster_of(said: Mapping[str, Any], assumed: Mapping[str, Any]) -> Cluster:
         name=known.get("name") or f"{device.name} in nodes of {per_node}", device=device, levels=levels, gpus=gpus,
         host_memory=usual.own.host_memory if usual.own is not None and per_node == usual.gpus else None,
     )  # fmt: skip
+
+
+def segment(domain: int, per_node: int, gpus: int) -> int:
+    """GPUs of a job in each domain of links that reach beyond a node: as many in all, of whole nodes, where it needs several.
+
+    Parameters
+    ----------
+    domain : GPUs that the links reach
+    per_node : GPUs of a node
+    gpus : of the job
+
+    References
+    ----------
+    Slurm's ``--segment`` of block topologies, as mlcommons/training_results_v5.1@441d65f
+    NVIDIA/benchmarks/llama31_8b/implementations/nemo/config_GB200_128x4x1xtp2pp1cp4_8b.sh has it: 128 nodes of 4 GPUs lie by 16
+    on racks of 18
+
+    Examples
+    --------
+    >>> segment(72, 4, 512), segment(72, 4, 72), segment(72, 4, 2496), segment(8, 8, 24), segment(72, 4, 16)
+    (64, 72, 64, 8, 72)
+    """
+    if gpus <= domain or gpus % per_node:
+        return domain
+    return per_node * max(nodes for nodes in range(1, domain // per_node + 1) if (gpus // per_node) % nodes == 0)
 
 
 def _at_clock(device: Device, clock: float) -> Device:
