@@ -48,6 +48,9 @@ ALONE = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?:\[[@*]\])?\}|([A-Za-z_]\w*))")
 FILLED_IN = {"ZERO_STAGE": "zero_stage"}
 """Words of a template of DeepSpeed's configuration, as Megatron-DeepSpeed's scripts replace them by ``sed``, and their flags."""
 
+ENVIRONMENT = {"NPROC_PER_NODE": "nproc_per_node", "NNODES": "nnodes"}
+"""Variables by which programs that start torchrun themselves are told its sizes, where no flag says them."""
+
 
 class Source(NamedTuple):
     """One file."""
@@ -179,6 +182,7 @@ def arguments(
     entries: list[Entry] = []
     overrides: dict[int, list[str]] = {}
     loose: list[str] = []
+    environment: dict[str, str] = {}
     aside = continues = launching = False
     for token in tokens:
         if token == LINE_END:
@@ -195,6 +199,7 @@ def arguments(
             entries.append(Entry("", len(flags) - 1, ""))
         elif assigned := assignment.fullmatch(token):
             held.set(assigned[1], assigned[2])
+            environment[assigned[1]] = token
             loose.append(token)
         elif replaced := re.fullmatch(r"s([/|#])([A-Z][A-Z0-9_]*)\1([^/|#]*)\1g?", token):
             value = held.expand(replaced[3])
@@ -228,6 +233,10 @@ def arguments(
         values = [word for value in values for word in _words(value, held, of_flags)]
         raw = True if not values else values[0] if len(values) == 1 else values
         listed.append(Entry(option.lstrip("-").replace("-", "_"), raw, option))
+    said = {entry.key for entry in listed}
+    for name, key in ENVIRONMENT.items():
+        if name in environment and key not in said and held.known.get(name, "").isdigit():
+            listed.append(Entry(key, held.known[name], environment[name]))
     return tuple(listed), tuple(loose)
 
 

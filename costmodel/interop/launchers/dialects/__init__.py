@@ -10,6 +10,7 @@ from costmodel.interop.launchers.dialects.llama_factory import LLAMA_FACTORY
 from costmodel.interop.launchers.dialects.llm_foundry import LLM_FOUNDRY
 from costmodel.interop.launchers.dialects.megatron import MEGATRON
 from costmodel.interop.launchers.dialects.megatron_deepspeed import MEGATRON_DEEPSPEED
+from costmodel.interop.launchers.dialects.ms_swift import MS_SWIFT
 from costmodel.interop.launchers.dialects.nanotron import NANOTRON
 from costmodel.interop.launchers.dialects.nemo import BRIDGE, NEMO
 from costmodel.interop.launchers.dialects.openrlhf import OPENRLHF
@@ -28,6 +29,7 @@ DIALECTS: tuple[Dialect, ...] = (
     HUGGINGFACE,
     LLAMA_FACTORY,
     AXOLOTL,
+    MS_SWIFT,
     NANOTRON,
     LLM_FOUNDRY,
     TORCHTUNE,

@@ -159,14 +159,19 @@ def rules(reading: LaunchReading) -> None:
     trainer(reading)
     if not reading.keys & TRL:
         reading.framework = "transformers"
+    generation(reading)
+    common.beside(reading, "_deepspeed", "deepspeed")
+    common.beside(reading, "_accelerate", "accelerate")
+
+
+def generation(reading: LaunchReading) -> None:
+    """What is said of samples that the run makes itself: a sequence is a prompt and its completion."""
     if reading.has("_generations") or reading.has("_completion"):
         reading.note("generates while it trains: only the training step is priced")
         if not reading.has("seq_len"):
             reading.defaults.pop("seq_len", None)
             if reading.one("_prompt") and reading.one("_completion"):
                 reading.defaults["seq_len"] = reading.one("_prompt") + reading.one("_completion")
-    common.beside(reading, "_deepspeed", "deepspeed")
-    common.beside(reading, "_accelerate", "accelerate")
 
 
 ROWS = (
