@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tests.traces.scripts import DDP, FSDP2, PIPELINE, PLAIN, START
+from tests.traces.scripts import DDP, FSDP2, OF_VIEWS, PIPELINE, PLAIN, START
 
 HERE = "  # the fault"
 
@@ -177,6 +177,7 @@ CLEAN_SCRIPTS = {
     "DDP": (DDP, 2),
     "DDP beside an average of the weights and a network that reads": (AVERAGED, 2),
     "sums by hand": (by_hand(), 2),
+    "FSDP1 whose parameters are parts of its shards": (OF_VIEWS.replace("OFFLOAD", "False"), 2),
     "FSDP2 of a Llama": (FSDP2, 2),
     "a pipeline": (PIPELINE.replace("SCHEDULE", "Schedule1F1B"), 2),
 }

@@ -46,6 +46,10 @@ for step in range(10):
     optimizer.zero_grad()
 """
 
+ZERO = DDP.replace("torch.optim.AdamW(net.parameters())", "Redundant(net.parameters(), torch.optim.AdamW)").replace(
+    "from torch.nn", "from torch.distributed.optim import ZeroRedundancyOptimizer as Redundant\nfrom torch.nn"
+)
+
 RECURRENT = """
 import torch, torch.nn as nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
@@ -120,6 +124,30 @@ for step in range(10):
     model.clip_grad_norm_(1.0)
     optimizer.step()
     optimizer.zero_grad()
+"""
+
+OF_VIEWS = START + """
+from torch.distributed.fsdp import CPUOffload, FullyShardedDataParallel
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+net = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 64))
+net = FullyShardedDataParallel(net, device_id=rank, use_orig_params=True, cpu_offload=CPUOffload(OFFLOAD))
+optimizer = torch.optim.AdamW(net.parameters())
+for step in range(10):
+    net(torch.randn(32, 64, device="cuda")).pow(2).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+FLEX = """
+import torch
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+net, run = torch.nn.Linear(64, 192, bias=False).cuda().bfloat16(), torch.compile(flex_attention)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+mask = create_block_mask(lambda batch, head, query, key: query >= key, None, None, 512, 512, device="cuda")
+for step in range(10):
+    heads = net(torch.randn(2, 4, 512, 64, device="cuda", dtype=torch.bfloat16)).chunk(3, -1)
+    run(*heads, block_mask=mask).float().square().mean().backward()
+    optimizer.step()
 """
 
 TRAINER = TINY_LLAMA + """

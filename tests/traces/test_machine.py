@@ -13,7 +13,7 @@ from costmodel.text.errors import NotModelled
 from costmodel.traces.faults import faults_of
 from costmodel.traces.memory import held_bytes, memory_of_trace
 from costmodel.traces.recognition import recognise
-from costmodel.traces.record import KERNEL, KINDS, TRANSACTION, Role, Trace
+from costmodel.traces.record import DEVICE_TO_HOST, HOST_TO_DEVICE, KERNEL, KINDS, TRANSACTION, Role, Trace
 from costmodel.traces.running import trace_script
 from tests.traces import scripts
 
@@ -177,6 +177,34 @@ for step in range(10):
     (home := tmp_path / "home").mkdir()
     role = traced(home, script, gpus=1).roles[0]
     assert held(role, "weight") == 4 * (64 * 2048 + 2048)
+
+
+def test_shards_that_lie_on_the_host_come_to_the_device_for_each_pass(tmp_path: Path) -> None:
+    """Gradients go back, and the optimizer's states stay there."""
+    role = traced(tmp_path, scripts.OF_VIEWS.replace("OFFLOAD", "True"), gpus=2, roles="0").roles[0]
+    share = (64 * 256 + 256 + 256 * 64 + 64) // 2
+    copies = Counter()
+    for row in role.rows(KERNEL, role.step()):
+        copies[role.texts[role.kernels.op[row]]] += int(role.kernels.bytes_read[row])
+    assert (copies[HOST_TO_DEVICE], copies[DEVICE_TO_HOST]) == (2 * 4 * share, 4 * share)
+    assert held(role, "optimizer") == 0
+
+
+def test_pytorch_s_sharded_optimizer_holds_a_rank_s_states(tmp_path: Path) -> None:
+    roles = traced(tmp_path, scripts.ZERO, gpus=2).roles
+    states = [held(role, "optimizer") for role in roles]
+    assert sum(states) == 2 * 4 * (64 * 256 + 256 + 256 * 64 + 64) and len(states) == 2
+
+
+def test_flex_attention_skips_blocks_that_its_mask_hides(tmp_path: Path) -> None:
+    """Of 4 x 4 blocks of 128 a causal mask keeps 10; the backward pass has the scores anew and twice both products."""
+    role = traced(tmp_path, scripts.FLEX, gpus=1).roles[0]
+    attended = sum(
+        int(role.kernels.flop[row])
+        for row in role.rows(KERNEL, role.step())
+        if "flex" in role.texts[role.kernels.op[row]]
+    )
+    assert attended == (4 + 10) * 2 * 4 * 512 * 512 * 64 * 10 // 16
 
 
 def test_a_trainer_writes_its_checkpoints_nowhere_and_sums_its_gradients(tmp_path: Path) -> None:

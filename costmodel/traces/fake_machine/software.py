@@ -106,6 +106,15 @@ def _uncompiled(recorder: Recorder) -> Any:
     return compiled
 
 
+def _unscripted(recorder: Recorder) -> Any:
+    def script(what: Any = None, *_: Any, **__: Any) -> Any:
+        if not str(getattr(what, "__module__", "")).startswith("torch."):  # PyTorch scripts some of its own at import
+            recorder.builder.assumed("What torch.jit.script is given runs as it is written, operator by operator.")
+        return what
+
+    return script
+
+
 @contextlib.contextmanager
 def installed(recorder: Recorder) -> Iterator[None]:
     """Make these choices while it is entered."""
@@ -137,6 +146,7 @@ def installed(recorder: Recorder) -> Iterator[None]:
         (F, "scaled_dot_product_attention", attend),
         (torch._C._nn, "scaled_dot_product_attention", attend),
         (torch, "compile", _uncompiled(recorder)),
+        (torch.jit, "script", _unscripted(recorder)),
         (data.DataLoader, "__init__", loader),
         (optimizer, "_foreach_supported_types", [*optimizer._foreach_supported_types, FakeTensor]),
         (

@@ -96,6 +96,8 @@ def _methods(recorder: Recorder) -> Iterator[Patch]:
     get, put = torch.Tensor.data.__get__, torch.Tensor.data.__set__  # type: ignore[attr-defined]
 
     def put_data(tensor: Any, new: Any) -> None:
+        if type(new) is torch.Tensor and new.device.type == "cpu":  # small ones of the host have memory, and this one has none
+            new = fake_copy(new, recorder)
         put(tensor, new)
         if isinstance(new, FakeTensor):
             tensor.fake_device = new.fake_device
@@ -171,6 +173,15 @@ def _array(tensor: Any, *, force: bool = False) -> Any:
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
     one = torch.full((), values.guessed(tensor.dtype), dtype=tensor.dtype).numpy()
     return np.broadcast_to(one, tuple(tensor.shape))
+
+
+def fake_copy(tensor: Tensor, recorder: Recorder) -> Tensor:
+    """A tensor of the host without its memory, with its values where they may matter."""
+    with recorder.fake:
+        made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
+    if values.worth_knowing(tensor):
+        values.learn(made, tensor)
+    return made
 
 
 def _address(tensor: Any) -> int:

@@ -103,6 +103,8 @@ class Watcher:
                         self.recorder.storages.kind(parameter.grad, "gradient", name)
                         if name is not None:
                             self.recorder.builder.gradient(name)
+                    elif name is not None and not parameter.numel():  # others have its shards, as in FSDP1's flat parameters
+                        self.recorder.builder.gradient(name)
         self._depth += 1
         self.recorder.where.optimizing += 1
 
@@ -110,15 +112,13 @@ class Watcher:
         """An optimizer's step has ended: what it keeps is its state."""
         self.recorder.where.optimizing -= 1
         self._depth -= 1
-        if self._depth:
-            return
         for parameter, state in optimizer.state.items():
             name = self.recorder.named_parameters.get(id(parameter))
             if isinstance(state, dict):
                 for value in state.values():
                     if isinstance(value, Tensor):
                         self.recorder.storages.kind(value, "optimizer", name)
-        if optimizer is self._optimizer:
+        if optimizer is self._optimizer and not self._depth:  # not one inside of another
             self.recorder.step_done()
 
 

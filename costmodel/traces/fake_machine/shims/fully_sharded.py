@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from costmodel.traces.fake_machine import values
 from costmodel.traces.fake_machine.recorder import Recorder
+from costmodel.traces.fake_machine.tensors import fake_copy
 
 
 def patch(module: Any, recorder: Recorder) -> None:
@@ -21,16 +20,7 @@ def patch(module: Any, recorder: Recorder) -> None:
         for part in wrapped.modules():
             for name, buffer in part._buffers.items():
                 if type(buffer) is Tensor and buffer.device.type == "cpu":
-                    part._buffers[name] = _movable(buffer, recorder)
+                    part._buffers[name] = fake_copy(buffer, recorder)
         real(self, *args, **kwargs)
 
     module.FullyShardedDataParallel.__init__ = made
-
-
-def _movable(buffer: Tensor, recorder: Recorder) -> Tensor:
-    """A buffer whose ``data`` can be set to a tensor of a device that isn't there, with its values where they may matter."""
-    with recorder.fake:
-        made = torch.empty_strided(buffer.shape, buffer.stride(), dtype=buffer.dtype, device="cpu")
-    if values.worth_knowing(buffer):
-        values.learn(made, buffer)
-    return made
