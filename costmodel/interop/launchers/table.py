@@ -266,9 +266,11 @@ class LaunchReading:
         statements = self.said.get(field, [])
         for other in statements[1:]:
             if other.value != statements[0].value:
-                if ABOUT.get(field, field) in self.settled:
+                about = ABOUT.get(field, field)
+                if about in self.settled:
                     return None
-                self.conflict(f"{statements[0].shown} and {other.shown}")
+                named = "" if about.startswith("_") or "." in about else f" ({about.replace('_', '-')})"
+                self.conflict(f"{statements[0].shown} and {other.shown}{named}")
                 return None
         return statements[0].value if statements else default
 
