@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -23,6 +24,7 @@ def squeezed(name: str) -> str:
     return re.sub(r"^(nvidia|amd|intel|google|geforce|instinct|standard|azure)+", "", re.sub(r"[\s_.-]+", "", name.lower()))
 
 
+@functools.lru_cache(maxsize=4096)
 def shape_name(name: str) -> str:
     """A model's name without its owner on the hub, its case and punctuation, and the words that leave its shape alone.
 

@@ -65,7 +65,7 @@ def test_a_name_that_may_be_several_is_refused_with_those():
 
 
 def test_another_size_or_shape_is_not_taken_for_one_that_is_near():
-    names = ("meta-llama/Llama-3-18B", "Qwen/Qwen2.5-70B", "mistralai/Mistral-7B-v0.3", "facebook/opt-350m", "x" * 300, "a/b")
+    names = ("meta-llama/Llama-3-18B", "Qwen/Qwen2.5-70B", "mistralai/Mistral-7B-v0.9", "facebook/opt-350m", "x" * 300, "a/b")
     for name in names:
         with pytest.raises(UnknownName):
             load_model(name)

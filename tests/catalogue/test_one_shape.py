@@ -149,4 +149,4 @@ def test_every_door_takes_a_name_a_toml_and_a_config_alike(run, tmp_path):
 
 def test_a_name_that_no_entry_has_is_no_entry():
     with pytest.raises(UnknownName):
-        load_model("microsoft/Phi-3-mini-128k-instruct")
+        load_model("microsoft/Phi-3-small-128k-instruct")
