@@ -80,23 +80,12 @@ function fitted(specification, shown, look, narrow) {
   const {data, layout} = JSON.parse(JSON.stringify(filled(specification, shown)).replaceAll('"#000000"', `"${look.ink}"`));
   const {title, height, template, legend, margin, ...rest} = layout, plain = frame(look, narrow, {}), axes = {};
   for (const [name, axis] of Object.entries(rest)) if (/^[xy]axis/.test(name)) axes[name] = {...plain[`${name[0]}axis`], ...axis};
-  axes.yaxis.ticktext = firstLines(axes.yaxis.ticktext)?.map(innerWidth < PHONE ? brokenLines : String);
+  axes.yaxis.ticktext = firstLines(axes.yaxis.ticktext);
   const names = axes.yaxis.ticktext ?? (data[0]?.type === "waterfall" ? data[0].y : null);
   for (const [name, axis] of Object.entries(axes)) axis.automargin = name[0] === "x" || data[0]?.type === "waterfall";
-  const room = {t: 10, r: narrow ? 10 : 24, b: 48, l: names ? widest(names, narrow ? 11 : 12) + 12 : 64}, {text = ""} = axes.xaxis.title ?? {};
-  if (widest([text], 14) > innerWidth - room.l - room.r - AROUND) {
-    room.b = 64;
-    axes.xaxis.title = {...axes.xaxis.title, text: text.replace(", ", "<br>")};
-  }
-  const made = {...plain, ...rest, margin: room, ...axes};
-  return [data, made, title.text.replace("<br><sub>", ". ").replace("</sub>", "").replaceAll("<br>", " ")];
+  const made = {...plain, ...rest, margin: {t: 10, r: narrow ? 10 : 24, b: 48, l: names ? widest(names, narrow ? 11 : 12) + 12 : 64}, ...axes};
+  return [data, withNames(made), title.text.replace("<br><sub>", ". ").replace("</sub>", "").replaceAll("<br>", " ")];
 }
-// Between a chart and the edges of a phone's window [pixels]; letters of a name that have room in a line there.
-const AROUND = 56, LETTERS = 18;
-const brokenLines = (name) => name.split("<br>").map((line) => line.length <= LETTERS || line.startsWith("<b>") ? line : line.split(/(?<=[ +-])/).reduce((lines, word) => {
-  if (lines.at(-1) && lines.at(-1).length + word.length > LETTERS) lines.push(word); else lines.push((lines.pop() ?? "") + word);
-  return lines;
-}, []).join("<br>")).join("<br>");
 // Rows of a chart for whose names two lines have room; of more, the second line is left to their hovers.
 const MOST_TWO_LINES = 5;
 const firstLines = (names) => names?.length > MOST_TWO_LINES ? names.map((name) => name.split("<br>")[0]) : names;
@@ -138,10 +127,32 @@ function fall(one, other, view) {
     measures: [...found.map(() => "relative"), "total"], span: [lowest - room, most + room], height: 0,
   };
 }
+// On a phone: between a chart and the edges of the window [pixels], letters that have room in a line of a name, and lines of it.
+const PHONE = 520, AROUND = 56, LETTERS = 20, LINES = 4;
+const broken = (line) => line.length <= LETTERS || line.startsWith("<b>") ? [line] : line.split(/(?<=[ +-])/).reduce((lines, word) => {
+  if (lines.length && lines.at(-1).length + word.length > LETTERS) lines.push(word); else lines.push((lines.pop() ?? "") + word);
+  return lines;
+}, []);
+// Names of which what all say is left out, but for their first and their last line.
+function shortened(names) {
+  const lines = names.map((name) => name.split("<br>")), alike = lines.length > 1 ? lines[0].filter((line) => lines.every((others) => others.includes(line))) : [];
+  return lines.map((all) => {
+    const own = all.filter((line, place) => place === 0 || place === all.length - 1 || !alike.includes(line)).flatMap(broken);
+    return (own.length > LINES ? [...own.slice(0, LINES - 2), "…", own.at(-1)] : own).join("<br>");
+  });
+}
+function withNames(layout) {
+  if (innerWidth >= PHONE || !layout.yaxis.ticktext) return layout;
+  const ticktext = shortened(layout.yaxis.ticktext), l = widest(ticktext, 11) + 12, {text = ""} = layout.xaxis.title ?? {};
+  const two = widest([text], 14) > innerWidth - l - layout.margin.r - AROUND && text.includes(", ");
+  return {...layout, margin: {...layout.margin, l, b: two ? 64 : layout.margin.b}, yaxis: {...layout.yaxis, ticktext, tickfont: {...layout.yaxis.tickfont, size: 11}},
+    xaxis: two ? {...layout.xaxis, title: {...layout.xaxis.title, text: text.replace(", ", "<br>")}} : layout.xaxis};
+}
 // Where there is no room for words behind bars, they stand beside what they are of, on a phone below it.
-const PHONE = 520, ROOM = 0.25, LESS = 0.05;
+const ROOM = 0.25, LESS = 0.05;
 function slim(figure, halved = false) {
   const phone = innerWidth < PHONE;
+  if (figure?.layout?.yaxis?.ticktext) return {...figure, layout: withNames(figure.layout)};
   if (!(phone || halved) || figure?.data?.[0]?.type !== "waterfall") return figure;
   const {data: [trace], layout} = figure, [low, high] = layout.xaxis.range, cut = (ROOM - LESS) * (high - low) / (1 + 2 * ROOM);
   const y = trace.y.map((row, place) => `${row}${phone ? "<br>" : " "}${trace.text[place]}`);
