@@ -22,6 +22,7 @@ from costmodel.formulas.bucket_rules import (
     DISTRIBUTED_CAP,
     MEGATRON_BUCKET,
     MEGATRON_BUCKET_PER_RANK,
+    NEMO_BUCKET,
     ONEFLOW_CAP,
 )
 from costmodel.text.checks import flag, positive_int, real
@@ -549,15 +550,17 @@ def rule_of(
     overlapped : whether gradients are exchanged beside the backward pass
     """
     if name in ("deepspeed", "deepspeed-2021"):
-        own = DeepSpeed()
+        usual = DeepSpeed()
         return DeepSpeed(
-            reduce_bucket_size=bucket or own.reduce_bucket_size, prefetch_bucket_size=prefetch or own.prefetch_bucket_size,
+            reduce_bucket_size=bucket or usual.reduce_bucket_size,
+            prefetch_bucket_size=prefetch or usual.prefetch_bucket_size,
             one_by_one=name == "deepspeed", overlap_comm=overlapped,
         )  # fmt: skip
     if name == "nanotron" and zero_stage < 2:
         return WholeGradients()
-    if name == "megatron":
-        return Megatron(bucket_parameters=bucket) if zero_stage < 2 else FullySharded(by_tensor=False)
+    if name in ("megatron", "nemo"):
+        own = NEMO_BUCKET if name == "nemo" else None
+        return Megatron(bucket_parameters=bucket or own) if zero_stage < 2 else FullySharded(by_tensor=False)
     if name == "oneflow" and zero_stage == 0:
         return DistributedDataParallel(cap=ONEFLOW_CAP, first_cap=ONEFLOW_CAP)
     if name in ("fsdp1", "fsdp2", "ddp") and zero_stage != 1:

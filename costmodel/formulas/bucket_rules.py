@@ -21,6 +21,9 @@ DEEPSPEED_REUSED = 1_000_000_000
 ``max_reuse_distance``."""
 MEGATRON_BUCKET, MEGATRON_BUCKET_PER_RANK = 40_000_000, 1_000_000
 """Of a bucket of Megatron-Core, at least, and for each rank that shares it [elements]."""
+NEMO_BUCKET = 128 * 1024**2
+"""Of a bucket under NeMo 2 and Megatron-Bridge, which tell Megatron-Core so unless they are told otherwise [elements]:
+NVIDIA-NeMo/Megatron-Bridge@0685ff5 src/megatron/bridge/training/comm_overlap.py, ``_get_optimizer_overlap_cfgs``."""
 
 
 class BucketTraits(NamedTuple):
@@ -52,15 +55,16 @@ _DEEPSPEED = BucketTraits(
     elements=float(DEEPSPEED_REDUCED), overshoot=-0.5, all_reduced=1.0, units_third=0.0, held=1.0, live=float(DEEPSPEED_LIVE),
     updated=float(DEEPSPEED_UPDATED), reused=float(DEEPSPEED_REUSED), prefetched=float(DEEPSPEED_PREFETCHED), one_by_one=1.0,
 )  # fmt: skip
+_MEGATRON = BucketTraits(
+    elements=float(MEGATRON_BUCKET), elements_per_rank=float(MEGATRON_BUCKET_PER_RANK), overshoot=0.5, first_stage_only=1.0,
+    gathered_in_buckets=1.0, units_second=1.0, edge_again=0.0,
+)  # fmt: skip
 RULES = {
     "one": BucketTraits(),
     # huggingface/nanotron@2411b022 src/nanotron/optim/gradient_accumulator.py (``dist.all_reduce``), optim/zero.py
     "nanotron": BucketTraits(all_reduced=1.0, by_tensor=1.0),
     "ddp": _DISTRIBUTED,
-    "megatron": BucketTraits(
-        elements=float(MEGATRON_BUCKET), elements_per_rank=float(MEGATRON_BUCKET_PER_RANK), overshoot=0.5, first_stage_only=1.0,
-        gathered_in_buckets=1.0, units_second=1.0, edge_again=0.0,
-    ),
+    "megatron": _MEGATRON, "nemo": _MEGATRON._replace(elements=float(NEMO_BUCKET), elements_per_rank=0.0),
     "fsdp1": _DISTRIBUTED, "fsdp2": _DISTRIBUTED._replace(padded=1.0),
     "deepspeed": _DEEPSPEED,
     "deepspeed-2021": _DEEPSPEED._replace(one_by_one=0.0),  # ``_allgather_params`` put them into one flat tensor

@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from costmodel import CostModelError, NotModelled, Plan, Transformer, estimate, load_cluster, load_model
+from costmodel import (
+    CostModelError,
+    NotModelled,
+    Plan,
+    Transformer,
+    estimate,
+    load_cluster,
+    load_framework,
+    load_model,
+)
 from costmodel.description import buckets as rules
 from costmodel.description.buckets import (
     Context,
@@ -230,6 +239,15 @@ def test_megatron_makes_buckets_of_forty_million_parameters_or_a_million_for_eac
     assert few.elements[:-1].min() >= 40e6
     assert few.elements[0] - BLOOM.numel[few.order[few.ends[0] - 1]] < 40e6
     assert many.elements[:-1].min() >= 100e6
+
+
+def test_nemo_tells_megatron_to_make_buckets_of_128_mi_parameters_whatever_the_ranks():
+    # NVIDIA-NeMo/Megatron-Bridge@0685ff5 src/megatron/bridge/training/comm_overlap.py: bucket_size = 128 * 1024 * 1024
+    for ranks in (8, 300):
+        made = rules.rule_of("nemo", 1).buckets(BLOOM, Context(ranks, ranks, 1))
+        assert made.elements[:-1].min() >= 2**27 > made.elements[0] - BLOOM.numel[made.order[made.ends[0] - 1]]
+    assert bucket_rules.bucket_rule(bucket_rules.CODES["nemo"], 2.0, 2.0, -1.0, -1.0)[:2] == (2.0**27, 0.0)
+    assert load_framework("nemo@2024.8").buckets == "megatron" and load_framework("nemo").buckets == "nemo"
 
 
 def test_megatron_has_one_bucket_where_nothing_travels_beside_the_backward_pass():
