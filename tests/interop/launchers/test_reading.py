@@ -48,7 +48,7 @@ def test_two_values_of_a_flag_are_a_conflict_that_names_both():
     launch = read_launch(LLAMA + "--micro-batch-size 2")
     assert launch.plan_fields["micro_batch"] is None
     assert launch.conflicts == ("--micro-batch-size 1 and --micro-batch-size 2 (micro-batch)",)
-    with pytest.raises(CostModelError, match="--micro-batch-size 1 and --micro-batch-size 2 (micro-batch)"):
+    with pytest.raises(CostModelError, match=r"--micro-batch-size 1 and --micro-batch-size 2 \(micro-batch\)"):
         resolve(launch, gpus=8)
     settled = read_launch(LLAMA + "--micro-batch-size 2", settings={"micro-batch-size": "2"})
     assert settled.conflicts == () and settled.plan_fields["micro_batch"] == 2
