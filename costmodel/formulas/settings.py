@@ -109,6 +109,7 @@ OUTER_BYTES = 8.0
 LOSSES = {
     "upcast": 12.0, "upcast-autocast": 20.0, "16-bit": 6.0, "in-place": 8.0, "compiled": 4.0, "loss-parallel": 22.0,
     "vocab-parallel": 6.0, "fused": 2.0, "fused-linear": 0.0, "chunked": 2.0, "upcast-kept": 14.0, "16-bit-kept": 8.0,
+    "chunked-upcast": 5.25,
 }  # fmt: skip
 """Bytes held per logit at the peak. Three tensors are there together: first logits, their copy and its log-softmax, then the
 log-softmax, its gradient and that of its input. Hugging Face's upcast has them in 32 bit (transformers src/transformers/loss/
@@ -120,7 +121,9 @@ that becomes the gradient (foundation-model-stack/fms-acceleration@876e2ed); a c
 (pytorch/torchtitan torchtitan/components/loss.py); PyTorch's loss-parallel runs eagerly (torch/distributed/tensor/parallel/
 loss.py); Megatron's vocab-parallel 16-bit logits that become an exponential in 32. Transformer Engine's fused one writes the
 gradient over the logits. A fused linear one (Liger) never has all of them: `costmodel.formulas.transformer.memory.logits`;
-torchtune's by chunks has them all in 16 bit (torchtune/modules/loss/ce_chunked_output_loss.py)."""
+torchtune's by chunks, compiled, has them all in 16 bit (torchtune/modules/loss/ce_chunked_output_loss.py); one with the head's
+product inside, eager, keeps the log-softmax of all in 32 bit and beside it 10 bytes of one chunk of eight, its gradient twice in
+32 bit and once in 16 (pytorch/torchtune@bd2a0fc torchtune/modules/loss/cross_entropy_loss.py ``LinearCrossEntropyLoss``)."""
 FUSED_LOSSES = ("fused", "fused-linear", "chunked")
 AS_WIDE_AS_LOGITS = ("16-bit", "16-bit-kept", "compiled", *FUSED_LOSSES)
 """Losses whose tensors are all of the dtype of the logits, so that they hold twice as much where products are in 32 bit."""

@@ -83,8 +83,9 @@ def test_the_command_writes_a_page_or_nothing(run, tmp_path):
     assert "--dtype fp8" in (tmp_path / "page.html").read_text(encoding="utf-8")
     for more, hint in (
         (["-o", "none/page.html"], "a folder that exists"), (["-o", "x.html", "--price", "-1"], "price"),
-        (["-o", "x.html", "--tensor-parallel", "3"], "no plan is legal"), ([], "-o"),
+        (["-o", "x.html", "--tensor-parallel", "3"], "no plan is legal"),
     ):  # fmt: skip
         code, out, err = run(*ask, *more)
         assert (code, out) == (2, "") and hint in err and err.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+    assert run(*ask)[0] == 0 and (tmp_path / "whatif.html").exists()

@@ -119,6 +119,9 @@ ROWS = (
     FlagRow("deepspeed", "_deepspeed", unit.anything),
     FlagRow("plugins", "fused_cross_entropy", precompiled),
     FlagRow("load_in_4bit", "_four_bit", unit.flag, False),
+    FlagRow("load_in_8bit", "_eight_bit", unit.flag, False),
+    FlagRow("liger_rms_norm", "fused_norms", unit.flag),
+    *hf.CHECKPOINT_ROWS,
     FlagRow("rl", "_rl", unit.word),
     FlagRow("world_size", "_gpus", unit.count),
     FlagRow("ring_attn_func", "_ring", unit.word),
@@ -146,6 +149,7 @@ def rules(reading: LaunchReading) -> None:
     common.devices(reading)
     common.offload(reading)
     common.batching(reading)
+    hf.beside_others(reading)
     if reading.one("_fused_loss"):
         reading.put("fused_cross_entropy", True)
     _mesh(reading)

@@ -62,7 +62,13 @@ MESH_ROWS = (
     FlagRow("parallelism_config.dp_replicate_size", "fsdp.replicate_degree", unit.degree, None, "from 4.57"),
     FlagRow("tp_size", "tensor_parallel", unit.degree, 0, "4.50 to 4.56"),
 )
+CHECKPOINT_ROWS = (
+    FlagRow("gradient_checkpointing_kwargs.use_reentrant use_reentrant", "_reentrant", unit.flag, True),
+    FlagRow("tf32", "_tf32", unit.flag, False),
+)
+"""Rows that say something beside what is trained and in which dtype."""
 READ_ROWS = (
+    *CHECKPOINT_ROWS,
     FlagRow("fsdp_config", "_fsdp_config", unit.anything),
     FlagRow("fsdp_config.fsdp_version fsdp_config.version", "fsdp.version", unit.count, 1),
     FlagRow("deepspeed", "_deepspeed", unit.anything),
@@ -122,7 +128,18 @@ def trainer(reading: LaunchReading) -> None:
     if str(reading.one("_strategy") or "bfd").lower() != "wrapped":  # which joins and cuts samples, with attention over all
         common.batching(reading)
     shard(reading)
+    beside_others(reading)
     reading.model_name = reading.one("_name") or reading.model_name
+
+
+def beside_others(reading: LaunchReading) -> None:
+    """What means something beside other flags alone: TF32 where nothing is narrower, reentrant checkpoints of a frozen base."""
+    if reading.one("_tf32") and reading.known("dtype") == "fp32":
+        reading.put("dtype", "tf32")
+    if reading.plan.get("adapter") and reading.known("recompute") == "full":
+        reading.put("reentrant", reading.one("_reentrant"))
+    if reading.one("_eight_bit"):
+        reading.unpriced.append("load_in_8bit")
 
 
 def fsdp(reading: LaunchReading) -> None:

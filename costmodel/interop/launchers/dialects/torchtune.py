@@ -34,6 +34,8 @@ ROWS = (
     FlagRow("fsdp_reshard_after_forward", "fsdp.reshard_after_forward", unit.flag, True, says=OWN,
             when=lambda w: w.plan.zero_stage == 2),
     FlagRow("optimizer._component_", "optimizer", last, says=says.mapped("optimizer", OPTIMIZERS, "torch.optim.AdamW")),
+    FlagRow("loss._component_ loss", "_loss", last),
+    FlagRow("compile", "_compiled", unit.flag, False),
     FlagRow("model.lora_rank", "_rank", unit.count),
     FlagRow("model.lora_attn_modules", "_targets", unit.listed),
     FlagRow("model.apply_lora_to_mlp", "_mlp", unit.flag, False),
@@ -72,6 +74,13 @@ def rules(reading: LaunchReading) -> None:
             reading.said["_targets"][0].value.append("mlp")
         quantised = (builder.startswith("q") and not builder.startswith("qwen")) or reading.one("_quantised")
         common.adapter(reading, "qlora" if quantised else "lora", 8)  # torchtune's builders: lora_rank=8
+    loss, compiled = reading.one("_loss"), reading.one("_compiled")
+    if loss == "LinearCrossEntropyLoss" or (loss == "CEWithChunkedOutputLoss" and compiled):
+        reading.put("loss", "chunked" if compiled else "chunked-upcast")
+    elif loss:
+        reading.unpriced.append(f"loss {loss}")
+    if compiled:
+        reading.unpriced.append("compile")
     if reading.one("_in_backward"):
         reading.unpriced.append("optimizer_in_bwd")
 

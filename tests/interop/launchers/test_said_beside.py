@@ -1,0 +1,36 @@
+"""Flags that mean something beside others alone."""
+
+import pytest
+
+from costmodel import read_launch
+
+TUNED = "model:\n  _component_: torchtune.models.llama3.llama3_8b\nbatch_size: 2\ntokenizer:\n  max_seq_len: 2048\n"
+TRAINED = "model_name_or_path: Qwen/Qwen3-8B\nper_device_train_batch_size: 1\nmax_length: 1024\ngradient_checkpointing: true\n"
+AXOLOTL = "base_model: Qwen/Qwen3-8B\nsequence_len: 1024\nmicro_batch_size: 1\ngradient_checkpointing: true\n"
+
+
+@pytest.mark.parametrize(("compiled", "loss"), [("true", "chunked"), ("false", "chunked-upcast")])
+def test_torchtunes_loss_by_chunks_keeps_its_log_softmax_unless_it_is_compiled(compiled, loss):
+    text = f"{TUNED}compile: {compiled}\nloss:\n  _component_: torchtune.modules.loss.LinearCrossEntropyLoss\n"
+    launch = read_launch(text, gpus=1)
+    assert launch.plan.loss == loss
+    assert ("compile" in launch.unpriced) == (compiled == "true")
+
+
+def test_reentrant_checkpoints_are_said_of_adapters_and_mean_nothing_where_all_trains():
+    kwargs = "gradient_checkpointing_kwargs:\n  use_reentrant: false\n"
+    for text, adapters in ((TRAINED, "use_peft: true\nlora_r: 8\n"), (AXOLOTL, "adapter: lora\nlora_r: 8\n")):
+        assert read_launch(text + kwargs + adapters, gpus=1).plan.reentrant is False
+        assert read_launch(text + kwargs, gpus=1).plan.reentrant is None
+
+
+def test_tf32_rules_where_nothing_is_narrower():
+    assert read_launch(f"{TRAINED}tf32: true\n", gpus=1).plan.dtype == "tf32"
+    assert read_launch(f"{TRAINED}tf32: true\nbf16: true\n", gpus=1).plan.dtype == "bf16"
+    assert read_launch(f"{AXOLOTL}tf32: true\nbf16: auto\n", gpus=1).plan.dtype == "bf16"
+
+
+def test_eight_bit_weights_are_said_not_to_be_modelled_where_they_are_asked_for():
+    for text in (TRAINED, AXOLOTL):
+        assert "load_in_8bit" in read_launch(f"{text}load_in_8bit: true\n", gpus=1).unpriced
+        assert "load_in_8bit" not in read_launch(f"{text}load_in_8bit: false\n", gpus=1).unpriced
