@@ -205,3 +205,13 @@ def test_how_tokens_come_to_their_experts_is_said_to_megatron(dispatcher, overla
     assert ("--overlap-moe-expert-parallel-comm" in text) == overlaps
     read = read_launch(text).plan_fields
     assert read["dispatcher"] == dispatcher and bool(read.get("overlap_experts")) == overlaps
+
+
+@pytest.mark.parametrize(
+    ("dialect", "flag", "width"), [("megatron", "--ddp-bucket-size", 4), ("megatron-bridge", "comm_overlap.bucket_size", 2)]
+)
+def test_a_bucket_of_gradients_is_said_in_elements_as_wide_as_the_framework_sends_them(dialect, flag, width):
+    plan = Plan(global_batch=64, seq_len=8192, data_parallel=8, bucket_bytes=768e6 * width)
+    written = write_launch(dialect, plan, load_model("llama3-8b"), cluster=load_cluster("dgx-b200", gpus=8))
+    assert f"{flag} 768000000" in written.replace("=", " ")
+    assert read_launch(written, gpus=8).plan_fields["bucket_bytes"] == 768e6 * width

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 
+from costmodel.catalogue.software import load_framework
 from costmodel.description.graphs import FULL_ITERATION, ITERATION, OF_MEGATRON, WHOLE, of_scopes
 from costmodel.description.mixtures import expert_layout
 from costmodel.description.plan import NARROW_CORES
@@ -226,6 +227,13 @@ MODEL_ROWS = (
     FlagRow("model", "_name", unit.word, None, "ms-swift"),
     FlagRow("hybrid_layer_pattern hybrid_override_pattern is_hybrid_model", "_hybrid", unit.anything, None, "from core 0.9"),
 )
+def bucket_elements(w: Writing) -> int | None:
+    """Elements of a bucket of gradients; none where the plan leaves it to the framework."""
+    if w.plan.bucket_bytes is None:
+        return None
+    return round(w.plan.bucket_bytes / (w.plan.gradient_bytes or load_framework(w.software).reduce_bytes))
+
+
 PLAN_ROWS = (
     FlagRow("tensor_model_parallel_size model_parallel_size intra_layer_model_parallel_size", "tensor_parallel", unit.count, 1,
             says=OWN),
@@ -293,6 +301,7 @@ PLAN_ROWS = (
     FlagRow("main_grads_dtype megatron_fsdp_main_grads_dtype", "gradient_bytes",
             unit.one_of({"fp32": 4, "bf16": 2, "auto": unit.UNSTATED}), 4),
     FlagRow("overlap_grad_reduce", "overlap_gradients", unit.flag, False, "from core 0.4", OWN),
+    FlagRow("ddp_bucket_size", "_bucket", unit.count, None, "from core 0.6", bucket_elements),
     FlagRow("overlap_param_gather", "overlap_parameters", unit.flag, False, "from core 0.4", OWN),
     FlagRow("tp_comm_overlap", "overlap_tensor", unit.flag, False, "from core 0.5", OWN),
     FlagRow("cross_entropy_loss_fusion", "fused_cross_entropy", unit.flag, False, "from core 0.9", OWN),
@@ -302,7 +311,7 @@ PLAN_ROWS = (
     FlagRow("cuda_graph_impl", "cuda_graphs", unit.one_of(GRAPHS), "none", "from core 0.15", graph_kind),
     FlagRow("cuda_graph_scope cuda_graph_modules", "_graph_scopes", unit.anything, None, "from core 0.14", graph_scopes),
     FlagRow("use_transformer_engine_op_fuser", "_op_fuser", unit.flag, False, "from core 0.18",
-            lambda w: w.plan.fused_experts or w.plan.fused_operators),
+            lambda w: w.plan.fused_experts or w.plan.fused_operators or None),
     FlagRow("use_tp_pp_dp_mapping", "_tp_pp_dp", unit.flag, False, "from core 0.9", lambda w: tuple(w.plan.rank_order) == ORDER),
     FlagRow("tuner_type train_type", "_tuner", unit.one_of({"full": "none", "lora": "lora"}), "full", "ms-swift"),
     FlagRow("packing", "_packing", unit.flag, False, "ms-swift"),
@@ -322,6 +331,7 @@ def rules(reading: LaunchReading) -> None:
     sharding(reading)
     precision(reading)
     narrow_attention(reading)
+    buckets(reading)
     graphs(reading)
     context(reading)
     states(reading)
@@ -451,6 +461,13 @@ def precision(reading: LaunchReading) -> None:
         reading.put("fused_operators", True)
     elif reading.one("_op_fuser") and narrow == "mxfp8":  # other experts run as they do without it
         reading.put("fused_experts", True)
+
+
+def buckets(reading: LaunchReading) -> None:
+    """The bytes of a bucket of gradients, which files say in elements."""
+    if elements := reading.one("_bucket"):
+        width = reading.plan.get("gradient_bytes") or load_framework(reading.dialect.about.software).reduce_bytes
+        reading.put("bucket_bytes", float(elements) * width)
 
 
 def narrow_attention(reading: LaunchReading) -> None:

@@ -130,6 +130,7 @@ NEMO2 = (
             unit.yields(1, 0)),
     FlagRow("optim.config.optimizer", "optimizer", unit.word),
     FlagRow("trainer.strategy.ddp.overlap_grad_reduce", "overlap_gradients", unit.flag),
+    FlagRow("trainer.strategy.ddp.bucket_size", "_bucket", unit.count),
     FlagRow("trainer.strategy.ddp.overlap_param_gather", "overlap_parameters", unit.flag),
     FlagRow("trainer.strategy.ddp.grad_reduce_in_fp32", "gradient_bytes", unit.yields(4, 2)),
 )
@@ -152,6 +153,7 @@ def rules(reading: LaunchReading) -> None:
     if recipe := reading.one("_recipe"):
         _recipe(reading, recipe)
     megatron.narrow_attention(reading)
+    megatron.buckets(reading)
 
 
 def _shared(reading: LaunchReading) -> None:
@@ -245,6 +247,7 @@ BRIDGE_ROWS = (
             when=megatron.sharded),
     *moved("ddp", (row._replace(versions="") for row in pick(SHARED, ["data_parallel_sharding_strategy"]))),
     FlagRow("ddp.overlap_grad_reduce comm_overlap.overlap_grad_reduce", "overlap_gradients", unit.flag, says=OWN),
+    FlagRow("comm_overlap.bucket_size ddp.bucket_size", "_bucket", unit.count, says=megatron.bucket_elements),
     FlagRow("ddp.overlap_param_gather comm_overlap.overlap_param_gather", "overlap_parameters", unit.flag, says=OWN),
     FlagRow("comm_overlap.tp_comm_overlap", "overlap_tensor", unit.flag, says=OWN),
     FlagRow("ddp.grad_reduce_in_fp32 mixed_precision.grad_reduce_in_fp32", "gradient_bytes", unit.yields(4, 2), says=OWN),
@@ -296,6 +299,7 @@ def bridge_rules(reading: LaunchReading) -> None:
     if recipe := reading.one("_recipe"):
         _recipe(reading, recipe)
     megatron.narrow_attention(reading)
+    megatron.buckets(reading)
     reading.model_name = reading.one("_name") or reading.model_name
     if reading.one("_rank") or reading.one("_peft") in ("lora", "dora"):
         common.adapter(reading, "lora")
