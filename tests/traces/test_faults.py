@@ -218,11 +218,11 @@ def test_products_in_32_bits_of_a_run_in_16_are_named_with_what_they_cost():
 
 
 class Gathers(Script):
-    times, read = 1, True
+    times, read, room = 1, True, 2 * NBYTES
 
     def before(self):
         super().before()
-        whole = self.born(2 * NBYTES, "bucket")
+        whole = self.born(self.room, "bucket")
         for _ in range(self.times):
             done = self.builder.transaction("all-gather", 2 * NBYTES, self.dtype, self.world, stream=self.channel, parameter="a",
                                             storage=whole, phase="forward", line="t.py:5")  # fmt: skip
@@ -243,8 +243,15 @@ class GathersInVain(Gathers):
     read = False
 
 
+class GathersOfBuckets(Gathers):
+    """Two fill a buffer side by side."""
+
+    times, room = 2, 4 * NBYTES
+
+
 def test_gathers_that_nobody_reads_or_that_come_again_before_are_named():
-    assert found(Gathers(0), Gathers(1)) == ()
+    for script in (Gathers, GathersOfBuckets):
+        assert found(script(0), script(1)) == ()
     for script, count in ((GathersInALoop, 3), (GathersInVain, 1)):
         fault = next(fault for fault in found(script(0), script(1)) if fault.rank == 0)
         assert (fault.kind, fault.line) == ("unused gather", "t.py:5")

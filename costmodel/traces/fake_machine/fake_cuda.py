@@ -127,7 +127,10 @@ class CUDAGraph:
 
     def __new__(cls, *_: Any, **__: Any) -> CUDAGraph:
         """Refuse it."""
-        raise NotModelled(f"{_machine().where.line()}: a CUDA graph, which replays kernels that no operator shows")
+        raise NotModelled(
+            f"{_machine().where.line()}: a CUDA graph, which replays kernels that no operator shows: trace the "
+            f"program without it (its kernels are the same; their launches take the host less time)"
+        )
 
 
 class _DeviceContext:
@@ -336,6 +339,7 @@ def _streams(recorder: Recorder) -> Answers:
         "CUDAGraph": CUDAGraph,
         "graph": CUDAGraph,
         "make_graphed_callables": uncaptured,
+        "graph_pool_handle": lambda: (0, 0),
         "synchronize": lambda device=None: recorder.host_waits(stream=NOWHERE),
         "Stream": Stream,
         "Event": Event,

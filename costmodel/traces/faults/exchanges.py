@@ -16,7 +16,7 @@ from costmodel.traces.scheduling import Key, Partners
 from costmodel.traces.transactions import described, price
 
 NOTED = 64 * KiB
-"""Bytes from which a wide transaction counts: norms, losses and flags are smaller."""
+"""Bytes from which a wide transaction, or one that nobody reads, counts: norms, losses and flags are smaller."""
 COPIES = ("copy", "split_with_sizes_copy", "cat", "clone", "_to_copy", "chunk_cat", "unsafe_split", "contiguous")
 """Operators, or their beginnings, that hand a value on unread."""
 DELIBERATE = ("bucket",)
@@ -177,7 +177,9 @@ def unused_gathers(asked: Examined) -> Iterator[Fault]:
         found: dict[int, list[int]] = {}
         for row, until in _gathers(role):
             item = int(role.timeline.item[row])
-            if until != NOWHERE and not readers.uses(int(role.transactions.storage[item]), row, until):
+            if until == NOWHERE or role.transactions.bytes[item] < NOTED:
+                continue
+            if not readers.uses(int(role.transactions.storage[item]), row, until):
                 found.setdefault(int(role.transactions.line[item]), []).append(item)
         for line, items in found.items():
             times = asked.estimate.transactions[place].time
@@ -199,9 +201,12 @@ def group_words(role: Role, row: int) -> str:
 
 
 def _gathers(role: Role) -> Iterator[tuple[int, int]]:
-    """Rows of gathers, and those at which their result is gone; `NOWHERE` where the record ends before."""
+    """Rows of gathers, and those at which their result is gone; `NOWHERE` where the record ends before.
+
+    Gathers that fit into one storage side by side, as buckets of a buffer, leave each other's results.
+    """
     timeline, moves = role.timeline, role.transactions
-    last: dict[int, int] = {}
+    last: dict[int, dict[int, int]] = {}  # by storage, bytes of the gathers whose results lie there, by their rows
     for row in range(len(timeline)):
         if timeline.action[row] != TRANSACTION:
             continue
@@ -209,12 +214,15 @@ def _gathers(role: Role) -> Iterator[tuple[int, int]]:
         storage = int(moves.storage[item])
         if storage == NOWHERE:
             continue
-        if storage in last:
-            yield last.pop(storage), row
-        if role.texts[moves.op[item]] == "all-gather":
-            last[storage] = row
-    for storage, row in last.items():
-        yield row, int(role.storages.died[storage])
+        gathered, nbytes = role.texts[moves.op[item]] == "all-gather", int(moves.bytes[item])
+        there = last.setdefault(storage, {})
+        if not gathered or sum(there.values()) + nbytes > role.storages.bytes[storage]:
+            yield from ((before, row) for before in there)
+            there.clear()
+        if gathered:
+            there[row] = nbytes
+    for storage, rows in last.items():
+        yield from ((row, int(role.storages.died[storage])) for row in rows)
 
 
 class _Readers:
