@@ -81,6 +81,8 @@ def _keys(kind: str, name: str) -> list[Callable[[str], str]]:
 def holding(name: str, known: Iterable[str]) -> list[str]:
     """Entries whose names hold every word of a name: what somebody may mean who wrote a part of it.
 
+    A size is no part of a larger one, ``7b`` none of ``27b``, unless no entry has it by itself.
+
     Parameters
     ----------
     name : as somebody wrote it
@@ -90,10 +92,13 @@ def holding(name: str, known: Iterable[str]) -> list[str]:
     --------
     >>> holding("Llama 8B", ["llama3-8b", "llama3.1-8b", "llama3-70b"])
     ['llama3-8b', 'llama3.1-8b']
+    >>> holding("qwen 7b", ["qwen2.5-7b", "qwen3.5-27b", "qwen3-1.7b"])
+    ['qwen2.5-7b']
     """
-    words = [squeezed(word) for word in re.split(r"[\s/_-]+", name[:LONGEST].lower()) if word not in VARIANTS]
-    words = [word for word in words if word]
-    return [entry for entry in known if words and all(word in squeezed(entry) for word in words)]
+    words = [word for word in re.split(r"[\s/_-]+", name[:LONGEST].lower()) if word not in VARIANTS and squeezed(word)]
+    found = [entry for entry in known if words and all(squeezed(word) in squeezed(entry) for word in words)]
+    sizes = [re.compile(rf"(?<![\w.]){re.escape(word)}") for word in words if word[0].isdigit()]
+    return [entry for entry in found if all(size.search(entry) for size in sizes)] or found
 
 
 def is_hub_id(name: str) -> bool:

@@ -4,6 +4,7 @@ import pytest
 
 from costmodel import Plan, load_framework, load_model, names
 from costmodel.description.tensors import stage_tensors
+from costmodel.description.transformer import SHAPE_OF_WINDOWS
 from costmodel.formulas.synchronisation import padded_layer
 from costmodel.formulas.transformer import memory
 from costmodel.formulas.transformer.parameters import of_kind
@@ -15,7 +16,10 @@ PIPELINE = (("whole", 0.0, 1.0, True, True), ("front", 0.0, 0.5, True, False), (
 @pytest.mark.parametrize("name", names("model"))
 @pytest.mark.parametrize("tensor", [1, 2, 4, 8])
 def test_a_stage_holds_the_parameters_of_its_tensors(name, tensor):
+    """Layers of several shapes are taken to be evenly spread, which the halves of 27 or 52 are only nearly,
+    and to have the keys and values of most."""
     model = load_model(name)
+    several = model.recurrent_layers or any(getattr(model, width) for width in SHAPE_OF_WINDOWS)
     if model.heads % tensor or model.feed_forward % tensor or model.vocabulary % tensor:
         return
     for expert in (1, 2) if model.experts else (1,):
@@ -33,7 +37,7 @@ def test_a_stage_holds_the_parameters_of_its_tensors(name, tensor):
                 model.numbers(), plan, float(len(layers)), float(experts), float(first), float(last)
             )
             counted = held.numel[~held.routed].sum(), held.numel[held.routed].sum()
-            assert [float(count) for count in found] == pytest.approx(counted, rel=1e-12)
+            assert [float(count) for count in found] == pytest.approx(counted, rel=0.025 if several else 1e-12)
 
 
 @pytest.mark.parametrize("name", ["llama3-8b", "bloom-560m", "qwen3-30b-a3b", "deepseek-v2-lite", "gemma3-4b", "gpt3-175b"])
