@@ -138,6 +138,25 @@ for step in range(10):
     optimizer.zero_grad()
 """
 
+TRITON = """
+import torch, triton, triton.language as tl
+
+@triton.autotune(configs=[triton.Config({"SIZE": 128}), triton.Config({"SIZE": 256})], key=["count"])
+@triton.jit
+def doubled(x, y, count, SIZE: tl.constexpr):
+    places = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    tl.store(y + places, 2 * tl.load(x + places, mask=places < count), mask=places < count)
+
+net = torch.nn.Linear(256, 256).cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(10):
+    out = net(torch.randn(512, 256, device="cuda"))
+    twice = torch.empty_like(out)
+    doubled[lambda sizes: (triton.cdiv(out.numel(), sizes["SIZE"]),)](out.detach(), twice, out.numel())
+    (out * twice).mean().backward()
+    optimizer.step()
+"""
+
 FLEX = """
 import torch
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention

@@ -207,6 +207,16 @@ def test_flex_attention_skips_blocks_that_its_mask_hides(tmp_path: Path) -> None
     assert attended == (4 + 10) * 2 * 4 * 512 * 512 * 64 * 10 // 16
 
 
+def test_a_kernel_of_triton_is_recorded_by_its_operands_and_said_to_be(tmp_path: Path) -> None:
+    needs("triton")
+    trace = traced(tmp_path, scripts.TRITON, gpus=1)
+    kernels, texts = trace.roles[0].kernels, trace.roles[0].texts
+    assert [int(kernels.bytes_read[row]) for row in range(len(kernels)) if texts[kernels.op[row]] == "triton.doubled"] == [
+        2 * 4 * 512 * 256
+    ] * 3
+    assert any("Triton kernel doubled" in sentence for sentence in trace.values_assumed)
+
+
 def test_a_trainer_writes_its_checkpoints_nowhere_and_sums_its_gradients(tmp_path: Path) -> None:
     needs("accelerate")
     trace = traced(tmp_path, scripts.TRAINER.replace("OPTIONS", ""), roles="0")

@@ -24,6 +24,7 @@ HOOKS = {
     "safetensors.torch": "saving",
     "torch.distributed.checkpoint": "distributed_checkpoint",
     "torch.hub": "hub",
+    "triton.runtime": "triton",
     "torch.nn.attention.flex_attention": "flex_attention",
     "timm.models._builder": "timm",
     "diffusers.models.modeling_utils": "diffusers",
