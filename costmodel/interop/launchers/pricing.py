@@ -249,7 +249,8 @@ def catalogue_name(name: str) -> str | None:
     words = re.sub(r"[-_ ]+", " ", name.rpartition("/")[2].lower())
     plain = NOISE.sub(" ", words)
     entries = {shape_name(entry): entry for entry in known}
-    return entries.get(shape_name(plain)) or ALIASES.get(re.sub(r"[\s.]+", "", plain))
+    found = entries.get(shape_name(plain)) or loader.alias("model", "-".join(plain.split()))
+    return found or ALIASES.get(re.sub(r"[\s.]+", "", plain))
 
 
 def _near(name: str) -> str:
