@@ -267,6 +267,7 @@ torch.cuda.memory._record_memory_history(max_entries=100)
 net = torch.nn.Linear(64, 2048).cuda()
 average = copy.deepcopy(net)
 host = torch.empty_like(torch.empty(100_000, 100_000, device="meta"), device="cpu")  # 40 GB, of which none is held
+assert torch._C._cuda_getCurrentRawStream(0) == 0
 assert isinstance(average.weight, torch.nn.Parameter) and average.weight is not net.weight
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
 states = copy.deepcopy(optimizer.state_dict())

@@ -246,6 +246,8 @@ def _cuda(recorder: Recorder, gpus: int, properties: Any) -> Iterator[tuple[Any,
     )  # fmt: skip
     yield cuda.nccl, "version", lambda: (2, 27, 3)
     yield cuda, "_initialized", True
+    guard = recorder.program.guard
+    yield torch._C, "_cuda_getCurrentRawStream", lambda device=None: guard.costmodel_stream()  # bitsandbytes asks at import
     yield torch.version, "cuda", "12.8"
     yield torch.backends.cuda, "is_built", lambda: True
     yield torch.backends.cudnn, "is_available", lambda: True
