@@ -53,8 +53,8 @@ MUTANTS = {
     ),
     "saved-activations": Mutant(
         "formulas/transformer/activations.py",
-        "attended = bytes_ * saved + normed + output + statistics + scores",
-        "attended = 1.1 * bytes_ * saved + normed + output + statistics + scores",
+        "attended = bytes_ * saved - narrower + normed + output + statistics + scores",
+        "attended = 1.1 * bytes_ * saved - narrower + normed + output + statistics + scores",
         ("tests/formulas/test_published.py", "tests/formulas/test_memory.py"),
     ),
     "experts-exchange": Mutant(

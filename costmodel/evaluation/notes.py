@@ -79,8 +79,8 @@ def unfilled_nodes(answer: Estimate) -> tuple[str, ...]:
         return ()
     if left := gpus % size:
         nodes = gpus // size + 1
-        device = answer.cluster.device.name
-        evenly = f", and --device {device} --gpus {gpus} --nodes {nodes} has {gpus // nodes} on each" if gpus % nodes == 0 else ""
+        told = f"machine('{answer.cluster.device.name}', gpus={gpus}, nodes={nodes})"
+        evenly = f", and {told} has {gpus // nodes} on each" if gpus % nodes == 0 else ""
         found.append(
             f"{gpus} GPUs leave {size - left} of {size} idle on the last of {nodes} nodes: exchange over all of them "
             f"goes at the rate of the {left} there; {gpus - left} or {gpus - left + size} fill their nodes{evenly}"

@@ -122,7 +122,7 @@ def test_a_question_is_chosen_in_the_form_kept_in_the_address_and_offered_to_beg
     browser.run(WAIT)
     assert "of dgx-a100" in browser.driver.title
     browser.run("""const drag = document.getElementById('drag-device-memory');
-        drag.value = 900; drag.dispatchEvent(new Event('input'))""")  # fmt: skip
+        drag.value = 900; drag.dispatchEvent(new Event('input')); drag.dispatchEvent(new Event('change'))""")  # fmt: skip
     assert "#device.memory=" in browser.driver.current_url and "cluster=dgx-a100" in browser.driver.current_url
 
 

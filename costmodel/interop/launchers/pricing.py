@@ -258,7 +258,7 @@ def _near(name: str) -> str:
 
     Examples
     --------
-    >>> _near("OpenRLHF/Llama-3-8b-sft-mixture"), _near("codellama/CodeLlama-7b")
+    >>> _near("OpenRLHF/Llama-3-8b-sft-mixture"), _near("my/own-model")
     ('; did you mean llama3-8b?', '')
     """
     entries = loader.names("model")
