@@ -23,6 +23,8 @@ MOST_MFU, MOST_HFU = 0.70, 0.80
 """Of 16-bit training: above what any run of this size was published at, dense products alone reaching 75 to 85 %."""
 TRAININGS = {"llama3-8b": (16, 64), "llama3-70b": (64, 128), "mixtral-8x7b": (32, 128)}
 """GPUs and sequences of 4,096 tokens a step of each model."""
+UNSHARDED = {"llama3.2-1b": (16, 64)}
+"""The same for software that shards no state, with which those others fit on few devices."""
 MOST_OF_H20 = 0.9
 """Of an H20, whose power is made for ten times its rate: users reach 75 to 90 % of its 148 TFLOP/s."""
 SIZES = (128.0, 1024.0, 4096.0, 16384.0, 65536.0)
@@ -54,7 +56,7 @@ def cluster_of(name, gpus):
 
 def best_plan(model, device, framework):
     """The best plan found, or None where there is none."""
-    gpus, sequences = TRAININGS[model]
+    gpus, sequences = {**TRAININGS, **UNSHARDED}[model]
     try:
         return search(
             load_model(model), cluster_of(device, gpus), global_batch=sequences, seq_len=4096, framework=framework,
@@ -70,7 +72,8 @@ def asked_of(framework):
     Each device meets a third of the frameworks, and every model. Products, attention and memory, of which a step is made, are
     held below for all devices with all frameworks.
     """
-    turn, models = FRAMEWORKS.index(framework), list(TRAININGS)
+    shards = max(load_framework(framework).zero_stages) > 0
+    turn, models = FRAMEWORKS.index(framework), list(TRAININGS if shards else UNSHARDED)
     asked, alike = set(), {}
     for name in DEVICES:
         alike.setdefault(load_device(name).architecture, []).append(name)
@@ -87,8 +90,7 @@ def asked_of(framework):
 def test_no_best_plan_is_promised_more_of_the_peak_than_any_run_reaches(framework):
     asked = asked_of(framework)
     best = {key: best_plan(*key, framework) for key in sorted(asked)}
-    shards = max(load_framework(framework).zero_stages) > 0  # whole states of these models fit on few devices
-    assert sum(one is not None for one in best.values()) > (len(asked) / 6 if shards else 0)
+    assert sum(one is not None for one in best.values()) > len(asked) / 6
     above = {}
     for key, one in best.items():
         if one is None:
