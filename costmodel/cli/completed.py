@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 LENGTH = re.compile(r"seq|len|block|cutoff")
 """Flags of a length: one that is a variable is asked for."""
-SPLITTING = ("tensor_parallel", "pipeline_parallel", "context_parallel", "ulysses_parallel")
-"""Degrees of which a copy of the model takes the product."""
 
 
 def completed(
@@ -31,11 +29,13 @@ def completed(
     offered : GPUs of the hardware where nobody says how many, None where there is none: no fewer are taken than one copy needs
     notes : what was taken, to which is added
     """
+    from costmodel.interop.launchers.settle import MODEL_PARALLEL
+
     found = read(None, {})
     said, more, taken = found.plan_fields, dict[str, str](), list[str]()
     open_ = found.gpus is None and said.get("data_parallel") is None
     if open_ and asked is None and offered is not None:
-        copy = math.prod(said.get(name) or 1 for name in SPLITTING)
+        copy = math.prod(said.get(name) or 1 for name in MODEL_PARALLEL)
         asked = copy * -(-offered // copy)
         taken.append(counted(asked, "GPU"))
     if said.get("seq_len") is None and "seq_len" not in found.missing and not any(map(LENGTH.search, found.unresolved)):

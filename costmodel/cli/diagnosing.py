@@ -10,7 +10,7 @@ from costmodel.cli.arguments import Commands, Misused, add_output
 from costmodel.cli.launched import files_of
 from costmodel.cli.output import TerminalTable, heading_of, print_json, print_page, share, table, whole_plan
 from costmodel.cli.question import PLAYED, add_question, judged_by, read_asked_model, read_plan
-from costmodel.cli.training import asked_plan
+from costmodel.cli.training import asked_plan, is_split
 from costmodel.description.labels import part_name
 from costmodel.text.units import format_seconds, read_count
 
@@ -104,10 +104,7 @@ def _diagnose(arguments: argparse.Namespace) -> int:
         if missing and not rate:  # of any step the rate is known; seconds are those of one
             raise Misused(f"the following arguments are required: {', '.join(f'--{name}' for name in missing)}")
         answer = asked_plan(arguments)
-        told = any(
-            getattr(arguments, name) is not None
-            for name in ("tensor_parallel", "pipeline_parallel", "data_parallel", "context_parallel", "expert_parallel")
-        )
+        told = is_split(arguments)
     made = diagnose(answer, _measured(arguments, answer))
     if arguments.json:
         print_json({**made.to_dict(), "answer": made.said()})

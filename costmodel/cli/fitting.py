@@ -6,9 +6,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from costmodel.cli.arguments import chosen
 from costmodel.cli.output import gib, print_page, whole_plan
-from costmodel.cli.training import DEGREES, asked_plan
+from costmodel.cli.training import asked_plan, is_split
 from costmodel.description.judgement import CHOSEN
 from costmodel.text.errors import IllegalPlan
 from costmodel.text.units import format_seconds
@@ -25,7 +24,7 @@ def print_that_fits(arguments: argparse.Namespace, answer: Estimate) -> None:
     arguments : of a question about one plan
     answer : to it, which was printed
     """
-    if answer.fits or answer.plan.gpus == 1 or any(name in chosen(arguments) for name in DEGREES):
+    if answer.fits or answer.plan.gpus == 1 or is_split(arguments):
         return
     sys.stdout.flush()  # the answer is read while others are looked at
     as_a_search = {"fit_probability": max(arguments.fit_probability, CHOSEN), "gradient_accumulation": None, "notes": []}

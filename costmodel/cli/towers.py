@@ -18,7 +18,7 @@ from costmodel.cli.output import (
     whole_plan,
 )
 from costmodel.cli.question import USAGE, add_question, read_asked_model, read_hardware
-from costmodel.cli.training import DEGREES, asked_plan
+from costmodel.cli.training import asked_plan, is_split
 from costmodel.description.labels import label
 from costmodel.text.errors import InvalidValue
 from costmodel.text.units import format_count, format_seconds
@@ -80,7 +80,7 @@ def _run(arguments: argparse.Namespace) -> int:
     frozen = _frozen(arguments.freeze)
     if not is_file(arguments.model):
         raise InvalidValue("model", arguments.model, "the config.json of a multimodal model, or the folder that holds it")
-    searched = arguments.search or not any(name in chosen(arguments) for name in DEGREES)
+    searched = arguments.search or not is_split(arguments)
     if searched:
         language = read_asked_model(arguments)
     else:

@@ -224,6 +224,16 @@ def _seconds(hours: float | None) -> float | None:
     return None if hours is None else hours * HOUR
 
 
+def is_split(arguments: argparse.Namespace) -> bool:
+    """Whether a question says by any degree how the model is split.
+
+    Parameters
+    ----------
+    arguments : of a question about plans, as `costmodel.cli.question.add_question` adds them
+    """
+    return any(name in chosen(arguments) for name in DEGREES)
+
+
 def asked_plan(arguments: argparse.Namespace) -> Estimate:
     """The plan that was asked about; the fastest that fits where no degree was given.
 
@@ -243,7 +253,7 @@ def asked_plans(arguments: argparse.Namespace, most: int) -> Sequence[Estimate]:
     most : of these
     """
     model, given = read_asked_model(arguments), chosen(arguments)
-    if any(name in given for name in DEGREES):
+    if is_split(arguments):
         from costmodel.evaluation.estimation import estimate
 
         return [estimate(model, *read_plan(arguments), arguments.framework, fit_probability=arguments.fit_probability)]

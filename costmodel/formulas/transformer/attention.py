@@ -262,6 +262,13 @@ def ring_ranks(settings: Settings, plan: PlanNumbers) -> Number:
     return ops.where(is_ring(settings) > 0.0, plan.context, 1.0)
 
 
+def _heads_of(model: ModelNumbers, plan: PlanNumbers) -> tuple[Number, Number, Number]:
+    """Heads of queries and of keys on a rank, and the channels of a key and its value together."""
+    attention = model.attention
+    kv_heads = attention.kv_heads / parameters.key_holders(model, plan.tensor)
+    return attention.heads / plan.tensor, kv_heads, attention.head_dim + attention.value_head_dim
+
+
 def context_bytes(model: ModelNumbers, tokens: Number, settings: Settings, plan: PlanNumbers) -> tuple[Number, Number]:
     """Bytes that context parallelism makes kernels move beside the attention core, forward and backward [bytes].
 
@@ -280,8 +287,7 @@ def context_bytes(model: ModelNumbers, tokens: Number, settings: Settings, plan:
     """
     attention, kernels = model.attention, settings.kernels
     ring = ring_ranks(settings, plan)
-    queries, widths = attention.heads / plan.tensor, attention.head_dim + attention.value_head_dim
-    kv_heads = attention.kv_heads / parameters.key_holders(model, plan.tensor)
+    queries, kv_heads, widths = _heads_of(model, plan)
     hops = ops.where(ring > 1.0, remote_key_blocks(model, settings.seq_len, ring) + BLOCK, 0.0)
     each = hops * SUM_BYTES * tokens
     several = ops.where(plan.context > 1.0, tokens, 0.0)
@@ -311,8 +317,7 @@ def narrow_cast_bytes(
     NVIDIA/TransformerEngine@d0067d0 transformer_engine/pytorch/attention/dot_product_attention/backends.py, ``FusedAttnFunc``
     """
     attention = model.attention
-    heads, widths = attention.heads / plan.tensor, attention.head_dim + attention.value_head_dim
-    kv_heads = attention.kv_heads / parameters.key_holders(model, plan.tensor)
+    heads, kv_heads, widths = _heads_of(model, plan)
     each = settings.kernels.narrow_attention * CAST_BYTES * tokens
     taken = heads * attention.head_dim + kv_heads * widths
     return each * taken, each * (taken + heads * attention.value_head_dim)
