@@ -318,6 +318,15 @@ def test_what_is_nearly_right_is_refused_in_a_line_that_says_what_to_type(near, 
     refused(run, tmp_path, command.split(), hint)
 
 
+@pytest.mark.parametrize("kind", ["models", "devices", "clusters"])
+def test_a_listing_has_a_line_of_each_entry_at_80_columns(kind, run):
+    listed = [entry["name"] for entry in json.loads(run(kind, "--json")[1])]
+    lines = run(kind)[1].splitlines()
+    first = [line.partition(" ")[0] for line in lines]
+    assert [name for name in first if name in listed] == listed
+    assert len(lines) <= len(listed) + 8 and max(map(len, lines)) <= 80
+
+
 @pytest.mark.parametrize("command", [
     "cards llama3-8b --adapter lora --device h100,4090 --tokens 1B --price 2",
     "compare llama3-8b --device h100,b200 --price 2 --tokens 1B", "gpus llama3-8b --days 7 --tokens 100B --device h100",

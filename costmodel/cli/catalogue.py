@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from costmodel.arithmetic.named_tuples import Row, flat
-from costmodel.cli import codes
+from costmodel.cli import codes, layout
 from costmodel.cli.arguments import Commands, add_output, is_file, read_cluster, read_device, read_model
 from costmodel.cli.output import TerminalTable, gib, print_json, print_page, shown, table
 from costmodel.cli.question import read_with_notes
@@ -115,8 +115,13 @@ def _list(arguments: argparse.Namespace) -> int:
         return codes.ANSWERED
     columns = _COLUMNS[kind]
     cells = [[show(row[name]) for name, _, show in columns] for row in rows]
-    words = sum(show is _words for _, _, show in columns)
-    print_page(table([title for _, title, _ in columns], cells, words), BELOW.get(kind, ""), markdown=arguments.markdown)
+    words = [place for place, (_, _, show) in enumerate(columns) if show is _words]
+    whole = table([title for _, title, _ in columns], cells, words)
+    left_out: tuple[str, ...] = ()
+    if not arguments.markdown and kind != "framework":  # whose titles say what they are
+        whole, left_out = layout.listed(whole, layout.page_width())
+    narrow = f"Not on a page of {layout.page_width()} columns, but in --json: {', '.join(left_out)}" if left_out else ""
+    print_page(whole, "\n".join(filter(None, (narrow, BELOW.get(kind, "")))), markdown=arguments.markdown)
     return codes.ANSWERED
 
 
@@ -166,6 +171,7 @@ def _framework_row(framework: Framework) -> Row:
 
 
 BELOW = {
+    "model": "total, active: parameters; `costmodel models WORD` lists those with it in their name, `costmodel show NAME` one",
     "device": "fp16, bf16, fp8, fp4: dense peaks in TFLOP/s; `costmodel show NAME` says where numbers come from",
     "framework": "NAME@2025.8 is its release of that month; `costmodel show framework NAME --device D`: why its constants are so",
 }
@@ -201,18 +207,16 @@ def _level_rates(levels: Sequence[Row]) -> str:
 
 _COLUMNS: dict[str, list[tuple[str, str, Callable[[Any], str]]]] = {
     "model": [
-        ("name", "name", _words), ("parameters", "parameters", _count), ("active_parameters", "active", _count),
-        *[(name, name.replace("_", " "), shown) for name in ("layers", "hidden", "heads", "kv_heads", "experts")],
-        ("vocabulary", "vocabulary", shown),
+        ("name", "name", _words), ("parameters", "total", _count), ("active_parameters", "active", _count),
+        *[(name, name.replace("_", " "), shown) for name in ("layers", "hidden", "heads", "kv_heads", "experts", "vocabulary")],
     ],
     "device": [
-        ("name", "name", _words), ("constants", "constants", _words),
-        ("memory_bytes", "memory GiB", gib), ("memory_bandwidth_bytes_per_s", "memory GB/s", _giga),
-        *[(f"{dtype}_flop_per_s", dtype, _tera) for dtype in ("fp16", "bf16", "fp8", "fp4")],
+        ("name", "name", _words), ("memory_bytes", "memory GiB", gib), ("memory_bandwidth_bytes_per_s", "memory GB/s", _giga),
+        *[(f"{dtype}_flop_per_s", dtype, _tera) for dtype in ("fp16", "bf16", "fp8", "fp4")], ("constants", "constants", _words),
     ],
     "cluster": [
-        ("name", "name", _words), ("title", "title", _words), ("device", "device", _words),
-        ("gpus_per_node", "GPUs a node", shown), ("levels", "GB/s of a GPU, by level", _level_rates),
+        ("name", "name", _words), ("device", "device", _words), ("gpus_per_node", "GPUs a node", shown),
+        ("levels", "GB/s of a GPU, by level", _level_rates), ("title", "title", _words),
     ],
     "framework": [
         ("name", "name", _words), ("title", "title", _words), ("attention", "attention", _words),
@@ -220,7 +224,7 @@ _COLUMNS: dict[str, list[tuple[str, str, Callable[[Any], str]]]] = {
         ("optimizer_bytes", "optimizer bytes", shown),
     ],
 }  # fmt: skip
-"""Columns of a listing: key of its JSON, title, and how people read it."""
+"""Columns of a listing, in the order in which they matter: key of its JSON, title, and how people read it."""
 
 
 def _kind_of(name: str, kind: str | None) -> str:

@@ -142,6 +142,30 @@ def laid(table: TerminalTable, width: int) -> list[str]:
     return _cards(table, width)
 
 
+def listed(table: TerminalTable, width: int) -> tuple[TerminalTable, tuple[str, ...]]:
+    """A long listing without its last column where each row then takes one line, and the headings that it lacks.
+
+    Parameters
+    ----------
+    table : its columns in the order in which they matter
+    width : most columns of a line; where that isn't enough nothing is left out
+
+    Examples
+    --------
+    >>> words = TerminalTable(("name", "GPUs", "title"), (("dgx-2", "16", "NVIDIA DGX-2, 2018"),), frozenset({0, 2}), False, 1)
+    >>> [listed(words, width)[1] for width in (80, 20, 5)]
+    [(), ('title',), ()]
+    """
+    for many in (len(table.columns), len(table.columns) - 1):
+        rows = tuple(row[:many] for row in table.rows)
+        cut = table._replace(columns=table.columns[:many], rows=rows, words=frozenset(range(many)) & table.words)
+        for gap in GAPS:
+            widths = _widths(cut, width - gap * (many - 1))
+            if widths and all(measure(cell) <= wide for row in rows for cell, wide in zip(row, widths, strict=True)):
+                return cut, table.columns[many:]
+    return table, ()
+
+
 def command(text: str, width: int = 0) -> Verbatim:
     """A shell's command, to copy: where it is wider than the page it goes on behind a backslash.
 
@@ -261,4 +285,5 @@ def _cards(table: TerminalTable, width: int) -> list[str]:
     return lines
 
 
-__all__ = ["KEPT", "TerminalTable", "Verbatim", "command", "laid", "markdown", "measure", "page_width", "whole_cell", "wrapped"]
+__all__ = ["KEPT", "TerminalTable", "Verbatim", "command", "laid", "listed", "markdown", "measure", "page_width", "whole_cell",
+           "wrapped"]  # fmt: skip
