@@ -364,3 +364,19 @@ for step in range(10):
     optimizer.step()
     optimizer.zero_grad()
 """
+
+PICKED = """
+import torch
+from torch.nn.functional import cross_entropy, embedding
+
+table = torch.randn(1000, 64, device="cuda", requires_grad=True)
+optimizer = torch.optim.SGD([table], lr=0.1)
+places = torch.randint(0, 1000, (50,), device="cuda")
+for _ in range(10):
+    rows = embedding(places, table)
+    with torch.no_grad():
+        torch.zeros(1000, 64, device="cuda").index_add_(0, places, rows)
+    cross_entropy(rows, places.remainder(64)).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""

@@ -387,3 +387,17 @@ except Exception as refused:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert said in done.stdout, done.stderr
+
+
+def test_what_looks_up_places_of_a_tensor_reads_those_alone(tmp_path: Path) -> None:
+    """50 of a table's 1,000 rows of 64 channels, of each row of a log-softmax one channel; a gradient's shape isn't read."""
+    role = traced(tmp_path, scripts.PICKED, gpus=1).roles[0]
+    kernels, texts, indices, rows = role.kernels, role.texts, 8 * 50, 4 * 50 * 64
+    moved = {
+        texts[kernels.op[row]]: (int(kernels.bytes_read[row]), int(kernels.bytes_written[row]))
+        for row in role.rows(KERNEL, role.step())
+    }
+    assert moved["aten.embedding"] == (rows + indices, rows)
+    assert moved["aten.index_add_"] == (2 * (rows + indices), rows + indices)
+    assert moved["aten.nll_loss_forward"] == (8 + indices, 8)
+    assert moved["aten.nll_loss_backward"] == (4 + indices + 4, rows)

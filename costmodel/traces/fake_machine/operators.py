@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -26,12 +26,38 @@ FREE = {
 """Operators that launch nothing on the device."""
 OVERWRITE = {"copy_", "fill_", "zero_", "zero", "fill", "set_"}
 """Operators that don't read what they write."""
+PICKS = {"embedding", "index", "index_select", "gather", "take", "nll_loss_forward", "nll_loss2d_forward"}
+"""Operators that read of their first operand no more than places of it that others name, as many as they give."""
+UNREAD = {"nll_loss_backward": 1, "nll_loss2d_backward": 1}
+"""Operators that take an operand for its shape alone, and which it is."""
+SCATTERS = {"index_put_", "index_add_", "index_copy_", "scatter_", "scatter_add_"}
+"""Operators that read and write of the tensor that they change no more than places of it that others name."""
 LIKE = {"empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like"}
 """Operators that make tensors like another."""
 FACTORIES = {"empty", "zeros", "ones", "full", "rand", "randn", "empty_strided"}
 """Operators that make tensors of a shape."""
 _MANY = ("_foreach", "_fused", "_amp_foreach")
 """Beginnings of operators over lists of tensors."""
+
+
+def reached(name: str, args: Sequence[Any], tensor: Tensor, given: int) -> int:
+    """Bytes of an operand that an operator reaches: all of it, but where it looks up, or changes, places of it.
+
+    Parameters
+    ----------
+    name : of the operator
+    args : its arguments
+    tensor : one of its operands
+    given : bytes of what it makes
+    """
+    whole = bytes_of(tensor)
+    if name in UNREAD and tensor is args[UNREAD[name]]:
+        return 0
+    if name in PICKS and tensor is args[0]:
+        return min(whole, given)
+    if name in SCATTERS and tensor is args[0]:
+        return min(whole, sum(bytes_of(one) for one in args[2:] if isinstance(one, Tensor)))
+    return whole
 
 
 def local(tensor: Any) -> Any:

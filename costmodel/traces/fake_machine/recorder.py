@@ -28,6 +28,7 @@ from costmodel.traces.fake_machine.operators import (
     is_view,
     is_wrapper,
     operands_of,
+    reached,
     tensors_in,
     unique,
     word_of,
@@ -230,9 +231,9 @@ class Recorder(TorchDispatchMode):
                 [*writes, *(row for tensor in written if (row := self.storages.row(tensor)) is not None)]
             )
         )
-        overwrites = name in OVERWRITE
-        read = sum(bytes_of(t) for t in inputs if not (overwrites and any(t is w for w in written)))
-        wrote = sum(bytes_of(t) for t in unique([*made, *written]))
+        overwrites, given = name in OVERWRITE, sum(map(bytes_of, made))
+        read = sum(reached(name, args, t, given) for t in inputs if not (overwrites and any(t is w for w in written)))
+        wrote = sum(reached(name, args, t, given) for t in unique([*made, *written]))
         if name == "embedding":
             self.storages.kind(args[1], "input")
         self.builder.kernel(
