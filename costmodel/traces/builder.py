@@ -12,12 +12,15 @@ import numpy as np
 
 from costmodel.text.checks import choice
 from costmodel.text.errors import InvalidValue
+from costmodel.traces.captures import Capture, Launch
 from costmodel.traces.record import (
     BORN,
     COMPUTE,
     DIED,
     EMPTY_CACHE,
+    END_OF_GRAPH,
     EVENT_RECORD,
+    GRAPH,
     HOST_WAIT,
     KERNEL,
     KINDS,
@@ -68,7 +71,7 @@ class RoleBuilder:
     >>> builder = RoleBuilder(rank=0, stands_for=range(8))
     >>> world, channel = builder.group(range(8)), builder.stream("nccl world")
     >>> gradient = builder.storage_born(2 * 64 * 32, kind="gradient", shape=(64, 32), dtype="bfloat16")
-    >>> _ = builder.kernel("aten.mm", [(64, 16), (16, 32)], ["bfloat16"] * 2, 3072, 4096, flop=2 * 64 * 16 * 32, phase="backward")
+    >>> builder.kernel("aten.mm", [(64, 16), (16, 32)], ["bfloat16"] * 2, 3072, 4096, flop=2 * 64 * 16 * 32, phase="backward")
     >>> done = builder.transaction("all-reduce", 4096, "bfloat16", group=world, stream=channel, storage=gradient)
     >>> builder.stream_wait(done)
     >>> builder.step_boundary()
@@ -87,12 +90,13 @@ class RoleBuilder:
         self._parameters: dict[str, int] = {}
         self._events = self._step = 0
         self._assumed: dict[str, None] = {}
+        self.capture: Capture | None = None  # the graph that is captured now
 
     def kernel(
         self, op: str, shapes: Sequence[Shape] = (), dtypes: Sequence[str] = (), bytes_read: int = 0, bytes_written: int = 0,
         flop: int = 0, stream: int = COMPUTE, phase: str = "other", module: str = "", line: str = "",
         reads: Sequence[int] = (), writes: Sequence[int] = (),
-    ) -> int:  # fmt: skip
+    ) -> None:  # fmt: skip
         """A kernel is launched; the fields are those of `KernelTable`.
 
         Parameters
@@ -109,13 +113,8 @@ class RoleBuilder:
         row = [
             self._text(op), self._text(" ".join(map(shape_text, shapes))), self._text(" ".join(dtypes)), int(bytes_read),
             int(bytes_written), int(flop), stream, _phase(phase), self._text(module), self._text(line),
-            len(self._operands), len(self._operands) + len(reads),
         ]  # fmt: skip
-        self._operands.extend(reads)
-        self._operands.extend(writes)
-        number = self._add(KernelTable, row)
-        self._act(KERNEL, number, stream, line)
-        return number
+        self._launch(Launch(KERNEL, row, stream, line, reads, writes))
 
     def storage_born(
         self, bytes: int, kind: str = "temporary", module: str = "", parameter: str = "", shape: Shape = (), dtype: str = "",
@@ -141,6 +140,8 @@ class RoleBuilder:
         ]  # fmt: skip
         number = self._add(StorageTable, row)
         self._act(BORN, number, stream, line)
+        if self.capture is not None:
+            self.capture.born(number, int(bytes))
         return number
 
     def storage_is(self, storage: int, kind: str | None = None, module: str | None = None, parameter: str | None = None) -> None:
@@ -170,6 +171,8 @@ class RoleBuilder:
             raise InvalidValue("storage", storage, "one that hasn't died yet")
         row[_STORAGE["died"]] = len(self._rows[HostProgram])
         self._act(DIED, storage, row[_STORAGE["stream"]], line)
+        if self.capture is not None:
+            self.capture.died(storage)
 
     def transaction(
         self, op: str, bytes: int, dtype: str, group: int = NOWHERE, peer: int = NOWHERE, stream: int = COMPUTE,
@@ -205,19 +208,41 @@ class RoleBuilder:
             self._text(op), int(bytes), self._text(dtype), group, peer, stream, _phase(phase), self._text(parameter),
             self._text(module), self._text(line), storage, tag,
         ]  # fmt: skip
-        number = self._add(TransactionTable, row)
-        self._act(TRANSACTION, number, stream, line)
+        self._launch(Launch(TRANSACTION, row, stream, line))
         return self.event_record(stream, line)
 
     def event_record(self, stream: int = COMPUTE, line: str = "") -> int:
         """An event is put behind all that a stream has to do; gives its number."""
         event, self._events = self._events, self._events + 1
-        self._act(EVENT_RECORD, event, stream, line)
+        self._launch(Launch(EVENT_RECORD, [event], stream, line))
         return event
 
     def stream_wait(self, event: int, stream: int = COMPUTE, line: str = "") -> None:
         """What comes on a stream waits for an event."""
-        self._act(STREAM_WAIT, event, stream, line)
+        self._launch(Launch(STREAM_WAIT, [event], stream, line))
+
+    def replay(self, graph: Capture, stream: int = COMPUTE, line: str = "") -> None:
+        """A graph is launched: all that streams were told while it was captured.
+
+        Parameters
+        ----------
+        graph : as `capture` had it
+        stream : in place of the one on which it was captured
+        line : of the user's code
+        """
+        self._act(GRAPH, NOWHERE, NOWHERE, line)
+        events: dict[int, int] = {}
+        for launch in graph.launches:
+            place = stream if launch.stream == graph.stream else launch.stream
+            if launch.action == EVENT_RECORD:
+                events[launch.row[0]] = self.event_record(place, launch.line)
+            elif launch.action == STREAM_WAIT:
+                self.stream_wait(events.get(launch.row[0], launch.row[0]), place, launch.line)
+            else:
+                column = _STREAM[launch.action]
+                row = [*launch.row[:column], place, *launch.row[column + 1 :]]
+                self._launch(launch._replace(row=row, stream=place))
+        self._act(END_OF_GRAPH, NOWHERE, NOWHERE, line)
 
     def host_wait(self, line: str = "", event: int = NOWHERE, stream: int = COMPUTE) -> None:
         """The host waits for an event, or else for all that a stream has to do, `NOWHERE` for all streams."""
@@ -286,6 +311,20 @@ class RoleBuilder:
     def _text(self, word: str) -> int:
         return self._texts.setdefault(word, len(self._texts))
 
+    def _launch(self, launch: Launch) -> None:
+        """A stream is told something; not yet where a graph is captured."""
+        if self.capture is not None:
+            self.capture.launches.append(launch)
+            return
+        item = launch.row[0]
+        if launch.action == KERNEL:
+            first = len(self._operands)
+            self._operands += [*launch.reads, *launch.writes]
+            item = self._add(KernelTable, [*launch.row, first, first + len(launch.reads)])
+        elif launch.action == TRANSACTION:
+            item = self._add(TransactionTable, launch.row)
+        self._act(launch.action, item, launch.stream, launch.line)
+
     def _add(self, table: type[ColumnTable], row: list[int]) -> int:
         rows = self._rows[table]
         rows.append(row)
@@ -301,6 +340,7 @@ def _columns(table: type[ColumnTable]) -> dict[str, int]:
 
 _STORAGE = _columns(StorageTable)
 _ACTION, _ITEM = (_columns(HostProgram)[name] for name in ("action", "item"))
+_STREAM = {KERNEL: _columns(KernelTable)["stream"], TRANSACTION: _columns(TransactionTable)["stream"]}
 _TRAINABLE, _GRADIENTS = (_columns(ParameterTable)[name] for name in ("trainable", "gradients"))
 
 

@@ -17,12 +17,23 @@ from costmodel.evaluation.error_model import STEP as NUDGE
 from costmodel.evaluation.error_model import device_errors, spread_of
 from costmodel.evaluation.first_contacts import Error
 from costmodel.formulas.quantities import DeviceNumbers
+from costmodel.formulas.training_step import GRAPH_LAUNCH
 from costmodel.text.results import figure, fitted
 from costmodel.text.tables import table
 from costmodel.text.units import format_bytes, format_seconds
 from costmodel.traces.kernels import kernel_times, processor_times, rates_of
 from costmodel.traces.places import checked_cluster, software_of
-from costmodel.traces.record import KERNEL, NOWHERE, PHASES, STEP, TRANSACTION, Role, Trace
+from costmodel.traces.record import (
+    END_OF_GRAPH,
+    GRAPH,
+    KERNEL,
+    NOWHERE,
+    PHASES,
+    STEP,
+    TRANSACTION,
+    Role,
+    Trace,
+)
 from costmodel.traces.scheduling import Durations, PlayedRole, play
 from costmodel.traces.transactions import PricedTransactions, transaction_times
 
@@ -268,6 +279,9 @@ def host_times(role: Role, cluster: Cluster, framework: Framework) -> Floats:
     found[launched] = np.array([LAUNCH[phase] for phase in PHASES])[role.kernels.phase[kernels]] * host.pace
     found[launched] += processor_times(role, cluster, framework)[kernels]
     found[timeline.action == TRANSACTION] = host.collective_call * host.pace
+    within = np.cumsum(timeline.action == GRAPH) > np.cumsum(timeline.action == END_OF_GRAPH)
+    found[within] = 0.0
+    found[timeline.action == GRAPH] = GRAPH_LAUNCH
     return found
 
 

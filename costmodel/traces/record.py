@@ -33,10 +33,12 @@ KINDS = ("weight", "gradient", "optimizer", "activation", "temporary", "bucket",
 """Of storages, in the order of their codes."""
 ACTIONS = (
     "kernel", "transaction", "born", "died", "used on", "event record", "stream wait", "host wait", "empty cache", "step",
-    "recompilation",
+    "recompilation", "graph", "end of graph",
 )  # fmt: skip
 """Of the host, in the order of their codes in `Timeline.action`."""
 KERNEL, TRANSACTION, BORN, DIED, USED_ON, EVENT_RECORD, STREAM_WAIT, HOST_WAIT, EMPTY_CACHE, STEP, RECOMPILATION = range(11)
+GRAPH, END_OF_GRAPH = 11, 12
+"""What stands between these two is launched as one CUDA graph."""
 HOST_TO_DEVICE, DEVICE_TO_HOST = "copy host to device", "copy device to host"
 """Operators of copies over the host's bus, where kernels are named."""
 SEND, RECEIVE = "send", "recv"

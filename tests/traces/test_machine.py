@@ -105,6 +105,16 @@ def test_ddp_sums_every_gradient_once_a_step(tmp_path: Path) -> None:
     assert exchanged(role) == {("all-reduce", 4 * (64 * 256 + 256 + 256 * 64 + 64)): 1}
 
 
+def test_ranks_that_a_script_starts_by_itself_are_those_that_are_traced(tmp_path: Path) -> None:
+    start = 'import torch.multiprocessing as mp\n\ndef work(rank, world):\n'
+    body = scripts.DDP.replace('dist.init_process_group("nccl")', 'dist.init_process_group("nccl", rank=rank, world_size=world)')
+    body = body.replace('rank = int(os.environ["LOCAL_RANK"])\n', "")
+    script = start + "".join(f"    {line}\n" for line in body.splitlines()) + "\nmp.spawn(work, args=(8,), nprocs=8)\n"
+    (role,) = traced(tmp_path, script).roles
+    assert role.stands_for == tuple(range(8))
+    assert exchanged(role) == {("all-reduce", 4 * (64 * 256 + 256 + 256 * 64 + 64)): 1}
+
+
 LAYER = 256 * 256 * 2 + 2 * 256 * 128 + 3 * 256 * 512 + 2 * 256
 """Parameters of the tiny Llama's layer."""
 ENDS = 2 * 1024 * 256 + 256
@@ -321,10 +331,48 @@ for step in range(10):
     assert held(role, "weight") == 4 * (4 * 3 * 9 + 3 * 4 + (4096 * 1024 + 1024) // 8)
 
 
+def test_a_graph_of_a_whole_step_launches_what_the_step_does_and_keeps_its_memory(tmp_path: Path) -> None:
+    """As PyTorch's notes have it: three steps on a stream of its own, the capture, and replays, the steps that count."""
+    script = """
+import torch
+net = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 64)).cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+batch = torch.randn(32, 64, device="cuda")
+
+def step():
+    optimizer.zero_grad(set_to_none=True)
+    net(batch).pow(2).mean().backward()
+    optimizer.step()
+
+side = torch.cuda.Stream()
+side.wait_stream(torch.cuda.current_stream())
+with torch.cuda.stream(side):
+    for _ in range(3):
+        step()
+torch.cuda.current_stream().wait_stream(side)
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    assert torch.cuda.is_current_stream_capturing()
+    step()
+for _ in range(10):
+    batch.copy_(torch.randn(32, 64, device="cuda"))
+    graph.replay()
+"""
+    role = traced(tmp_path, script, gpus=1).roles[0]
+    eager = [role.texts[op] for op in role.kernels.op[role.rows(KERNEL, role.step(1))]]
+    replayed = [role.texts[op] for op in role.kernels.op[role.rows(KERNEL, role.step())]]
+    assert role.steps == 3 + 3 and replayed[-len(eager) :] == eager and len(replayed) == len(eager) + 2
+    assert flop(role) == 2 * 32 * 64 * 256 * (2 + 1 + 2)
+    assert held(role, "activation") >= 4 * 32 * 256  # what the passes hand on, in the graph's own memory
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("graph = torch.cuda.CUDAGraph()", "train.py:3: a CUDA graph"),
+        (
+            "torch.nn.DataParallel(torch.nn.Linear(8, 8).cuda(), [0, 1])(torch.ones(8, 8))",
+            "train.py:3: one process that computes on 2 GPUs",
+        ),
         (
             "torch.geqrf(torch.ones(8, 8, device='cuda'))",
             "train.py:3: the operator aten.geqrf.default says nowhere what its results look like",
@@ -333,7 +381,7 @@ for step in range(10):
 )
 def test_what_only_a_build_with_cuda_has_is_refused_by_name_and_line(tmp_path: Path, line: str, said: str) -> None:
     with pytest.raises(NotModelled, match=said.replace(".", r"\.")):
-        traced(tmp_path, f"import torch\n\n{line}\n", gpus=1)
+        traced(tmp_path, f"import torch\n\n{line}\n", gpus=2, roles="0")
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from costmodel import collective_time, load_cluster
+from costmodel.formulas.training_step import GRAPH_LAUNCH
 from costmodel.text.errors import InvalidValue, NotModelled
 from costmodel.text.units import MiB
 from costmodel.traces.builder import RoleBuilder
+from costmodel.traces.captures import Capture
 from costmodel.traces.kernels import Kernel, Rates, sizes_of
 from costmodel.traces.pricing import LAUNCH, merged, price_trace
 from costmodel.traces.record import (
@@ -148,6 +150,35 @@ def test_many_small_kernels_wait_for_the_host():
     pace = made.framework.numbers().host.pace
     assert made.step_time == pytest.approx(500 * LAUNCH["backward"] * pace, rel=0.02)
     assert made.parts().idle > 0.0
+
+
+def test_a_graph_is_captured_without_being_done_and_replayed_in_one_launch():
+    """What PyTorch's notes on CUDA graphs say of both; a step is three replays, on a stream that isn't the one of the capture."""
+    builder = RoleBuilder()
+    side = builder.stream("capture")
+    for name in ("eager", "graph"):
+        if name == "graph":
+            builder.capture = graph = Capture(side)
+        for _ in range(500):
+            builder.kernel("aten.add_", [(64, 64)], ["float32"], 16384, 16384, stream=side, phase="forward")
+        builder.stream_wait(builder.event_record(side))
+        lost = builder.storage_born(1000, stream=side)
+        builder.storage_born(200, stream=side)
+        builder.storage_died(lost)
+        if name == "eager":
+            builder.step_boundary()
+    builder.capture = None
+    assert (graph.spare, graph.held) == (1000, 200)
+    for _ in range(3):
+        builder.replay(graph)
+    builder.step_boundary()
+    trace = Trace(roles=(builder.role(),), world_size=1)
+    role, made = trace.roles[0], price_trace(trace, NODE.with_gpus(1))
+    assert len(role.kernels) == 4 * 500 == (role.timeline.action == KERNEL).sum()
+    assert set(role.kernels.stream[role.rows(KERNEL, role.step())].tolist()) == {0}
+    begun, ended = made.window(0)
+    assert begun > 500 * LAUNCH["forward"] * made.framework.numbers().host.pace  # the host's pace
+    assert ended - begun == pytest.approx(made.kernels[0][500:].sum(), abs=2 * GRAPH_LAUNCH)  # the device's
 
 
 def test_a_trace_needs_a_cluster_of_its_world_and_prices_for_what_it_does():

@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from costmodel.text.errors import NotModelled
-from costmodel.traces.fake_machine import tensors
+from costmodel.traces.fake_machine import graphs, tensors
 from costmodel.traces.fake_machine.recorder import Recorder
 from costmodel.traces.fake_machine.replacing import replaced
 from costmodel.traces.record import NOWHERE
@@ -122,17 +121,6 @@ class StreamContext:
         _machine().program.guard.costmodel_set_stream(self.before)
 
 
-class CUDAGraph:
-    """A graph, which replays kernels that no operator shows: none can be made."""
-
-    def __new__(cls, *_: Any, **__: Any) -> CUDAGraph:
-        """Refuse it."""
-        raise NotModelled(
-            f"{_machine().where.line()}: a CUDA graph, which replays kernels that no operator shows: trace the "
-            f"program without it (its kernels are the same; their launches take the host less time)"
-        )
-
-
 class _DeviceContext:
     def __init__(self, device: Any) -> None:
         self.idx = _index(device)
@@ -200,7 +188,7 @@ def installed(recorder: Recorder, gpus: int, device: dict[str, Any]) -> Iterator
     lifted = torch._C._only_lift_cpu_tensors()
     torch._C._set_only_lift_cpu_tensors(True)  # lists of places in brackets go to the device by operators, which are seen
     try:
-        with replaced([*_cuda(recorder, gpus, properties), *tensors.patches(recorder)]):
+        with replaced([*_cuda(recorder, gpus, properties), *graphs.patches(recorder), *tensors.patches(recorder)]):
             yield
     finally:
         torch._C._set_only_lift_cpu_tensors(lifted)
@@ -333,15 +321,7 @@ def _memory(recorder: Recorder, properties: Any) -> Answers:
 def _streams(recorder: Recorder) -> Answers:
     guard = recorder.program.guard
 
-    def uncaptured(callables: Any, *_: Any, **__: Any) -> Any:
-        recorder.builder.assumed("What make_graphed_callables is given runs as it is written, operator by operator.")
-        return callables
-
     return {
-        "CUDAGraph": CUDAGraph,
-        "graph": CUDAGraph,
-        "make_graphed_callables": uncaptured,
-        "graph_pool_handle": lambda: (0, 0),
         "synchronize": lambda device=None: recorder.host_waits(stream=NOWHERE),
         "Stream": Stream,
         "Event": Event,
@@ -351,7 +331,6 @@ def _streams(recorder: Recorder) -> Answers:
         "current_stream": lambda device=None: Stream(device, stream_id=guard.costmodel_stream()),
         "default_stream": lambda device=None: Stream(device, stream_id=0),
         "set_stream": lambda stream: guard.costmodel_set_stream(stream.stream_id),
-        "is_current_stream_capturing": lambda: False,
         "_sleep": lambda cycles: None,
         "get_sync_debug_mode": lambda: 0,
         "set_sync_debug_mode": lambda mode: None,

@@ -17,6 +17,8 @@ POINTWISE = {
     "detach",
 }  # fmt: skip
 """Operators through which values that are all the same stay so, however many they are."""
+SHAPED = {"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"}
+"""Operators that read no value of the tensor that they are given."""
 
 
 def follow(
@@ -52,6 +54,8 @@ def follow(
         table: dict[int, Tensor] = {}
         for tensor in tensors:
             value = values.known(tensor)
+            if value is None and name in SHAPED:
+                value = torch.empty((), dtype=tensor.dtype).expand(tensor.shape)
             if value is None:
                 break
             table[id(tensor)] = value

@@ -24,6 +24,7 @@ DeviceIndex here() { return chosen ? current : first; }
 std::mutex lock;
 std::vector<int64_t> moves;  // kind (0 recorded, 1 waited), event, stream: what autograd's engine orders among streams
 std::atomic<int64_t> events{1};
+std::atomic<StreamId> made{1 << 20};  // streams of no kind; those of torch.cuda count from 1
 
 void note(int64_t kind, int64_t event, int64_t stream) {
   std::lock_guard<std::mutex> held(lock);
@@ -41,6 +42,7 @@ struct Guard final : impl::DeviceGuardImplInterface {
   void uncheckedSetDevice(Device d) const noexcept override { if (d.index() >= 0) { current = d.index(); chosen = true; } }
   Stream getStream(Device d) const override { return Stream(Stream::UNSAFE, at(d), streams[at(d).index()]); }
   Stream getDefaultStream(Device d) const override { return Stream(Stream::DEFAULT, at(d)); }
+  Stream getNewStream(Device d, int) const override { return Stream(Stream::UNSAFE, at(d), made++); }
   Stream exchangeStream(Stream s) const override {
     StreamId old = streams[s.device_index()];
     streams[s.device_index()] = s.id();

@@ -42,6 +42,8 @@ LARGE = 1_000_000
 """Elements from which a tensor of floats on the CPU holds no memory either."""
 MOST_WAITS = 20_000
 """Times that one line may ask for values that only a GPU would know before the step ends."""
+WARMING = 11
+"""Steps on a stream of its own that don't end a trace: so many PyTorch's notes on CUDA graphs ask for before a capture."""
 
 
 class Finished(BaseException):
@@ -72,7 +74,8 @@ class Recorder(TorchDispatchMode):
         self.program = TracedProgram(builder, guard)
         self.storages = Storages(builder, self.program)
         self.where = self.program.where
-        self.done_steps = 0
+        self.done_steps = self.captured_steps = 0
+        self._warmed = 0  # steps until the last graph was captured
         self._waits: dict[str, int] = {}
         self.named_parameters: dict[int, str] = {}
         self.trained: dict[int, Tensor] = {}  # parameters that an optimizer has, or whose gradients ranks sum, by their identity
@@ -113,7 +116,7 @@ class Recorder(TorchDispatchMode):
         name = func.overloadpacket.__name__ if hasattr(func, "overloadpacket") else str(func)
         special = (
             self.special.get(name)
-            if func.namespace == "aten"
+            if func.namespace in ("aten", "torchvision")
             else self.collectives
             if "c10d_functional" in func.namespace
             else None
@@ -272,6 +275,8 @@ class Recorder(TorchDispatchMode):
 
     def host_waits(self, stream: int | None = None, event: int = NOWHERE) -> None:
         """The host waits for the GPU."""
+        if self.builder.capture is not None:
+            raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
         self.program.engine_moves()
         self.builder.host_wait(
             self.where.line(), event=event, stream=self.program.stream() if stream is None else stream
@@ -299,13 +304,22 @@ class Recorder(TorchDispatchMode):
         return guess
 
     def step_done(self) -> None:
-        """A step of the optimizer has ended."""
+        """A step of the optimizer has ended; it comes with each replay of a graph that holds it."""
+        if self.builder.capture is not None:
+            self.captured_steps += 1
+            return
         self._waits.clear()
         self.where.stepped()
         self.builder.step_boundary(self.where.line())
         self.done_steps += 1
-        if self.steps and self.done_steps >= self.steps:
+        warming = WARMING if self.program.stream() else self._warmed
+        if self.steps and self.done_steps >= self.steps + warming:
+            self.storages.ended = True
             raise Finished
+
+    def captured(self) -> None:
+        """A graph was captured: steps that follow are others than those before."""
+        self._warmed = min(self.done_steps, WARMING)
 
     def copied_to_host(self, tensor: Tensor) -> None:
         phase, module, line, stream = self.program.state()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import importlib
 import math
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -14,12 +15,16 @@ from torch import Tensor
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
+from costmodel.text.errors import NotModelled
+from costmodel.text.units import counted
 from costmodel.traces.fake_machine.recorder import Recorder
 from costmodel.traces.fake_machine.replacing import Replacement, replaced
 
 aten = torch.ops.aten
 LARGEST_HEAD = 256
 """Elements of a head that FlashAttention's kernels of PyTorch take."""
+_STARTERS = (torch.multiprocessing, importlib.import_module("torch.multiprocessing.spawn"))
+"""What has functions that start processes."""
 _LIBRARIES: list[Any] = []  # torch.library forgets what nobody holds
 
 
@@ -115,6 +120,29 @@ def _unscripted(recorder: Recorder) -> Any:
     return script
 
 
+def _scattered(recorder: Recorder) -> Any:
+    def scatter(tensor: Tensor, devices: Any, sizes: Any = None, dim: int = 0, streams: Any = None) -> list[Tensor]:
+        if len(devices) > 1:
+            raise NotModelled(
+                f"{recorder.where.line()}: one process that computes on {len(devices)} GPUs, as nn.DataParallel does: trace it "
+                f"with --gpus 1, or its replicas by DistributedDataParallel"
+            )
+        return [tensor.to(f"cuda:{devices[0]}", non_blocking=True)]
+
+    return scatter
+
+
+def spawned(fn: Callable[..., Any], args: Sequence[Any] = (), nprocs: int = 1, *_: Any, **__: Any) -> None:
+    """`torch.multiprocessing.spawn`: of the processes that a program starts, one a GPU, this rank is the one of its place."""
+    place, here = int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    if nprocs != here:
+        raise NotModelled(
+            f"the program starts {counted(nprocs, 'process', 'processes')} by itself where {counted(here, 'GPU')} of a node "
+            f"{'are' if here > 1 else 'is'} traced: --gpus {nprocs}"
+        )
+    fn(place, *args)
+
+
 @contextlib.contextmanager
 def installed(recorder: Recorder) -> Iterator[None]:
     """Make these choices while it is entered."""
@@ -147,6 +175,8 @@ def installed(recorder: Recorder) -> Iterator[None]:
         (torch._C._nn, "scaled_dot_product_attention", attend),
         (torch, "compile", _uncompiled(recorder)),
         (torch.jit, "script", _unscripted(recorder)),
+        (torch._C, "_scatter", _scattered(recorder)),
+        *((owner, name, spawned) for owner in _STARTERS for name in ("spawn", "start_processes") if hasattr(owner, name)),
         (data.DataLoader, "__init__", loader),
         (optimizer, "_foreach_supported_types", [*optimizer._foreach_supported_types, FakeTensor]),
         (

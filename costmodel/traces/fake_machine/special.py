@@ -162,6 +162,18 @@ def _chosen(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     return out
 
 
+def _boxes_kept(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """Boxes that no better one covers: taken as all, of which detectors take so many next."""
+    scores = args[1]
+    recorder.host_waits()
+    recorder.builder.assumed(f"{recorder.where.line()}: no box taken as covered by another of a higher score.")
+    kept = torch.arange(scores.numel())
+    out = recorder.faked(aten.empty.memory_format, (list(kept.shape),), {"dtype": kept.dtype, "device": scores.device})
+    values.learn(out, kept)
+    recorder.record(func, func.overloadpacket.__name__, args, kwargs, list(args[:2]), [out], out)
+    return out
+
+
 def _unscaled(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     """Gradients are taken as finite, or no step would be made."""
     found = args[1]
@@ -240,6 +252,7 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "sort": _chosen,
     "argsort": _chosen,
     "multinomial": _chosen,
+    "nms": _boxes_kept,
     "_amp_foreach_non_finite_check_and_unscale_": _unscaled,
     "_pack_padded_sequence": _packed,
     "record_stream": _used_on,

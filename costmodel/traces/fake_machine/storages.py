@@ -46,6 +46,7 @@ class Storages:
     def __init__(self, builder: RoleBuilder, program: TracedProgram):
         self.builder, self.program = builder, program
         self.held = self.fullest = 0
+        self.ended = False  # what goes as the program is left, in any order, is no part of it
         self._refs: dict[int, Any] = {}
 
     def row(self, tensor: Tensor, op: str = "") -> int | None:
@@ -104,7 +105,7 @@ class Storages:
         self.fullest = max(self.fullest, self.held)
 
     def _died(self, life: Any) -> None:
-        if life.row is None:
+        if life.row is None or self.ended:
             return
         if not life.named and life.phase == "forward" and self.program.where.phase() == "backward":
             self.builder.storage_is(life.row, kind="activation")

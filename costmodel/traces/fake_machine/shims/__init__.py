@@ -20,6 +20,8 @@ HOOKS = {
     "torch.distributed.fsdp._fully_shard._fsdp_param": "fully_shard",
     "torch.distributed.fsdp.fully_sharded_data_parallel": "fully_sharded",
     "torchvision.extension": "torchvision",
+    "torchvision.ops.boxes": "torchvision",
+    "torchvision.ops.roi_align": "torchvision",
     "deepspeed.runtime.engine": "deepspeed_engine",
     "safetensors.torch": "saving",
     "torch.distributed.checkpoint": "distributed_checkpoint",
