@@ -99,29 +99,30 @@ class HeldLine(NamedTuple):
     counts: tuple[float, ...]
     colour: str
     dash: str
-    axis: str = "x2"
-    name: str | None = None
-    """None where the rank's line has it on another axis."""
+    name: str
+
+    @property
+    def since(self) -> tuple[float, ...]:
+        """The moments as hovers say them, however the axis of times is drawn."""
+        return self.moments
 
 
 class Boxes(NamedTuple):
-    """One path around many boxes: its name, its corners, what their hovers say, how it looks, the axis of its times."""
+    """One path around many boxes: its name, its corners, what their hovers say, how it looks."""
 
-    name: str | None
+    name: str
     x: tuple[float | None, ...]
     y: tuple[float | None, ...]
     texts: tuple[str | None, ...] = ()
     colour: str = ""
     pattern: str = ""
-    axis: str = "x"
 
 
-class Span(NamedTuple):
-    """A part of the step that is drawn: from when to when [unit of the figure], where, and what its axis says."""
+class TimeMarks(NamedTuple):
+    """Marks of an axis of times: where they stand, and what they say."""
 
-    range: tuple[float, float]
-    domain: tuple[float, float]
-    title: str
+    places: tuple[float, ...]
+    labels: tuple[str, ...]
 
 
 class Pipeline(NamedTuple):
@@ -176,24 +177,24 @@ class Pipeline(NamedTuple):
     def lines(self) -> list[HeldLine]:
         """What ranks hold."""
         return [
-            HeldLine(rank, tuple(when.tolist()), tuple(count.tolist()), *LINES[place % len(LINES)], name=f"held by rank {rank}")
+            HeldLine(rank, tuple(when.tolist()), tuple(count.tolist()), *LINES[place % len(LINES)], f"held by rank {rank}")
             for place, (rank, when, count) in enumerate(self.held)
         ]
 
     @property
-    def first(self) -> Span:
-        """The whole step."""
-        return Span((0.0, self.total), (0.0, 1.0), f"time [{self.unit}]")
+    def span(self) -> tuple[float, float]:
+        """Where the axis of times begins and ends: the whole step."""
+        return 0.0, self.total
 
     @property
-    def second(self) -> Span | None:
-        """Another part of the step, beside the first: none."""
+    def axis(self) -> str:
+        """What it says."""
+        return f"time [{self.unit}]"
+
+    @property
+    def marks(self) -> TimeMarks | None:
+        """Its marks, where a page leaves out the middle of a step: here they are Plotly's own."""
         return None
-
-    @property
-    def marks(self) -> int:
-        """How many marks a time axis has at most; as many as there is room for."""
-        return 0
 
     @property
     def rows(self) -> list[float]:
@@ -217,19 +218,11 @@ ABOVE, BELOW = [0.42, 1.0], [0.0, 0.34]
 """Shares of the height for what ranks do, and for what they hold."""
 
 
-def _times(span: str, held: bool, rows: str) -> Drawing:
-    """An axis of times of a span, above or, with its words, below."""
-    own: Drawing = {"title": {"text": of(f"{span}.title")}} if held else {"showticklabels": False}
-    drawn = {"domain": of(f"{span}.domain"), "range": of(f"{span}.range"), "nticks": of("marks")}
-    return {"anchor": rows, "zeroline": False, **drawn, **own}
-
-
 TIMELINE: Drawing = {
     "data": [
         each("ghosts", {
             "type": "scatter", "mode": "lines", "name": of("it.name"), "fill": "toself", "fillcolor": GREY,
             "line": {"width": 0, "color": GREY}, "hoverinfo": "skip", "legendgroup": "passes", "x": of("it.x"), "y": of("it.y"),
-            "xaxis": of("it.axis"),
         }),
         each("bars", {
             "type": "bar", "x": of("it.widths"), "base": of("it.starts"), "y": of("it.ranks"), "orientation": "h",
@@ -243,27 +236,27 @@ TIMELINE: Drawing = {
             "type": "scatter", "mode": "lines", "name": of("it.name"), "fill": "toself", "fillcolor": of("it.colour"),
             "fillpattern": hatched(of("it.pattern")), "line": {"color": "white", "width": 0.5}, "legendgroup": "passes",
             "x": of("it.x"), "y": of("it.y"), "text": of("it.texts"), "hoveron": "points", "hoverinfo": "text",
-            "xaxis": of("it.axis"),
         }),
         each("lines", {
-            "type": "scatter", "x": of("it.moments"), "y": of("it.counts"), "mode": "lines", "xaxis": of("it.axis"),
-            "yaxis": "y2", "line": {"shape": "hv", "color": of("it.colour"), "dash": of("it.dash"), "width": 2},
-            "name": of("it.name"), "legendgroup": "held",
-            "hovertemplate": "rank {it.rank} holds %{y:.3g} micro-batches from %{x:.4g} {unit}<extra></extra>",
+            "type": "scatter", "x": of("it.moments"), "y": of("it.counts"), "mode": "lines", "yaxis": "y2",
+            "line": {"shape": "hv", "color": of("it.colour"), "dash": of("it.dash"), "width": 2},
+            "name": of("it.name"), "legendgroup": "held", "customdata": of("it.since"),
+            "hovertemplate": "rank {it.rank} holds %{y:.3g} micro-batches from %{customdata:.4g} {unit}<extra></extra>",
         }),
     ],
     "layout": {
         "template": TEMPLATE, "title": {"text": of("title")}, "barmode": "overlay", "bargap": 0.1, "hovermode": "closest",
         "legend": {"orientation": "v", "traceorder": "grouped", "tracegroupgap": 12}, "height": of("height"),
         "margin": {"t": 60, "l": 70, "r": 20, "b": 50},
-        "xaxis": {**_times("first", False, "y"), "matches": "x2"}, "xaxis2": _times("first", True, "y2"),
-        "xaxis3": when("second", {**_times("second", False, "y"), "matches": "x4"}),
-        "xaxis4": when("second", _times("second", True, "y2")),
+        "xaxis": {
+            "anchor": "y2", "zeroline": False, "range": of("span"), "title": {"text": of("axis")},
+            "tickvals": when("marks", of("marks.places")), "ticktext": when("marks", of("marks.labels")),
+        },
         "yaxis": {
             "anchor": "x", "domain": ABOVE, "title": {"text": "rank"}, "range": of("rows"), "dtick": of("every"),
             "showgrid": False, "zeroline": False,
         },
-        "yaxis2": {"anchor": "x2", "domain": BELOW, "title": {"text": "micro-batches<br>held"}, "rangemode": "tozero"},
+        "yaxis2": {"anchor": "x", "domain": BELOW, "title": {"text": "micro-batches<br>held"}, "rangemode": "tozero"},
     },
 }  # fmt: skip
 """The chart of a `Pipeline`."""
@@ -327,5 +320,5 @@ def pipeline_figure(timeline: Timeline, before: Timeline | None = None) -> go.Fi
 
 
 __all__ = [
-    "CALLED", "LINES", "LOOKS", "TIMELINE", "Boxes", "EventBars", "HeldLine", "Pipeline", "Span", "pipeline_figure", "shown",
+    "CALLED", "LINES", "LOOKS", "TIMELINE", "Boxes", "EventBars", "HeldLine", "Pipeline", "TimeMarks", "pipeline_figure", "shown",
 ]  # fmt: skip

@@ -34,7 +34,7 @@ def test_kinds_differ_in_more_than_colour():
 def test_a_figure_has_units_on_its_axes_and_words_for_every_bar():
     played = simulate_schedule(pipeline_schedule("interleaved", stages=2, micro_batches=4, chunks=2), 1.0, 1.0)
     figure = pipeline_figure(played)
-    assert figure.layout.xaxis2.title.text == "time [s]"
+    assert figure.layout.xaxis.title.text == "time [s]"
     assert figure.layout.yaxis.title.text == "rank"
     assert figure.layout.yaxis2.title.text == "micro-batches<br>held"
     bars = [trace for trace in figure.data if trace.type == "bar"]

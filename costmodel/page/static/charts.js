@@ -76,8 +76,14 @@ function widest(names, size) {
   return Math.ceil(Math.max(0, ...names.flatMap((name) => String(name).split("<br>")).map((line) => pen.measureText(line.replace(/<\/?b>/g, "")).width)));
 }
 // Filled charts in the colours and the room of the page; their titles are texts of the page.
+// What is drawn in black, in the page's ink; long arrays hold no colours.
+function inInk(part, ink) {
+  if (part === "#000000") return ink;
+  if (part === null || typeof part !== "object" || (Array.isArray(part) && typeof part[0] !== "object")) return part;
+  return Array.isArray(part) ? part.map((one) => inInk(one, ink)) : Object.fromEntries(Object.entries(part).map(([name, one]) => [name, inInk(one, ink)]));
+}
 function fitted(specification, shown, look, narrow) {
-  const {data, layout} = JSON.parse(JSON.stringify(filled(specification, shown)).replaceAll('"#000000"', `"${look.ink}"`));
+  const {data, layout} = inInk(filled(specification, shown), look.ink);
   const {title, height, template, legend, margin, ...rest} = layout, plain = frame(look, narrow, {}), axes = {};
   for (const [name, axis] of Object.entries(rest)) if (/^[xy]axis/.test(name)) axes[name] = {...plain[`${name[0]}axis`], ...axis};
   axes.yaxis.ticktext = firstLines(axes.yaxis.ticktext);
@@ -247,55 +253,66 @@ function tornado(head, plan, rows, now, named) {
 function sensitivityChart(head, plan, rows, now, named, view, look, narrow) { return fitted(view.charts.sensitivity, tornado(head, plan, rows, now, named), look, narrow); }
 
 // What `costmodel.plots.pipeline.Pipeline` holds of a step: all of it, or where that is too much its beginning and its end, as long as
-// are returned beside.
+// are returned beside, both on one axis, as wide as one another.
 const DRAWN_PASSES = 200, HOLDERS = 3;
 function pipeline(got, was, view, narrow) {
   const {kind, rank, micro, stage, duration, end, kinds, ranks, total} = got, most = narrow ? DRAWN_PASSES / 2 : DRAWN_PASSES, [size, unit] = secondsUnit(total);
-  const drawn = kinds.map((name) => name in view.passes), passes = [], begun = (e) => end[e] - duration[e];
+  const drawn = kinds.map((name) => name in view.passes), begun = (e) => end[e] - duration[e];
+  let passes = [];
   for (let e = 0; e < kind.length; e++) if (drawn[kind[e]] && duration[e] > 0) passes.push(e);
-  let halves = [passes], spans = [[0, total]];
-  if (passes.length > most) {
-    const starts = Float64Array.from(passes, begun).sort(), ends = Float64Array.from(passes, (e) => end[e]).sort();
-    spans = [[0, starts[most / 2]], [ends[ends.length - most / 2], total]];
-    halves = [passes.filter((e) => begun(e) < spans[0][1]), passes.filter((e) => end[e] > spans[1][0])];
+  const cut = passes.length > most, between = narrow ? 0.17 : 0.04, spans = [[0, total]];
+  if (cut) {
+    const starts = new Float64Array(passes.length), ends = new Float64Array(passes.length);
+    passes.forEach((e, place) => { starts[place] = begun(e); ends[place] = end[e]; });
+    spans.splice(0, 1, [0, starts.sort()[most / 2]], [ends.sort()[ends.length - most / 2], total]);
+    passes = passes.filter((e) => begun(e) < spans[0][1] || end[e] > spans[1][0]);
   }
-  const top = was ? -0.27 : -0.43, titled = new Set(), pathOf = (rows, corners) => rows.flatMap((row) => [...corners(row), null]);  // one path of many boxes
-  const once = (name) => titled.has(name) ? null : titled.add(name) && name;
-  const boxes = halves.flatMap((half, place) => Object.entries(view.passes).map(([name, [called, colour, pattern]]) => {
-    const own = half.filter((e) => kinds[kind[e]] === name);
-    const said = (e) => `rank ${rank[e]}: ${name === "sync" ? called : `${name} of micro-batch ${micro[e]} on stage ${stage[e]}`}<br>${seconds(begun(e))} to ${seconds(end[e])}, ${seconds(duration[e])}`;
-    return {
-      name: own.length ? once(called) : null, colour, pattern, axis: place ? "x3" : "x", x: pathOf(own, (e) => [begun(e) / size, begun(e) / size, end[e] / size, end[e] / size]),
-      y: pathOf(own, (e) => [rank[e] + 0.43, rank[e] + top, rank[e] + top, rank[e] + 0.43]), texts: pathOf(own, (e) => Array(4).fill(said(e))),
-    };
-  })).filter(({x}) => x.length);
-  const ghosts = !was ? [] : spans.map(([from, to], place) => {
-    const rows = [];
+  const at = (time, place) => cut ? place * (1 + between) + (time - spans[place][0]) / (spans[place][1] - spans[place][0]) : time / size;
+  const path = (boxes, of) => boxes.flatMap((box) => [...of(box), null]);  // one around many boxes
+  const corners = ([first, last]) => [first, first, last, last], sides = ([, , high, low]) => [high, low, low, high];
+  // A pass in each half that it reaches into: where it begins and ends, its row, and what it is; a half shows no more than itself.
+  const inside = (first, last, high, low, e) => spans.flatMap(([from, to], place) =>
+    first < to && last > from ? [[at(Math.max(first, from), place), at(Math.min(last, to), place), high, low, e]] : []);
+  const top = was ? -0.27 : -0.43, said = new Map(), words = (e, name, called) => {
+    if (!said.has(e)) said.set(e, `rank ${rank[e]}: ${name === "sync" ? called : `${name} of micro-batch ${micro[e]} on stage ${stage[e]}`}<br>${seconds(begun(e))} to ${seconds(end[e])}, ${seconds(duration[e])}`);
+    return said.get(e);
+  };
+  const boxes = Object.entries(view.passes).flatMap(([name, [called, colour, pattern]]) => {
+    const own = passes.filter((e) => kinds[kind[e]] === name).flatMap((e) => inside(begun(e), end[e], rank[e] + 0.43, rank[e] + top, e));
+    return own.length ? [{name: called, colour, pattern, x: path(own, corners), y: path(own, sides), texts: path(own, ([, , , , e]) => Array(4).fill(words(e, name, called)))}] : [];
+  });
+  const before = [];
+  if (was) {
+    const drawn = was.kinds.map((name) => name in view.passes), [, shortly] = spans[0], [lately] = spans.at(-1);
     for (let e = 0; e < was.kind.length; e++) {
-      const first = Math.max(was.end[e] - was.duration[e], from), last = Math.min(was.end[e], to);
-      if (first < last && was.kinds[was.kind[e]] in view.passes) rows.push([was.rank[e] - 0.43, first / size, last / size]);
+      const first = was.end[e] - was.duration[e];
+      if (drawn[was.kind[e]] && was.duration[e] > 0 && (first < shortly || was.end[e] > lately)) before.push(...inside(first, was.end[e], was.rank[e] - 0.31, was.rank[e] - 0.43, e));
     }
-    return {name: once(BEFORE), axis: place ? "x3" : "x", x: pathOf(rows, ([, first, last]) => [first, first, last, last]), y: pathOf(rows, ([row]) => [row + 0.12, row, row, row + 0.12])};
-  });
+  }
+  const ghosts = was ? [{name: BEFORE, x: path(before, corners), y: path(before, sides)}] : [];
   const many = Math.min(ranks, HOLDERS), holders = [...new Set(Array.from({length: many}, (_, place) => Math.round(place * (ranks - 1) / Math.max(1, many - 1))))];
-  const lines = holders.flatMap((holder, order) => {
-    const [when, count] = got.held(holder), [colour, dash] = view.series.held[order];
-    return spans.map(([from, to], place) => {
-      const moments = [], counts = [];
-      when.forEach((at, step) => {
-        if (at > to || (when[step + 1] ?? Infinity) < from) return;
-        moments.push(Math.max(at, from) / size); counts.push(count[step]);
-      });
-      if (moments.length) { moments.push(to / size); counts.push(counts.at(-1)); }
-      return {rank: holder, moments, counts, colour, dash, axis: place ? "x4" : "x2", name: once(`held by rank ${holder}`)};
+  const lines = holders.map((holder, order) => {
+    const [when, count] = got.held(holder), [colour, dash] = view.series.held[order], moments = [], counts = [], since = [];
+    spans.forEach(([from, to], place) => {
+      const put = (time, number, moment) => { moments.push(moment); counts.push(number); since.push(time / size); };
+      if (place) put(0, null, null);
+      when.forEach((time, step) => { if (time <= to && (when[step + 1] ?? Infinity) >= from) put(time, count[step], at(Math.max(time, from), place)); });
+      if (since.length) put(since.at(-1) * size, counts.at(-1), at(to, place));
     });
+    return {rank: holder, moments, counts, since, colour, dash, name: `held by rank ${holder}`};
   });
-  const [first, second = null] = spans.map(([from, to], place) => ({
-    range: [from / size, to / size], domain: spans.length === 1 ? [0, 1] : narrow ? [[0, 0.46], [0.54, 1]][place] : [[0, 0.49], [0.51, 1]][place],
-    title: `${spans.length === 1 ? "time" : place ? "end" : "beginning"} [${unit}]`,
-  }));
-  const shown = second && [spans[0][1], total - spans[1][0]];
-  return [{title: "", unit, ghosts, bars: [], boxes, lines, first, second, marks: narrow ? 3 : 8, rows: [ranks - 0.4, -0.6], every: Math.max(1, Math.ceil(ranks / 8)), height: 0}, shown];
+  const marks = cut && spans.map(([from, to], place) => marked(from / size, to / size, narrow ? 3 : 6).map(([time, text]) => [at(time * size, place), text])).flat();
+  return [{
+    title: "", unit, ghosts, bars: [], boxes, lines, span: cut ? [0, 2 + between] : [0, total / size], axis: `time [${unit}]${cut ? ": beginning and end" : ""}`,
+    marks: marks && {places: marks.map(([place]) => place), labels: marks.map(([, text]) => text)}, rows: [ranks - 0.4, -0.6], every: Math.max(1, Math.ceil(ranks / 8)), height: 0,
+  }, cut && [spans[0][1], total - spans[1][0]]];
+}
+// Round numbers from one to another, no more than so many but for one, and how they are written.
+function marked(from, to, most) {
+  const least = (to - from) / most, power = 10 ** Math.floor(Math.log10(least)), step = power * [1, 2, 5, 10].find((one) => one * power >= least);
+  const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9)), marks = [];
+  for (let n = Math.ceil(from / step - 1e-9); n * step <= to * (1 + 1e-12); n++) marks.push([n * step, (n * step).toFixed(digits)]);
+  return marks;
 }
 function timelineChart(got, was, view, look, narrow) {
   const [made, shown] = pipeline(got, was, view, narrow);

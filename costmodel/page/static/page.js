@@ -13,6 +13,7 @@ const element = (tag, attributes = {}, ...children) => {
 };
 const DEGREES = view.words.degrees, TOP = 20, FEW = 5, DRAWN = 3;
 const TABS = {time: "Time", memory: "Memory", frontier: "Frontier", scaling: "Scaling", sensitivity: "Sensitivity", timeline: "Timeline", difference: "Difference"};
+const OF_ONE = ["scaling", "sensitivity", "timeline"];
 const WIDTH = matchMedia("(max-width: 860px)"), DARK = matchMedia("(prefers-color-scheme: dark)");
 const state = {changes: {}, chosen: null, beside: null, own: null, tab: "time", sort: null, comparing: false, all: false};
 let found = null, last = null, unchanged = null, started = 0;  // what is on show, what was searched last, and for the question as asked
@@ -43,8 +44,7 @@ function searched(changes, keep = [], top = TOP) {
 // What is asked now: of the plans on show at once, of all as soon as they are searched, whose answer stands.
 function ask() {
   wanted = true;
-  const answered = answering ??= answer().finally(() => { answering = null; });
-  follow();
+  const shown = follow(), answered = answering ??= (shown ? rested() : Promise.resolve()).then(answer).finally(() => { answering = null; });
   return answered;
 }
 async function answer() {
@@ -52,7 +52,7 @@ async function answer() {
     wanted = false;
     const since = started, changes = modelChanges(), got = last = asBefore(changes) ?? await searched(changes, watched());
     if (!Object.keys(changes).length) unchanged = got;
-    if (wanted && found) continue;  // what is on show follows the sliders already
+    if (wanted && found) { await rested(); continue; }  // what is on show follows the sliders already
     found = got;
     render();
     const settled = performance.now() - since;
@@ -62,10 +62,11 @@ async function answer() {
 }
 function follow() {
   const made = last && (asBefore(modelChanges()) ?? followed(last, modelChanges()));
-  if (!made) return;
+  if (!made) return false;
   found = made;
   render();
   followedAt = performance.now();
+  return true;
 }
 const watched = () => [state.chosen, state.beside].filter(Number.isInteger);
 const priced = (row, changes) => { const plan = fieldsOf(row); return {row, plan, ...costmodel.evaluate({...plan, ...changes})}; };
@@ -73,6 +74,8 @@ const priced = (row, changes) => { const plan = fieldsOf(row); return {row, plan
 const asBefore = (changes) => unchanged && !Object.keys(changes).length ? {...unchanged, kept: watched().map((row) => priced(row, {}))} : null;
 // What the first move of a slider compares with is worked out while nothing else is to do.
 const idle = (work) => (window.requestIdleCallback ?? setTimeout)(work);
+// Once what follows a slider is painted, or a quarter of a second later: a search beside it takes its time where there are few cores.
+const rested = () => new Promise((done) => (window.requestIdleCallback ? requestIdleCallback(done, {timeout: 250}) : setTimeout(done, 50)));
 function ahead(plans = (found?.ranked ?? []).map(({plan}) => plan)) {
   if (plans.length) idle(() => { asItWas(plans[0]); ahead(plans.slice(1)); });
 }
@@ -280,7 +283,7 @@ function ghost(kind, one, make) {
 }
 function played(one, look, narrow) {
   const got = timeline({...one.plan, ...modelChanges()});
-  if (got instanceof Promise) { got.then(() => { if (state.tab === "timeline" && found) draw(entries()); }); return [[[], frame(look, narrow, {})], "…"]; }
+  if (got instanceof Promise) { got.then(() => { of = ""; if (state.tab === "timeline" && found) draw(entries()); }); return [[[], frame(look, narrow, {})], "…"]; }
   if (got.error) return [[[], frame(look, narrow, {})], got.error];
   const was = ghost("timeline", one, () => timeline(one.plan));
   const [drawing, shown] = timelineChart(got, was?.total ? was : null, view, look, narrow), name = one.name;
@@ -298,9 +301,13 @@ function everyPlan(look, narrow) {
   if (all === last) [, , , last.drawn] = drawing;
   return drawing;
 }
-let drawn = "";
+let drawn = "", of = "";
 function draw(list) {
   const colours = look(), narrow = WIDTH.matches, chosen = chosenOf(list), beside = besideOf(list, chosen);
+  // What is worked out of one plan alone is there already where neither it nor the question is another.
+  const alone = OF_ONE.includes(state.tab) ? JSON.stringify([state.tab, chosen.plan, chosen.name, chosen.error, modelChanges(), colours, narrow, innerWidth]) : "";
+  if (alone && alone === of) return;
+  of = alone;
   const few = [chosen, ...(state.comparing && beside ? [beside] : list.filter((one) => one !== chosen && one.place !== null).slice(0, DRAWN - 1))];
   const draws = {
     timeline: () => played(chosen, colours, narrow),
