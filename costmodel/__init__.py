@@ -330,4 +330,6 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOME])
+    """What there is to use, and the modules that are loaded: no helpers of this file, nothing twice."""
+    loaded = (name for name, value in globals().items() if name.startswith("__") or f"costmodel.{name}" in sys.modules)
+    return sorted({*__all__, *loaded})

@@ -321,7 +321,8 @@ def test_every_word_of_a_table_means_something_that_is_there():
     options = {f"--{name.replace('_', '-')}" for name in plan_fields()}
     options |= {"--global-batch", "--seq-len", "--device", "--gpus", "--nodes", "--cluster", "--markdown", "--tokens", "--price",
                 "--framework", "--network", "--tokens-per-second", "--log", "--days", "--step-time", "--find",
-                "--gradient-accumulation"}  # fmt: skip
+                "--gradient-accumulation", "--mtbf-hours", "--checkpoint-interval", "--checkpoint-time", "--slow", "--algorithm",
+                "--set device.memory=60GB"}  # fmt: skip
     known = {
         "device": names("device"), "framework": costmodel.framework_names(),
         "dtype": DTYPES, "optimizer": OPTIMIZERS, "op": OPERATIONS,

@@ -238,6 +238,15 @@ QUESTIONS = {
     "a letter for nodes": ("estimate llama3-8b -N 2 --cluster dgx-h100", "on 16 GPUs of dgx-h100"),
     "tokens by themselves": ("train llama3-8b 64xh100 1T", "1 T tokens:"),
     "a sentence": ("train 8b model on 1T tokens with 64 h100", "llama3-8b on 64 GPUs"),
+    "GRPO by its name": ("grpo llama3-8b 8xh100", "A step of grpo"),
+    "GRPO of an unsaid step": ("post-train llama3-8b 8xh100", "A step of grpo"),
+    "a checkpoint an hour": (
+        "train llama3-8b 64xh100 --tokens 1T --tp 2 --checkpoint-interval 1h --checkpoint-time 1min --mtbf-hours 50000",
+        "after every 3600 s of work a checkpoint, which takes 60 s"),
+    "a slow GPU": ("simulate llama3-8b 8xh100 --tp 2 --slow 3=1.5", "slowest"),
+    "a network as it is sold": ("estimate llama3-8b 2xdgx-h100 --tp 2 --network 100gbit", "GB/s per GPU"),
+    "more GPUs than a cluster of the catalogue has": (
+        "gpus llama3-70b --days 30 --tokens 15T --device h100", "end within 30 days"),
     "cards that are GPUs": ("estimate llama3-8b using 8 h100 gpus", "on 8 GPUs of h100-sxm"),
 }  # fmt: skip
 """Question, command, and what the answer says."""
@@ -266,6 +275,17 @@ NEAR = {
     "another operation": ("collective all-redoce 1GB 8xh100", "all-reduce"),
     "two models": ("estimate llama3-8b llama3-70b 8xh100", "llama3-70b"),
     "a device as a cluster": ("estimate llama3-8b --cluster h100 --global-batch 8 --seq-len 2048", "--device h100"),
+    "an option of another command": ("cards llama3-8b --budget 2000", "`costmodel design`"),
+    "models as an option": ("sweep --models llama3-8b --gpus 8", "the model stands by itself"),
+    "a word as an option": ("models --search qwen", "the word stands by itself"),
+    "a memory of a GPU": ("search llama3-8b 8xh100 --max-memory 60GB", "--set device.memory=60GB"),
+    "how often it is saved": ("train llama3-8b 64xh100 --tokens 1T --checkpoint-every 1h", "--checkpoint-interval"),
+    "how long it is saved": (
+        "train llama3-8b 64xh100 --tokens 1T --tp 2 --checkpoint-interval 1h", "Say --checkpoint-time"),
+    "what fails": ("train llama3-8b 64xh100 --tokens 1T --mtbf 3h", "--mtbf-hours"),
+    "no time": ("train llama3-8b 64xh100 --tokens 1T --restart soon", "10min"),
+    "a slow rank": ("simulate llama3-8b 8xh100 --straggler 0.8", "did you mean --slow?"),
+    "a rank without its factor": ("simulate llama3-8b 8xh100 --slow 3", "such as 3=1.2"),
     "no tokens": ("energy llama3-8b 8xh100", "such as --tokens 1T"), "inference": ("inference llama3-8b h100", "is training"),
     "a cache of keys": ("kv cache llama3-8b", "is training"), "a roofline": ("roofline llama3-8b h100", "did you mean estimate?"),
     "vs": ("vs h100 b200", "did you mean compare?"),

@@ -29,6 +29,8 @@ def answers():
         "SearchResult": costmodel.search(MODEL, CLUSTER, global_batch=32, seq_len=8192),
         "Timeline": costmodel.timeline(*question), "Simulation": costmodel.simulate(*question),
         "Ledger": costmodel.ledger(*question), "Partition": costmodel.partition(chain, [4], [1e10]),
+        "TrainingRun": costmodel.time_to_train(costmodel.estimate(*question), 1e12, tariff=costmodel.Tariff(gpu_hour=2.0)),
+        "PostTraining": costmodel.post_training(*question, costmodel.Rollouts(samples=32, mean_length=1000.0)),
     }  # fmt: skip
 
 
@@ -48,7 +50,9 @@ class Tags(HTMLParser):
         assert self.open.pop() == tag
 
 
-@pytest.mark.parametrize("name", ["Estimate", "SearchResult", "Timeline", "Simulation", "Ledger", "Partition"])
+@pytest.mark.parametrize("name", [
+    "Estimate", "SearchResult", "Timeline", "Simulation", "Ledger", "Partition", "TrainingRun", "PostTraining",
+])  # fmt: skip
 def test_an_answer_shows_itself_in_a_few_lines_and_in_one_table(answers, name):
     text, page = repr(answers[name]), answers[name]._repr_html_()
     assert text.startswith(f"{name}: ") and len(text) < 700 and text.count("\n") < 6
@@ -56,6 +60,12 @@ def test_an_answer_shows_itself_in_a_few_lines_and_in_one_table(answers, name):
     tags.feed(page)
     assert not tags.open and tags.seen.count("table") == 1 and tags.seen.count("tr") <= ROWS + 1
     assert len(page) < 10_000 and "nan" not in page.lower()
+
+
+def test_names_complete_to_what_there_is_to_use():
+    offered = [name for name in dir(costmodel) if not name.startswith("_")]
+    assert len(offered) == len(set(offered)) and set(costmodel.__all__) <= set(offered)
+    assert {"sys", "annotations", "import_module", "TYPE_CHECKING"}.isdisjoint(offered)
 
 
 def test_a_summary_says_the_numbers_of_its_answer(answers):

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Iterable, Sequence
 from types import FrameType
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from costmodel.cli import codes, layout
 from costmodel.cli.advice import as_options
@@ -57,7 +57,32 @@ FAMILIES = {
 HELD, WHERE = "memory", {"--device", "--cluster", "--help", "-h", "--help-all"}
 """The command that is about a model even where nothing says on what, and the options that say it."""
 LONGEST_MESSAGE = 1000
+FEW_COMMANDS = 3
+"""That are named where they have an option that another lacks."""
 INTERRUPTED = "costmodel: interrupted"
+
+
+class Standing(NamedTuple):
+    """What stands by itself on a command line, where others have an option.
+
+    Parameters
+    ----------
+    options : that others have
+    named : of the argument here
+    words, example : that say how it is given
+    """
+
+    options: tuple[str, ...]
+    named: str
+    words: str
+    example: str
+
+
+STANDING = (
+    Standing(("--model", "--model-name", "--models"), "model", "the model stands", "MODEL ..."),
+    Standing(("--size", "--bytes"), "size", "the size stands", "all-reduce 1GB ..."),
+    Standing(("--search", "--filter", "--grep", "--name"), "word", "the word stands", "WORD"),
+)
 
 
 def build_parser(families: Iterable[str] = FAMILIES) -> Parser:
@@ -147,17 +172,30 @@ def _refuse_unknown(reading: Parser, argv: Sequence[str]) -> None:
 def _meant(reading: Parser, argv: Sequence[str], argument: str) -> str:
     """What an argument that a command doesn't have may stand for, else where its options are listed."""
     option = argument.partition("=")[0]
-    if option in ("--model", "--model-name") and "model" in {action.dest for action in reading._actions}:
-        return f" (the model stands by itself: costmodel {argv[0]} MODEL ...)"
-    if option in ("--size", "--bytes") and "size" in {action.dest for action in reading._actions}:
-        return f" (the size stands by itself: costmodel {argv[0]} all-reduce 1GB ...)"
+    named = {action.dest for action in reading._actions}
+    standing = next((one for one in STANDING if option in one.options and one.named in named), None)
+    if standing is not None:
+        return f" ({standing.words} by itself: costmodel {argv[0]} {standing.example})"
     if MEANT["option"].get(option, option) == "--gradient-accumulation":
         return "; did you mean --global-batch?"
     known = next((one for given, one in reading.variants.items() if given in argv), reading)._option_string_actions
     offered = [name for name in known if name not in ("-h", "--help", "--help-all")]
     hint = did_you_mean("option", option, offered) if option.startswith("-") else ""
     every = "--help-all" if "--help-all" in known else "--help"
-    return hint or f" (`costmodel {argv[0]} {every}` lists the options)"
+    return hint or _elsewhere(option) or f" (`costmodel {argv[0]} {every}` lists the options)"
+
+
+def _elsewhere(option: str) -> str:
+    """Which commands have an option, where few do: one of them may be meant."""
+    if not option.startswith("--"):
+        return ""
+    commands = next(action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction))
+    holders = [
+        name for name, one in commands.choices.items()
+        if any(option in parser._option_string_actions for parser in (one, *one.variants.values()))
+    ]  # fmt: skip
+    verb = "has" if len(holders) == 1 else "have"
+    return f" (`costmodel {'`, `costmodel '.join(holders)}` {verb} it)" if 0 < len(holders) <= FEW_COMMANDS else ""
 
 
 def _one_line(message: str) -> str:

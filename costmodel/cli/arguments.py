@@ -251,6 +251,54 @@ def number(text: str) -> float:
         raise argparse.ArgumentTypeError(f"{text[:80]!r} is not a number") from None
 
 
+TIMES = {
+    "s": 1.0, "sec": 1.0, "second": 1.0, "min": 60.0, "minute": 60.0, "h": 3600.0, "hr": 3600.0, "hour": 3600.0, "d": 86400.0,
+    "day": 86400.0, "ms": 1e-3,
+}  # fmt: skip
+"""Units of a time as people write them [s]; the longer ones in the plural, too."""
+
+
+def _time(text: str, usual: float, such: str) -> float:
+    match = re.fullmatch(r"([0-9.]+(?:[eE][-+]?[0-9]+)?)\s*([a-z]*)", text.strip().lower())
+    unit = match[2] if match else ""
+    unit = unit if unit in TIMES else unit.removesuffix("s")
+    if match is None or (unit and unit not in TIMES):
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not a time, such as {such}")
+    return number(match[1]) * (TIMES[unit] / usual if unit else 1.0)
+
+
+def seconds(text: str) -> float:
+    """Seconds, or a time with its unit.
+
+    Examples
+    --------
+    >>> seconds("90"), seconds("10min"), seconds("1 hour")
+    (90.0, 600.0, 3600.0)
+    """
+    return _time(text, 1.0, "600, 10min or 1h")
+
+
+def hours(text: str) -> float:
+    """Hours, or a time with its unit.
+
+    Examples
+    --------
+    >>> hours("3"), hours("90min"), hours("2 days")
+    (3.0, 1.5, 48.0)
+    """
+    return _time(text, 3600.0, "50000, 3h or 30 days")
+
+
+def rate(text: str) -> float:
+    """Bytes a second, or a rate with its unit such as ``100Gbit/s``."""
+    from costmodel.text.units import quantity
+
+    try:
+        return quantity("rate", text, "bandwidth")
+    except InvalidValue as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def nbytes(text: str) -> float:
     """Bytes of a size such as 4096, 25MB or 1GiB."""
     from costmodel.text import units

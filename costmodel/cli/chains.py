@@ -6,7 +6,17 @@ import argparse
 
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.cli import codes
-from costmodel.cli.arguments import Commands, add_output, is_file, many, nbytes, number, read_device, whole
+from costmodel.cli.arguments import (
+    Commands,
+    add_output,
+    is_file,
+    many,
+    nbytes,
+    rate,
+    read_device,
+    seconds,
+    whole,
+)
 from costmodel.cli.output import print_json, print_page, share, table
 
 
@@ -18,8 +28,8 @@ def add(commands: Commands) -> None:
         examples=("costmodel checkpoint --layers 100 --forward 1e-3 --bytes 64MiB --budget 1GiB",),
     )  # fmt: skip
     keeping.add_argument("--layers", type=whole, required=True, metavar="N", help="equal layers of the chain")
-    keeping.add_argument("--forward", type=number, default=1.0, metavar="S", help="seconds of a layer's forward pass")
-    keeping.add_argument("--backward", type=number, metavar="S", help="of its backward pass (default: twice as many)")
+    keeping.add_argument("--forward", type=seconds, default=1.0, metavar="S", help="seconds of a layer's forward pass")
+    keeping.add_argument("--backward", type=seconds, metavar="S", help="of its backward pass (default: twice as many)")
     keeping.add_argument("--bytes", type=nbytes, default=1.0, metavar="SIZE", help="of a layer's output, such as 64MiB")
     keeping.add_argument("--saved-bytes", type=nbytes, metavar="SIZE", help="that its backward pass needs, output included")
     keeping.add_argument("--input-bytes", type=nbytes, default=0.0, metavar="SIZE", help="of the chain's input, held throughout")
@@ -39,7 +49,8 @@ def add(commands: Commands) -> None:
     )  # fmt: skip
     splitting.add_argument("name", metavar="NAME", help="of a network, or the file of a PipeDream profile")
     splitting.add_argument("--machines", type=many(whole), required=True, metavar="N", help="on each level, innermost first")
-    splitting.add_argument("--bandwidths", type=many(number), required=True, metavar="X", help="of each level [bytes/s]")
+    splitting.add_argument("--bandwidths", type=many(rate), required=True, metavar="X",
+                           help="of each level [bytes/s], or such as 100Gbit/s")  # fmt: skip
     splitting.add_argument("--device", metavar="D", help="that runs the network: name in the catalogue, or a TOML file")
     splitting.add_argument("--minibatch", type=whole, metavar="N", help="samples (default: 64, or as the profile says)")
     splitting.add_argument("--dtype", default="fp32", metavar="T", help="fp32, tf32, fp16 or bf16 (default: fp32)")

@@ -191,9 +191,10 @@ def _clusters(arguments: argparse.Namespace) -> list[Cluster] | None:
         return [read_cluster(name) for name in dict.fromkeys(arguments.cluster)]
     if arguments.device is None:
         return None
-    from costmodel.catalogue.machines import largest_cluster
+    from costmodel.catalogue.machines import machine
+    from costmodel.training.cluster_sizes import MOST_GPUS
 
-    return [largest_cluster(name) for name in dict.fromkeys(arguments.device)]
+    return [machine(name, MOST_GPUS) for name in dict.fromkeys(arguments.device)]
 
 
 def _prices(arguments: argparse.Namespace, clusters: Iterable[Cluster] | None) -> dict[str, float] | float | None:

@@ -24,6 +24,8 @@ BARE = ("sum", "send", "recv", "p2p")
 """Names of collectives that say too little by themselves."""
 ADAPTED = ("lora", "qlora")
 """Words that open a question about cards, and are an answer's adapter too."""
+UPDATED = ("grpo", "ppo", "rloo", "dpo")
+"""Algorithms of post-training, which open a question about a step of it."""
 MOST = ("longest", "largest", "biggest", "max", "maximum")
 """Words that open a question about a capacity."""
 REACHED = {
@@ -86,7 +88,9 @@ def opened(argv: Sequence[str], commands: Collection[str]) -> CommandLine:
         return CommandLine(list(argv), [])
     if first == "list":
         rest = rest[1:]
-    if first in ADAPTED or first in MOST or (command == "compare" and first not in (*TAKEN, *SCALED)):
+    if first in UPDATED:
+        rest += ["--algorithm", first]
+    elif first in ADAPTED or first in MOST or (command == "compare" and first not in (*TAKEN, *SCALED)):
         rest = list(argv)
     elif command == "collective" and first not in TAKEN:
         rest = [MEANT["op"].get(first, first), *rest]
@@ -119,6 +123,8 @@ def _meant(first: str, argv: Sequence[str]) -> str | None:
         return next((command for asked, command in ABOUT if set(asked) & set(words)), None)
     if first in ADAPTED:
         return "cards"
+    if first in UPDATED:
+        return None if "--algorithm" in words else "post-train"
     if first in MOST or first in REACHED:
         return "capacity"
     if first in ("mfu", "why") and any(word.partition("=")[0] in MEASURED for word in words):

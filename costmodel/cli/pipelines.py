@@ -55,6 +55,8 @@ def add(commands: Commands) -> None:
         ),
     )  # fmt: skip
     _add_playing(simulating, html="utilisation over time, and where the time goes")
+    simulating.add_argument("--slow", type=_slow, metavar="RANK=X,...",
+                            help="GPUs that take X times as long to compute, such as 3=1.2")  # fmt: skip
     simulating.set_defaults(run=_simulate)
 
 
@@ -66,6 +68,17 @@ def _add_playing(parser: Parser, **files: str) -> argparse._ArgumentGroup:
     output = add_output(parser)
     add_files(parser, output, **files, perfetto="a trace that ui.perfetto.dev opens")
     return output
+
+
+def _slow(text: str) -> dict[int, float]:
+    """Ranks and how many times as long they take, such as ``3=1.2,7=2``."""
+    found: dict[int, float] = {}
+    for part in text.split(","):
+        rank, equals, times = part.partition("=")
+        if not equals or not rank.strip().isdecimal() or len(rank) > 9:
+            raise argparse.ArgumentTypeError(f"{text[:80]!r} is not RANK=X,..., such as 3=1.2")
+        found[int(rank)] = number(times)
+    return found
 
 
 def _timeline(arguments: argparse.Namespace) -> int:
@@ -149,7 +162,8 @@ def _simulate(arguments: argparse.Namespace) -> int:
     check_files(arguments)
     model = read_asked_model(arguments)
     cluster, plan = read_plan(arguments)
-    played = simulate(model, cluster, plan, arguments.framework, jitter=arguments.jitter, seed=arguments.seed)
+    played = simulate(model, cluster, plan, arguments.framework, jitter=arguments.jitter, seed=arguments.seed,
+                      slow_ranks=arguments.slow)  # fmt: skip
     files = perfetto_file(arguments.perfetto, played)
     if arguments.html:
         from costmodel.plots.page import write_page
@@ -174,7 +188,7 @@ def _simulate(arguments: argparse.Namespace) -> int:
             "model": answer.model.name, "cluster": answer.cluster.name, "framework": answer.framework.name,
             "departures": answer.departures, "step_time_s": whole_time, "estimate_s": answer.step_time,
             "events": played.events, "replicas": played.replicas, "jitter": arguments.jitter,
-            "seed": arguments.seed, "stages": stages, "links": links,
+            "seed": arguments.seed, "slow_ranks": arguments.slow or {}, "stages": stages, "links": links,
         })  # fmt: skip
         return codes.ANSWERED
     causes = [cause for cause, values in spent.items() if values.max() > 1e-9]

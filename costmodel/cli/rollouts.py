@@ -7,7 +7,8 @@ import math
 from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
-from costmodel.cli.arguments import Commands, add_output, number, read_model, whole
+from costmodel.cli.arguments import Commands, add_output, number, read_model, seconds, whole
+from costmodel.cli.defaults import as_note
 from costmodel.cli.output import (
     TerminalTable,
     gib,
@@ -30,11 +31,13 @@ if TYPE_CHECKING:
 
 MOST_PLANS = 100
 """Among which one is looked for that has room for other models beside the policy."""
+SHORTER = 4
+"""Times as long as the mean sample is taken to be the longest, where nothing says."""
 
 
 def add(commands: Commands) -> None:
     """Add the command."""
-    usage = (USAGE % "post-train").replace("[options]", "--samples N --mean-length X [options]")
+    usage = (USAGE % "post-train").replace("[options]", "[--samples N --mean-length X] [options]")
     parser = commands.add_parser(
         "post-train", usage=usage, help="a step of GRPO, PPO, RLOO or DPO: generation, passes, updates, new weights",
         examples=(
@@ -47,17 +50,18 @@ def add(commands: Commands) -> None:
             "--mean-length 800",
         ),
     )  # fmt: skip
-    add_question(parser, several=False, assumed=False, without=("batching", "mean_length"))
+    add_question(parser, several=False, without=("batching", "mean_length"))
     group = parser.add_argument_group(
         "the step", "--global-batch is of one update, in sequences; --seq-len is the longest sample's"
     )
     group.add_argument("--algorithm", default="grpo", metavar="A", help="grpo, ppo, rloo or dpo (default: grpo)")
-    group.add_argument("--samples", type=whole, required=True, metavar="N", help="of a step, over all prompts; pairs of dpo")
-    group.add_argument("--mean-length", type=number, required=True, metavar="X", dest="sample_length",
-                       help="tokens of a sample, its prompt included")  # fmt: skip
+    group.add_argument("--samples", type=whole, metavar="N",
+                       help="of a step, over all prompts; pairs of dpo (default: those of one update)")
+    group.add_argument("--mean-length", type=number, metavar="X", dest="sample_length",
+                       help="tokens of a sample, its prompt included (default: a quarter of --seq-len)")  # fmt: skip
     group.add_argument("--prompt-length", type=number, default=0.0, metavar="X", help="of them, given (default: 0)")
     group.add_argument("--epochs", type=whole, default=1, metavar="N", help="updates over the same samples (default: 1)")
-    group.add_argument("--reward-time", type=number, default=0.0, metavar="S", help="seconds of a reward that is waited for")
+    group.add_argument("--reward-time", type=seconds, default=0.0, metavar="S", help="seconds of a reward that is waited for")
     group.add_argument("--reward-model", metavar="MODEL", help="that scores samples in a forward pass where the policy trains")
     group.add_argument("--padded", action="store_true", help="each sample fills a sequence, where they would be packed")
     made = parser.add_argument_group("who generates")
@@ -70,10 +74,23 @@ def add(commands: Commands) -> None:
     parser.set_defaults(run=_run)
 
 
+def _fill_samples(arguments: argparse.Namespace) -> str:
+    """Give a step the samples that aren't said: as many as one update takes, of a quarter of the longest."""
+    taken = []
+    if arguments.samples is None:
+        arguments.samples = arguments.global_batch
+        taken.append(f"--samples {arguments.samples}")
+    if arguments.sample_length is None:
+        arguments.sample_length = arguments.seq_len / SHORTER
+        taken.append(f"--mean-length {arguments.sample_length:g}")
+    return f"Taken, as it wasn't said: {', '.join(taken)}" if taken else ""
+
+
 def _run(arguments: argparse.Namespace) -> int:
     from costmodel.training.rollouts import Rollouts, post_training
 
     plans = asked_plans(arguments, MOST_PLANS)
+    arguments.notes += as_note(_fill_samples(arguments))
     cluster, gpus = plans[0].cluster, arguments.generation_gpus
     if gpus is not None and gpus < 1:
         raise InvalidValue("generation_gpus", gpus, "1 or more")

@@ -23,7 +23,9 @@ from costmodel.cli.arguments import (
 from costmodel.cli.calibrated import add_calibration, calibrated_software, each_calibrated
 from costmodel.cli.files import add_file
 from costmodel.cli.output import print_json, print_page, written
+from costmodel.description.cluster import MAX_GPUS
 from costmodel.description.judgement import CHOSEN
+from costmodel.text.checks import positive_int
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +55,9 @@ def add(commands: Commands) -> None:
     )  # fmt: skip
     sweeping.add_argument("model", metavar="MODEL", type=_WORDS, help="models, by name or file")
     sweeping.add_argument("--cluster", metavar="C", type=_WORDS, required=True, help="clusters, by name or file")
-    sweeping.add_argument("--gpus", metavar="N", type=many(whole), help="sizes to try each cluster in (default: its own)")
+    size = sweeping.add_mutually_exclusive_group()
+    size.add_argument("--gpus", metavar="N", type=many(whole), help="sizes to try each cluster in (default: its own)")
+    size.add_argument("--nodes", metavar="N", type=many(whole), help="the same in nodes, each cluster's own")
     sweeping.add_argument(*spelled("global_batch"), metavar="N", type=many(whole), required=True, help="sequences per step")
     sweeping.add_argument("--seq-len", metavar="N", type=many(length), required=True, help="tokens of a sequence")
     sweeping.add_argument("--framework", metavar="F", type=_WORDS, default=["megatron-core"], help="software (megatron-core)")
@@ -132,14 +136,20 @@ def _run(arguments: argparse.Namespace, bar: _Bar) -> Sweep:
 def _clusters(arguments: argparse.Namespace) -> Sequence[Cluster | str]:
     """The clusters, and what own runs said of them; their framework counts where none was given."""
     named: Sequence[str] = arguments.cluster
-    if arguments.calibration is None:
+    if arguments.calibration is None and arguments.nodes is None:
         return named
     from costmodel.catalogue.clusters import load_cluster
 
+    clusters = list(map(load_cluster, named))
+    if arguments.nodes is not None:
+        nodes = [positive_int("nodes", count, MAX_GPUS) for count in dict.fromkeys(arguments.nodes)]
+        clusters = [one.with_gpus(count * one.gpus_per_node) for one in clusters for count in nodes]
+    if arguments.calibration is None:
+        return clusters
     software = calibrated_software(arguments, arguments.framework)
     if software is not None:
         arguments.framework = [software]
-    return each_calibrated(arguments, map(load_cluster, named))
+    return each_calibrated(arguments, clusters)
 
 
 def _end_with_parent() -> None:

@@ -12,8 +12,10 @@ from costmodel.cli.arguments import (
     Misused,
     add_output,
     chosen,
+    hours,
     nbytes,
     number,
+    seconds,
 )
 from costmodel.cli.output import (
     TerminalTable,
@@ -83,14 +85,15 @@ def add(commands: Commands) -> None:
     run.add_argument("--epochs", type=number, default=1.0, metavar="X", help="passes over the tokens (default: 1)")
     run.add_argument("--target-loss", type=number, metavar="X", help="in place of tokens, with --law [nats a token]")
     run.add_argument("--law", metavar="L", help="scaling law that tells the loss: chinchilla or kaplan")
-    run.add_argument("--mtbf-hours", type=number, metavar="X", help="mean hours between failures of one GPU (default: none)")
-    run.add_argument("--checkpoint-time", type=number, metavar="S", help="seconds that a checkpoint stops the run")
+    run.add_argument("--mtbf-hours", type=hours, metavar="X", help="mean hours between failures of one GPU (default: none)")
+    run.add_argument("--checkpoint-time", type=seconds, metavar="S", help="seconds that a checkpoint stops the run")
     run.add_argument("--storage-bandwidth", type=nbytes, metavar="SIZE", help="bytes/s in place of it, such as 100GB")
     run.add_argument("--checkpoint-bytes", type=nbytes, metavar="SIZE", help="of one (default: 14 bytes a parameter)")
-    run.add_argument("--checkpoint-interval", default="daly", metavar="S", help="daly, young or seconds (default: daly)")
-    run.add_argument("--restart", type=number, default=600.0, metavar="S", help="seconds to restart (default: 600)")
-    run.add_argument("--preemption-hours", type=number, metavar="X", help="mean hours between preemptions of the run")
-    run.add_argument("--preemption-restart", type=number, metavar="S", help="seconds after one (default: --restart)")
+    run.add_argument("--checkpoint-interval", type=_interval, default="daly", metavar="S",
+                     help="daly, young, or a time such as 1h (default: daly)")  # fmt: skip
+    run.add_argument("--restart", type=seconds, default=600.0, metavar="S", help="seconds to restart (default: 600)")
+    run.add_argument("--preemption-hours", type=hours, metavar="X", help="mean hours between preemptions of the run")
+    run.add_argument("--preemption-restart", type=seconds, metavar="S", help="seconds after one (default: --restart)")
     run.add_argument("--straggler-spread", type=number, default=0.0, metavar="X", help="of replicas' steps (default: 0)")
     run.add_argument("--power", type=number, metavar="W", help="watts of a GPU (default: the device's limit)")
     run.add_argument("--power-utilisation", type=number, default=1.0, metavar="X", help="mean share of it (default: 1)")
@@ -110,6 +113,11 @@ def add(commands: Commands) -> None:
     showing.set_defaults(run=_formula)
 
 
+def _interval(text: str) -> str | float:
+    """How a time between checkpoints is chosen, or the time itself [s]."""
+    return text if text in ("daly", "young") else seconds(text)
+
+
 def _train(arguments: argparse.Namespace) -> int:
     from costmodel.text.checks import choice
     from costmodel.training.cost import Tariff
@@ -119,16 +127,16 @@ def _train(arguments: argparse.Namespace) -> int:
 
     if arguments.tokens is None and arguments.target_loss is None:
         raise Misused("how long is the run? Say its tokens, such as --tokens 1T")
+    stopped = arguments.mtbf_hours is not None or arguments.preemption_hours is not None
+    if (stopped or isinstance(arguments.checkpoint_interval, float)) and not (
+        arguments.checkpoint_time is not None or arguments.storage_bandwidth is not None
+    ):
+        raise Misused("how long does a checkpoint stop the run? Say --checkpoint-time, such as 1min, or --storage-bandwidth")
     law = None if arguments.law is None else LAWS[choice("law", arguments.law, tuple(LAWS))]
-    interval: str | float = arguments.checkpoint_interval
-    if interval not in ("daly", "young"):
-        try:
-            interval = float(interval)
-        except ValueError:
-            raise InvalidValue("checkpoint-interval", interval, "daly, young or seconds") from None
     reliability = Reliability(
         device_mtbf=_seconds(arguments.mtbf_hours), checkpoint_time=arguments.checkpoint_time,
-        checkpoint_bytes=arguments.checkpoint_bytes, storage_bandwidth=arguments.storage_bandwidth, interval=interval,
+        checkpoint_bytes=arguments.checkpoint_bytes, storage_bandwidth=arguments.storage_bandwidth,
+        interval=arguments.checkpoint_interval,
         restart=arguments.restart, preemption_mtbf=_seconds(arguments.preemption_hours),
         preemption_restart=arguments.preemption_restart,
     )  # fmt: skip

@@ -294,6 +294,8 @@ def longest_sequence(
     >>> found.value % 128, found.plan.seq_len == found.value, found.plan.recompute
     (0, True, 'full')
     """
+    if plan is None and global_batch is None:
+        raise InvalidValue("global_batch", None, "the sequences of a step, such as one for each GPU")
     asked = _asked("sequence", model, cluster, plan, framework, {"global_batch": global_batch}, fit_probability, dimensions)
     positive_int("most", most, 10**8)
     limit = min(most, model.learned_positions or most)

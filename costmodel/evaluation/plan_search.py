@@ -261,7 +261,8 @@ def _given(dimensions: Mapping[str, object], template: Plan) -> dict[str, list[o
     known = (*SPLIT, *CHOICES)
     for name in dimensions:
         if name not in known:
-            raise InvalidValue("dimension", name, "one of " + ", ".join(known))
+            whole = next((one for one, row in ROWS.items() if one in known and row.short == name), None)  # tp is tensor_parallel
+            raise InvalidValue("dimension", name, whole or "one of " + ", ".join(known))
     for name, row in ROWS.items():
         value = dimensions.get(name)
         if row.kind.several and value is not None:

@@ -131,6 +131,16 @@ def _doubled_or_halved(plan: Plan, degree: str) -> Iterator[Row]:
         yield {degree: value * 2, "data_parallel": plan.copies // 2, **grown}
 
 
+def _trained_less(asked: Mapping[str, object]) -> Iterable[Row]:
+    """What is trained in less than the question asks for: of adapters a leaner one; nothing where all weights are asked for."""
+    given = asked.get("adapter", ())
+    values = list(given) if isinstance(given, list | tuple) else [given]
+    order = [change["adapter"] for change in TRAINED_LESS]
+    if any(value not in order for value in values):
+        return ()
+    return TRAINED_LESS[max((order.index(value) + 1 for value in values), default=0) :]
+
+
 def changes_of_question(asked: Mapping[str, object]) -> Iterator[Row]:
     """What no search tries by itself and a question leaves open; then all that it fixes, and how a model is loaded, left open.
 
@@ -140,7 +150,8 @@ def changes_of_question(asked: Mapping[str, object]) -> Iterator[Row]:
     ----------
     asked : dimensions of a search
     """
-    for change in (*TRAINED_LESS, *LEANER, *LEANER_TOGETHER):
+    yield from _trained_less(asked)
+    for change in (*LEANER, *LEANER_TOGETHER):
         if not set(change) & set(asked):
             yield change
     for fixed in ([name for name in OPEN if name in asked], [name for name in LOADED if name in asked]):

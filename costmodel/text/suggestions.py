@@ -69,6 +69,8 @@ MEANT: dict[str, dict[str, str]] = {
         "memory-usage": "memory", "peak-memory": "memory", "gpu-memory": "memory", "tokens/s": "estimate", "tok/s": "estimate",
         "tps": "estimate", "autotune": "search", "optimise": "search", "flops": "show", "flop": "show", "device": "show",
         "model": "show", "cluster": "show", "topology": "show", "spec": "show",
+        "grpo": "post-train", "ppo": "post-train", "dpo": "post-train", "rloo": "post-train", "rlhf": "post-train",
+        "vlm": "multimodal", "vision": "multimodal", "straggler": "simulate", "failures": "train", "goodput": "train",
         "frontier": "search", "pareto": "search", "bubble": "timeline", "roofline": "estimate", "nccl": "collective",
     },
     "option": {
@@ -99,6 +101,12 @@ MEANT: dict[str, dict[str, str]] = {
         "--accumulate-grad-batches": "--gradient-accumulation", "--num-microbatches": "--gradient-accumulation",
         "--accumulate": "--gradient-accumulation", "--accum": "--gradient-accumulation",
         "--memory": "--device", "--vram": "--device",
+        "--mtbf": "--mtbf-hours", "--failures": "--mtbf-hours", "--failure-rate": "--mtbf-hours",
+        "--checkpoint-every": "--checkpoint-interval", "--checkpoint-cost": "--checkpoint-time",
+        "--max-memory": "--set device.memory=60GB", "--memory-limit": "--set device.memory=60GB",
+        "--gpu-memory": "--set device.memory=60GB", "--per-dollar": "--price", "--tpu": "--device", "--algo": "--algorithm",
+        "--rl": "--algorithm", "--network-bandwidth": "--network", "--interconnect": "--network",
+        "--slow-gpu": "--slow", "--slow-rank": "--slow", "--straggler": "--slow", "--stragglers": "--slow",
         "--software": "--framework", "--bandwidth": "--network", "--tp-comm-overlap": "--overlap-tensor",
         "--n-gpus": "--gpus", "--num-devices": "--gpus", "--batch-size-per-gpu": "--micro-batch", "--sp": "--sequence-parallel",
         "--batch-per-gpu": "--micro-batch", "--micro-batch-per-gpu": "--micro-batch",
@@ -151,7 +159,7 @@ def did_you_mean(kind: str, given: str, known: Iterable[str], most: int = 1) -> 
         table = MEANT.get(kind, {})
         always = kind != "option"  # an option of another command is none of this one's
         taken = [name for word, name in table.items() if _squeezed(word) == wanted]
-        near = [name for name in taken if name in names or (always and name.startswith("--"))]
+        near = [name for name in taken if name.split(" ")[0] in names or (always and name.startswith("--"))]
     if not near:
         import difflib
 

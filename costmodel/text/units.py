@@ -107,7 +107,7 @@ _BYTES = {f"{prefix}{unit}": factor for prefix, factor in (_DECIMAL | _BINARY).i
 _BITS = {
     f"{prefix}{unit}": factor / 8
     for prefix, factor in (_DECIMAL | _BINARY).items()
-    for unit in ("bit/s", "bits/s", "bit", "bps", "b/s", "bit/sec")
+    for unit in ("bit/s", "bits/s", "bit", "bits", "b", "bE", "bps", "b/s", "bit/sec")
 }
 _RATES = {f"{unit}{per}": factor for unit, factor in _BYTES.items() for per in ("/s", "ps", "/sec")} | _BITS
 _SECONDS = {"s": 1.0, "sec": 1.0, "ms": 1e-3, "us": 1e-6, "\u00b5s": 1e-6, "\u03bcs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0}
@@ -167,6 +167,8 @@ def _split(field: str, value: object, known: Quantity) -> tuple[float, str]:
     if match is None:
         raise InvalidValue(field, value, f"a number in SI units, or one with a unit such as {known.usual}")
     unit = (match[2] or "").replace(" ", "")
+    if "bit" in unit.lower():  # which is said in small letters, too, and of bytes that would be another unit
+        unit = next((other for other in known.units if other.lower() == unit.lower()), unit)
     if unit and unit not in known.units:
         also = next((other for other in known.units if other.lower() in (unit.lower(), f"{unit.lower()}/s")), None)
         hint = f"; did you mean {also}?" if also else ""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 
-from costmodel.evaluation.estimation import Estimate
+from costmodel.evaluation.estimation import Estimate, sentence, title
 from costmodel.evaluation.first_contacts import Error
 from costmodel.formulas.systems import training_run as formulas
 from costmodel.text.checks import kind, real
 from costmodel.text.errors import InvalidValue, NotModelled
-from costmodel.text.results import brief, figure
+from costmodel.text.results import figure
+from costmodel.text.tables import headed, table
+from costmodel.text.units import counted, format_count
 from costmodel.training.cost import JOULES_PER_KILOWATT_HOUR, Cost, Tariff, cost
 from costmodel.training.reliability import Goodput, Reliability, goodput
 from costmodel.training.scaling_laws import ScalingLaw
@@ -41,8 +43,24 @@ class TrainingRun:
     tariff: Tariff
     loss: float | None = None
 
-    __repr__ = brief
     plot = figure
+
+    def __repr__(self) -> str:
+        return headed(f"TrainingRun: {self.said()}", title(self.estimate), sentence(self.estimate))
+
+    def _repr_html_(self) -> str:
+        ends = (self.cost, *self.cost_interval)
+        rows = [("days", *(f"{time / DAY:.3g}" for time in (self.time, *self.time_interval)))]
+        rows.append(("GPU-hours", *(f"{one.gpu_hours:,.0f}" for one in ends)))
+        if self.tariff.gpu_hour is not None:
+            rows.append(("price", *(f"{one.price:,.0f}" for one in ends)))
+        return table(self.said(), ("", "expected", "90 % from", "to"), rows, title(self.estimate))
+
+    def said(self) -> str:
+        """Tokens and days in a line."""
+        low, high = self.time_interval
+        days = f"{self.days:.3g} days, {low / DAY:.3g} to {high / DAY:.3g} with 90 % probability"
+        return f"{format_count(self.tokens)} tokens on {counted(self.gpus, 'GPU')} in {days}"
 
     @property
     def gpus(self) -> int:

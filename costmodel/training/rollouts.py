@@ -12,14 +12,15 @@ from costmodel.description.plan import Plan
 from costmodel.description.topology import Group
 from costmodel.description.transformer import Transformer
 from costmodel.evaluation.collectives import collective_time
-from costmodel.evaluation.estimation import Estimate, estimate
+from costmodel.evaluation.estimation import Estimate, estimate, title
 from costmodel.evaluation.first_contacts import Error
 from costmodel.formulas.systems import generation
 from costmodel.formulas.transformer import parameters
 from costmodel.text.checks import choice, flag, kind, positive_int, real, whole
 from costmodel.text.errors import InvalidValue
 from costmodel.text.results import brief, figure
-from costmodel.text.units import format_bytes
+from costmodel.text.tables import headed, table
+from costmodel.text.units import format_bytes, format_seconds
 from costmodel.training.passes import forward_time
 from costmodel.training.towers import passed_through, states_of
 
@@ -167,8 +168,22 @@ class PostTraining:
     tokens: float
     why: str
 
-    __repr__ = brief
     plot = figure
+
+    def __repr__(self) -> str:
+        parts = ", ".join(f"{name} {format_seconds(time)}" for name, time in sorted(self.parts, key=lambda one: -one[1]) if time)
+        return headed(f"PostTraining: {self.said()}", title(self.update), parts, self.why)
+
+    def _repr_html_(self) -> str:
+        total = sum(time for _, time in self.parts)
+        rows = [(name, format_seconds(time), f"{100 * time / total:.1f} %") for name, time in self.parts]
+        return table(self.said(), ("part", "time", "share"), rows, f"{title(self.update)}; {self.why}")
+
+    def said(self) -> str:
+        """What a step is and how long it takes, in a line."""
+        low, high = self.time_interval
+        within = f"{format_seconds(low)} to {format_seconds(high)} with 90 % probability"
+        return f"a step of {self.algorithm} takes {format_seconds(self.step_time)}, {within}"
 
     @property
     def times(self) -> dict[str, float]:
