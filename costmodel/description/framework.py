@@ -118,6 +118,8 @@ class Framework:
     layernorm_logit_bytes : the same where a model's norms are LayerNorms, if the code of such models has another loss; else 0
         [bytes]
     tensor_logit_bytes : the same where a tensor group splits the vocabulary, if its loss is another then; else 0 [bytes]
+    logit_traffic, tensor_logit_traffic : read and written per logit by each of both losses, forward and backward, beside the
+        head's products [bytes]
     wide_residual : beside weights in NF4 norms, embedding and head are in 32 bit, and so is the residual stream
     wide_adapters : beside weights in 16 bit adapters are in 32 bit, and so are their gradients and moments; not where a
         library shards them that casts all weights
@@ -151,7 +153,7 @@ class Framework:
     fused_accumulation : products of weight gradients add them to the accumulated ones in their own kernel, unless gradients are
         sharded (NVIDIA-NeMo/Megatron-Bridge pull request 1386 turns it off under Megatron-FSDP)
     weight_traffic : of each weight, that kernels beside products move in a micro-batch to cast it, and to cast, copy and add its
-        gradient [bytes]; 0: what it takes to add a gradient to the accumulated one
+        gradient [bytes]; 0: what autocast casts, and what it takes to add a gradient to the accumulated one
     module_hooks : where weights are sharded, hooks around every module gather and release its own
     deferred_sums : under a pipeline gradients that are sharded are summed once a step, and whole until then
     narrow_copies : in 8 and 4 bit, what products save are their inputs as cast, and each weight is held cast twice (also
@@ -228,6 +230,8 @@ class Framework:
     logit_bytes: float = field(default=6.0, metadata=row(WIDTH, unit="bytes"))
     layernorm_logit_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
     tensor_logit_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
+    logit_traffic: float = field(default=52.0, metadata=row(Real(0.0, 1e3), unit="bytes"))
+    tensor_logit_traffic: float = field(default=52.0, metadata=row(Real(0.0, 1e3), unit="bytes"))
     attention: str = field(default="flash", metadata=row(OneOf(ATTENTION_KINDS)))
     attention_dtypes: Sequence[str] = field(default=(), metadata=row(Several(OneOf(ATTENTION_DTYPES))))
     older_flash: bool = False

@@ -324,6 +324,8 @@ class Widths(NamedTuple):
     logit: Number  # kept per logit between forward and backward
     layernorm_logit: Number  # the same of a model whose norms are LayerNorms
     tensor_logit: Number  # the same where a tensor group splits the vocabulary; 0: no other
+    logit_traffic: Number  # moved per logit by the loss, forward and backward
+    tensor_logit_traffic: Number  # the same where a tensor group splits the vocabulary
     gathered: Number  # of an activation that a tensor group gathers for a product
     input: Number  # of a product's saved input: narrower than `activation` where its copy is
     input_copy: Number  # of a narrow copy of an input that is saved wide as well
@@ -656,6 +658,8 @@ class FrameworkDefaults(NamedTuple):
     logit_bytes: Number
     tensor_logit_bytes: Number  # the same where a tensor group splits the vocabulary, if its loss is another; else 0
     layernorm_logit_bytes: Number  # the same of models whose norms are LayerNorms, if theirs is another; else 0
+    logit_traffic: Number
+    tensor_logit_traffic: Number
     always_masked: Number  # 1: attention is given a mask of padding whether or not a sample is padded
     activation_input_bytes: Number
     attention_output_bytes: Number
@@ -844,11 +848,12 @@ class Work(NamedTuple):
 class LayerTraffic(NamedTuple):
     """What the kernels between a layer's products read and write in a forward pass [bytes]; its MLP is one or the other.
 
-    Only `shared_inputs` is of the backward pass.
+    Only `shared_inputs` and `outputs` are of the backward pass.
     """
 
     residuals: Number
     norms: Number
+    query_norms: Number  # of queries and keys
     rotary: Number
     mlp: Number
     experts: Number
@@ -856,6 +861,8 @@ class LayerTraffic(NamedTuple):
     permutation: Number
     expert_biases: Number
     shared_inputs: Number  # gradients that products of one input send back to it, summed; of an average layer
+    product_inputs: Number  # cast to 16 bit for products; backward as much for their gradients
+    outputs: Number  # of products, whose gradients are read to add up those of biases, and joined
 
 
 class Cast(NamedTuple):

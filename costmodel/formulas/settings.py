@@ -124,6 +124,19 @@ gradient over the logits. A fused linear one (Liger) never has all of them: `cos
 torchtune's by chunks, compiled, has them all in 16 bit (torchtune/modules/loss/ce_chunked_output_loss.py); one with the head's
 product inside, eager, keeps the log-softmax of all in 32 bit and beside it 10 bytes of one chunk of eight, its gradient twice in
 32 bit and once in 16 (pytorch/torchtune@bd2a0fc torchtune/modules/loss/cross_entropy_loss.py ``LinearCrossEntropyLoss``)."""
+LOSS_TRAFFIC = {
+    "upcast": 36.0, "upcast-autocast": 42.0, "16-bit": 20.0, "in-place": 24.0, "compiled": 8.0, "loss-parallel": 80.0,
+    "vocab-parallel": 52.0, "fused": 8.0, "fused-linear": 8.0, "chunked": 8.0, "upcast-kept": 36.0, "16-bit-kept": 20.0,
+    "chunked-upcast": 36.0,
+}  # fmt: skip
+"""Bytes read and written per logit, forward and backward, beside the head's products; each kernel reads and writes a tensor once.
+Hugging Face's upcast: a cast of 6, a log-softmax of 8; zeros of 4, the log-softmax's gradient of 12, a cast of 6. Under
+accelerate's autocast outputs are copied once more. In 16 bit: a shifted copy and a log-softmax of 4 each; 2, 6, and 4 to put the
+gradient into place. In place: a cast, a kernel that reads twice and writes, a cast. Compiled, or in one kernel (Transformer
+Engine, Liger): logits are read twice, read once more, and their gradient is written. Megatron's vocab-parallel: a cast, a maximum
+of 4, a difference and an exponential in place of 8 each, a sum of 4, a quotient of 8; backward a product in place of 8 and a cast
+(megatron/core/tensor_parallel/cross_entropy.py). PyTorch's loss-parallel: the same with tensors of their own, 38; backward zeros
+of 4, an exponential of 8, a sum and a product of 12 and 12, a cast (torch/distributed/tensor/parallel/loss.py)."""
 FUSED_LOSSES = ("fused", "fused-linear", "chunked")
 AS_WIDE_AS_LOGITS = ("16-bit", "16-bit-kept", "compiled", *FUSED_LOSSES)
 """Losses whose tensors are all of the dtype of the logits, so that they hold twice as much where products are in 32 bit."""
@@ -141,6 +154,7 @@ _FULL = _place("fp32", FORMATS)
 _ADAM, _BARE = OPTIMIZERS["adam"], sum(OPTIMIZERS["adam-bf16"])
 _MASTER, _MOMENTS = zip(*OPTIMIZERS.values(), strict=True)
 _LOGIT_BYTES, _COMPRESSED = tuple(LOSSES.values()), tuple(COMPRESSIONS.values())
+_LOSS_TRAFFIC = tuple(LOSS_TRAFFIC.values())
 _WIDER = tuple(2.0 if name in AS_WIDE_AS_LOGITS else 1.0 for name in LOSSES)
 _FUSED = tuple(float(name in FUSED_LOSSES) for name in LOSSES)
 _PASSING = tuple(PASSING_BYTES.get(name, 0.0) for name in OPTIMIZERS)
@@ -276,7 +290,8 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
     rule = _bucket_code(choices, defaults)
     distributed = ops.where(choices.data_parallel > 1.0, ops.equal(rule, DISTRIBUTED), 0.0)
     wider = ops.where(wide, ops.pick(choices.loss, _WIDER), 1.0)
-    named = ops.pick(choices.loss, _LOGIT_BYTES) * wider
+    named, moved = ops.pick(choices.loss, _LOGIT_BYTES) * wider, ops.pick(choices.loss, _LOSS_TRAFFIC) * wider
+    traffic = ops.where(choices.fused_cross_entropy > 0.0, LOSS_TRAFFIC["fused"], defaults.logit_traffic)
     apart = ops.where(choices.fused_cross_entropy > 0.0, 0.0, defaults.layernorm_logit_bytes)
     served = ops.equal(choices.synchronisation, communication.PARAMETER_SERVER)
     activated, attended = defaults.activation_input_bytes, defaults.attention_output_bytes
@@ -299,6 +314,8 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
         logit=ops.where(choices.loss < 0.0, logit, named),
         layernorm_logit=ops.where(choices.loss < 0.0, ops.where(apart > 0.0, apart, logit), named),
         tensor_logit=ops.where((choices.loss < 0.0) & (choices.fused_cross_entropy <= 0.0), defaults.tensor_logit_bytes, 0.0),
+        logit_traffic=ops.where(choices.loss < 0.0, traffic, moved),
+        tensor_logit_traffic=ops.where(choices.loss < 0.0, defaults.tensor_logit_traffic, moved),
         wide=held - parameter, residual=ops.where(wide_residual > 0.0, 4.0, activation), adapter=adapter,
     )  # fmt: skip
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from costmodel.text.errors import NotModelled
 from costmodel.traces.record import Trace
-from tests.audits import bloom, loading, losses, saved
+from tests.audits import bloom, loading, losses, moved, saved
 from tests.audits.case import Case
 
-AUDITS = (bloom.CASES, saved.CASES, losses.CASES, loading.CASES)
+AUDITS = (bloom.CASES, saved.CASES, moved.CASES, losses.CASES, moved.LOSSES, loading.CASES)
 
 
 def traced(case: Case, folder: Path) -> Trace:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from typing import TypeAlias
 
 from costmodel import Plan, Transformer, load_framework
+from costmodel.formulas.quantities import ModelNumbers, PlanNumbers, Settings
 from costmodel.formulas.transformer import activations, adapters, layer
 from costmodel.traces.memory import living
 from costmodel.traces.record import KERNEL, PHASES, Role, Trace
@@ -23,7 +25,11 @@ PLAIN: dict[str, object] = {"kv_heads": 8, "gated": False, "norm": "layernorm", 
 FUSED: dict[str, object] = {"fused_projections": True}
 SPLIT: dict[str, object] = {"split_rotation": True}
 MIXTURE: dict[str, object] = {"experts": 4, "experts_per_token": 2}
+BIASED: dict[str, object] = {"attention_bias": True, "output_bias": True, "feed_forward_bias": True}
 MIDDLE = (".layers.1", ".h.1")
+
+
+Asked: TypeAlias = tuple[ModelNumbers, Settings, PlanNumbers]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,17 +55,21 @@ class Layer(Case):
         """That it needs beside PyTorch and transformers."""
         return ("peft",) if "lora" in self.arguments else ()
 
-    def told(self) -> float:
-        """Bytes of a layer and micro-batch by the library's formula."""
+    def asked(self) -> Asked:
+        """The question as formulas take it."""
         framework = dataclasses.replace(load_framework("hf-trainer"), **self.software)  # type: ignore[arg-type]
         model = dataclasses.replace(SHAPE, **self.model)  # type: ignore[arg-type]
         given = {"recompute": "none", **self.plan}
         plan = Plan(global_batch=BATCH, micro_batch=BATCH, seq_len=SEQUENCE, data_parallel=1, dtype="bf16", **given)  # type: ignore[arg-type]
-        numbers = model.numbers(), plan.settings(framework), plan.numbers(framework, LAYERS)
-        if plan.recompute == "full":
+        return model.numbers(), plan.settings(framework), plan.numbers(framework, LAYERS)
+
+    def told(self) -> float:
+        """Bytes of a layer and micro-batch by the library's formula."""
+        numbers = shape, settings, split = self.asked()
+        if self.plan.get("recompute") == "full":
             return float(activations.checkpoint(*numbers))
-        shape, settings, split = numbers
         matrices = layer.layer_parameters(shape, split) - shape.norms * shape.norm_vectors * shape.hidden
+        matrices = matrices - layer.biases(shape, settings)  # vectors are without channels
         return float(activations.layer_activations(*numbers) + adapters.unpacked_weights(settings, matrices))
 
     def rows(self, trace: Trace) -> list[Compared]:
@@ -84,20 +94,20 @@ CASES = {
         Layer("Llama, padded", ("llama", "padded"), plan={"batching": "padded-whole"}),
         Layer("Llama, padded, recomputed", ("llama", "padded", "checkpoint"),
               plan={"batching": "padded-whole", "recompute": "full"}),
-        Layer("GPT-2", ("gpt2",), PLAIN | {"activation": "gelu-new"}),
-        Layer("OPT", ("opt",), PLAIN | {"activation": "relu"}),
-        Layer("GPT-NeoX", ("gpt_neox",), PLAIN | {"learned_positions": 0, "parallel_block": True, **FUSED, **SPLIT}),
+        Layer("GPT-2", ("gpt2",), PLAIN | BIASED | {"activation": "gelu-new", **FUSED}),
+        Layer("OPT", ("opt",), PLAIN | BIASED | {"activation": "relu"}),
+        Layer("GPT-NeoX", ("gpt_neox",), PLAIN | BIASED | {"learned_positions": 0, "parallel_block": True, **FUSED, **SPLIT}),
         Layer("Falcon", ("falcon",), PLAIN | {"learned_positions": 0, "parallel_block": True, "norms_per_layer": 1, **FUSED},
               {"batching": "padded-whole"}),
-        Layer("Phi", ("phi",), PLAIN | {"learned_positions": 0, "parallel_block": True, "norms_per_layer": 1, "kv_heads": 4,
-                                       "activation": "gelu-new", **SPLIT}),
+        Layer("Phi", ("phi",), PLAIN | BIASED | {"learned_positions": 0, "parallel_block": True, "norms_per_layer": 1,
+                                                "kv_heads": 4, "activation": "gelu-new", **SPLIT}),
         Layer("Phi-3", ("phi3",), {**FUSED, **SPLIT}),
         Layer("Gemma", ("gemma",), {"wide_norm": True}),
         Layer("StableLM", ("stablelm",), {"norm": "layernorm", **SPLIT}),
         Layer("Llama under autocast", ("llama", "full", "autocast"), software={"autocast": True}),
         Layer("Llama under autocast, recomputed", ("llama", "full", "autocast", "checkpoint"), plan={"recompute": "full"},
               software={"autocast": True}),
-        Layer("GPT-2 under autocast", ("gpt2", "full", "autocast"), PLAIN | {"activation": "gelu-new", **FUSED},
+        Layer("GPT-2 under autocast", ("gpt2", "full", "autocast"), PLAIN | BIASED | {"activation": "gelu-new", **FUSED},
               software={"autocast": True}),
         Layer("Qwen3", ("qwen3",), {"qk_norm": "head"}),
         Layer("Mixtral", ("mixtral",), MIXTURE | {"expert_feed_forward": 768}),

@@ -47,9 +47,10 @@ def test_experts_exchange_what_tokens_send_to_the_ranks_of_their_experts(ranks, 
 
 
 def test_an_unfused_loss_moves_what_its_kernels_read_and_write():
-    """A cast of the logits to 32 bit; their largest and the sum of their exponentials; probabilities less the label, in place,
-    in 32 bit; the product before it wrote the 16-bit logits, and the one behind it reads the gradient."""
-    kernels = {"cast": 2 + 4, "largest and sum": 4, "gradient": 4 + 4}
+    """Of Megatron-LM's, megatron/core/tensor_parallel/cross_entropy.py: all but the first and the last in place in 32 bit; the
+    product before it wrote the 16-bit logits, and the one behind it reads the gradient."""
+    forward = {"cast": 2 + 4, "largest": 4, "less it": 4 + 4, "exponential": 4 + 4, "sum": 4, "over it": 4 + 4}
+    kernels = forward | {"times the loss's gradient": 4 + 4, "cast back": 4 + 2}
     plan = Plan(global_batch=1, seq_len=4096, fused_cross_entropy=False)
     inputs = asked(load_model("llama3-8b"), load_cluster("dgx-h100"), plan)
     work = layer.head_work(inputs.model, inputs.settings, inputs.plan, inputs.software, inputs.device)

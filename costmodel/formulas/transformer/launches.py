@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import ModelNumbers, Number, PlanNumbers, Settings, Software
-from costmodel.formulas.transformer import layer
+from costmodel.formulas.transformer import adapters, layer
 from costmodel.formulas.transformer.attention import ring_ranks, softmax_is_fused
 
 PLAIN = 30.0
@@ -32,6 +32,12 @@ OF_EXCHANGED_HEADS = 12.0
 OF_CAST = 2.0
 """To bring an operand to 8 or 4 bits: its largest value, then the cast."""
 
+OF_NORM, OF_NORM_APART = 1.0, 8.0
+"""Of one norm of queries or of keys: one kernel, or as many as an RMSNorm is written in (huggingface/transformers
+src/transformers/models/qwen3/modeling_qwen3.py, ``Qwen3RMSNorm``)."""
+OF_AUTOCAST = 10.0
+"""Casts of seven weights and of three inputs more than norms cast themselves, of a layer like Llama's (pytorch/pytorch
+aten/src/ATen/autocast_mode.h)."""
 OF_EXPERT_BIAS = 2.0
 """Of each expert on the rank whose second product has a bias: times the probabilities, then to the outputs (NVIDIA/Megatron-LM
 @d98e8a6 megatron/core/transformer/moe/experts.py, ``_apply_bias``)."""
@@ -142,6 +148,19 @@ def latent_projection_kernels(model: ModelNumbers) -> Number:
     return ops.where(model.attention.latent > 0.0, model.attention.share * OF_LATENT, 0.0)
 
 
+def query_norm_kernels(model: ModelNumbers, settings: Settings) -> Number:
+    """Kernels of the norms of queries and keys.
+
+    Parameters
+    ----------
+    model, settings : `ModelNumbers`, `Settings`
+    """
+    fused = layer.norm_is_fused(model, settings)
+    each = fused * OF_NORM + (1.0 - fused) * OF_NORM_APART
+    normed = ops.where((model.attention.qk_norm_channels > 0.0) & (model.attention.latent <= 0.0), 2.0, 0.0)
+    return model.attention.share * normed * each
+
+
 def hook_time(settings: Settings, model: ModelNumbers, plan: PlanNumbers, software: Software) -> Number:
     """What hooks around every module of a layer take the host for one pass [s].
 
@@ -206,6 +225,7 @@ def layer_launches(model: ModelNumbers, settings: Settings, plan: PlanNumbers, s
     further = adapter_kernels(settings, model) + context_kernels(settings, plan) + cast_kernels(settings)
     limits = limits + (1.0 - share) * layer.writes_activation_out(model, settings) * OF_ACTIVATION
     further = further + latent_projection_kernels(model) + limits + model.recurrent.share * OF_STATE
+    further = further + query_norm_kernels(model, settings) + adapters.autocasts(settings) * OF_AUTOCAST
     # a layer of one block launches half of one of two
     further = further - PLAIN * (1.0 - 0.5 * layer.blocks(model))
     return 1.0 + further / PLAIN + routing + software.host.unfused_launches * separate

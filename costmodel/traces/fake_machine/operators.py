@@ -32,6 +32,8 @@ UNREAD = {"nll_loss_backward": 1, "nll_loss2d_backward": 1}
 """Operators that take an operand for its shape alone, and which it is."""
 SCATTERS = {"index_put_", "index_add_", "index_copy_", "scatter_", "scatter_add_"}
 """Operators that read and write of the tensor that they change no more than places of it that others name."""
+GROUPED = {"_grouped_mm", "_scaled_grouped_mm"}
+"""Products of groups, of which PyTorch's own counter of operations doesn't know."""
 LIKE = {"empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like"}
 """Operators that make tensors like another."""
 FACTORIES = {"empty", "zeros", "ones", "full", "rand", "randn", "empty_strided"}
@@ -158,6 +160,8 @@ def operands_of(name: str, tensors: list[Tensor]) -> tuple[list[tuple[int, ...]]
 
 def flop_of(func: Any, name: str, args: Any, kwargs: Any, out: Any) -> int:
     """Floating-point operations of a product, 0 of other operators [FLOP]."""
+    if name in GROUPED:
+        return _grouped_flop(args[0].shape, args[1].shape)
     count = flop_registry.get(func.overloadpacket)
     if count is None:
         return 0
@@ -173,6 +177,12 @@ def flop_of(func: Any, name: str, args: Any, kwargs: Any, out: Any) -> int:
     if "scaled_dot_product" in name and _causal(func, args, kwargs):
         flop //= 2  # what lies above the diagonal is skipped
     return flop
+
+
+def _grouped_flop(left: Sequence[int], right: Sequence[int]) -> int:
+    """Of products whose rows, columns or sums are the groups' one after the other; of two that are stacks, of each pair."""
+    each = left[0] if len(left) == len(right) == 3 else 1
+    return int(2 * each * left[-2] * left[-1] * right[-1])
 
 
 def _causal(func: Any, args: Any, kwargs: Any) -> bool:
