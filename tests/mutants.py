@@ -70,8 +70,8 @@ MUTANTS = {
         "each = 1.1 * group.slowness * collectives.all_gather_over(nbytes / many, group.gathering)", (OUTSIDE,),
     ),
     "norms-bytes": Mutant(
-        "formulas/transformer/layer.py", "norms=outer * model.norms * 2.0 * norm", "norms=outer * model.norms * 2.2 * norm",
-        ("tests/formulas/test_layers.py", "tests/formulas/test_separate_kernels.py"),
+        "formulas/transformer/traffic.py", "norms=outer * model.norms * norm_bytes", "norms=1.1 * outer * model.norms * norm_bytes",
+        ("tests/audits/test_moved.py", "tests/formulas/test_separate_kernels.py"),
     ),
     "interleaved-filling": Mutant(
         "formulas/pipeline/spans.py", "filling = (stages - 2.0) * chunk + 2.0 * before * h",
@@ -100,7 +100,10 @@ MUTANTS = {
         "evaluation/estimation.py", "return self.spread.time(self.slopes.deviation)",
         "return self.spread.time(0.5 * self.slopes.deviation)", (INTERVALS,),
     ),
-    "loss-bytes": Mutant("formulas/transformer/layer.py", "LOSS_BYTES = 18.0\n", "LOSS_BYTES = 19.8\n", (OUTSIDE,)),
+    "loss-bytes": Mutant(
+        "description/framework.py", "    logit_traffic: float = field(default=52.0", "    logit_traffic: float = field(default=57.2",
+        (OUTSIDE,),
+    ),
     "boundary-bytes": Mutant(
         "formulas/network/communication.py", "nbytes = hidden_message(model, settings, plan) / split",
         "nbytes = 1.1 * hidden_message(model, settings, plan) / split", ("tests/formulas/test_published.py",),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from costmodel.evaluation.memory_breakdown import MemoryInputs, PeakMemory, StageBill, contents_of, place_of
 from costmodel.formulas.quantities import Contents, ModelNumbers, Place, RankParameters
-from costmodel.formulas.transformer import activations, adapters, layer, parameters
+from costmodel.formulas.transformer import activations, adapters, layer, lengths, parameters
 from costmodel.formulas.transformer import memory as formula
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _of_a_layer(model: ModelNumbers, asked: MemoryInputs) -> dict[tuple[str, str
     """What a layer keeps of one micro-batch, by module and name [bytes]."""
     _, settings, plan, software = asked[:4]
     again, over = plan.recompute_layers, software.memory.activation_overhead
-    tokens = layer.local_tokens(settings, plan) / plan.tensor
+    tokens = lengths.local_tokens(settings, plan) / plan.tensor
     attention = tokens * activations.attention_activations(model, settings, plan)
     inner = tokens * activations.mlp_activations(model, settings, plan)
     saved = activations.layer_activations(model, settings, plan)

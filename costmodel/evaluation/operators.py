@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from costmodel.arithmetic.named_tuples import replaced
 from costmodel.evaluation.estimation import Estimate
 from costmodel.formulas.quantities import DeviceNumbers, Number, Software
-from costmodel.formulas.transformer import attention, layer
+from costmodel.formulas.transformer import attention, layer, lengths
 from costmodel.formulas.transformer.lengths import at_work, of_layers
 from costmodel.text.checks import kind
 from costmodel.text.results import brief, figure
@@ -117,7 +117,7 @@ def roofline(estimate: Estimate) -> Roofline:
     plan, device = estimate.plan, estimate.cluster.device
     model, asked, numbers, _, software, real = estimate.inputs
     settings = of_layers(model, at_work(asked, numbers))
-    tokens = layer.local_tokens(settings, numbers)
+    tokens = lengths.local_tokens(settings, numbers)
     ideal = real._replace(
         gemm_efficiency=1.0, base_gemm_efficiency=1.0, gemm_output=0.0, gemm_depth=0.0, base_gemm_output=0.0,
         base_gemm_depth=0.0, grouped_efficiency=1.0, grouped_rows=0.0, grouped_output=0.0, attention_forward_efficiency=1.0,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from costmodel import load_device, load_framework
 from costmodel.formulas.settings import LOSS_TRAFFIC
-from costmodel.formulas.transformer import adapters, layer
+from costmodel.formulas.transformer import adapters, layer, traffic
 from costmodel.traces.kernels import Kernel, signatures, sizes_of
 from costmodel.traces.record import KERNEL, PHASES, Role, Trace
 from tests.audits import losses, saved
@@ -31,16 +31,17 @@ class Moves(Layer):
     def moved(self) -> tuple[float, float]:
         """Bytes of a layer and micro-batch, forward and backward, by the library's formulas."""
         model, settings, plan = self.asked()
-        forward, backward = layer.between_products(layer.elementwise_bytes(model, settings, plan), model, settings)
+        forward, backward = traffic.between_products(traffic.elementwise_bytes(model, settings, plan), model, settings)
         device = load_device("h100-sxm").numbers("bf16")._replace(base_flop_rate=1e30)
         rate = device.memory_bandwidth
-        cast = layer.weight_casts(layer.layer_parameters(model, plan), settings, device)
+        cast = traffic.weight_casts(layer.layer_parameters(model, plan), settings, device)
         ahead, data, weight = adapters.adapter_work(model, settings, plan, float(TOKENS), device)
         return forward + rate * (cast + ahead), backward + rate * (cast + data + weight)
 
     def rows(self, trace: Trace) -> list[Compared]:
         """Bytes a token and channel of each pass."""
-        really, versions, found = counted(trace.roles[0]), self.versions(trace, "transformers"), []
+        really, versions = counted(trace.roles[0]), self.versions(trace, "transformers")
+        found: list[Compared] = []
         for phase, says in zip(("forward", "backward"), self.moved(), strict=True):
             traced, told = really[phase] / TOKENS / SHAPE.hidden, says / TOKENS / SHAPE.hidden
             found.append(((versions, phase, f"{traced:.1f}", f"{told:.1f}"), abs(told / traced - 1.0) < NEAR))
@@ -56,7 +57,7 @@ class MovesLogits(Loss):
     def told(self) -> float:
         """Bytes a logit."""
         if self.arguments == CAPPED:
-            return LOSS_TRAFFIC["upcast"] + 2.0 * layer.CAPPED
+            return LOSS_TRAFFIC["upcast"] + 2.0 * traffic.CAPPED
         return load_framework(self.framework).logit_traffic if self.framework else LOSS_TRAFFIC[self.arguments[0]]
 
     def rows(self, trace: Trace) -> list[Compared]:

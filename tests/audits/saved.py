@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from costmodel import Plan, Transformer, load_framework
 from costmodel.formulas.quantities import ModelNumbers, PlanNumbers, Settings
-from costmodel.formulas.transformer import activations, adapters, layer
+from costmodel.formulas.transformer import activations, adapters, layer, traffic
 from costmodel.traces.memory import living
 from costmodel.traces.record import KERNEL, PHASES, Role, Trace
 from tests.audits.case import Case, Compared
@@ -69,7 +69,7 @@ class Layer(Case):
         if self.plan.get("recompute") == "full":
             return float(activations.checkpoint(*numbers))
         matrices = layer.layer_parameters(shape, split) - shape.norms * shape.norm_vectors * shape.hidden
-        matrices = matrices - layer.biases(shape, settings)  # vectors are without channels
+        matrices = matrices - traffic.biases(shape, settings)  # vectors are without channels
         return float(activations.layer_activations(*numbers) + adapters.unpacked_weights(settings, matrices))
 
     def rows(self, trace: Trace) -> list[Compared]:

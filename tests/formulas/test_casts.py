@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from costmodel import Plan, estimate, load_cluster, load_framework, load_model
-from costmodel.formulas.transformer.layer import cast_bytes
+from costmodel.formulas.transformer.traffic import cast_bytes
 
 MODEL, TOKENS = load_model("llama3-8b"), 4096
 

@@ -7,13 +7,8 @@ import pytest
 from costmodel import Plan, estimate, load_cluster, load_device, load_framework, load_model
 from costmodel.formulas import compute
 from costmodel.formulas.transformer.activations import layer_activations, module_activations
-from costmodel.formulas.transformer.layer import (
-    between_products,
-    cast_bytes,
-    elementwise_bytes,
-    expert_product,
-    product,
-)
+from costmodel.formulas.transformer.layer import expert_product, product
+from costmodel.formulas.transformer.traffic import between_products, cast_bytes, elementwise_bytes
 from costmodel.text.errors import IllegalPlan, InvalidValue
 
 PLAN = Plan(global_batch=1280, seq_len=4096, data_parallel=64, expert_parallel=64, micro_batch=4, dtype="mxfp8")

@@ -16,7 +16,7 @@ from costmodel import (
 )
 from costmodel.formulas.transformer import adapters, launches
 from costmodel.formulas.transformer.activations import layer_activations
-from costmodel.formulas.transformer.layer import between_products, cast_bytes, elementwise_bytes
+from costmodel.formulas.transformer.traffic import between_products, cast_bytes, elementwise_bytes
 from costmodel.text.errors import IllegalPlan
 
 TOKENS, WIDTH, HIDDEN = 8192, 14336, 4096

@@ -12,7 +12,7 @@ from costmodel.evaluation.notes import notes
 from costmodel.formulas.quantities import SampleLengths
 from costmodel.formulas.settings import BATCHINGS
 from costmodel.formulas.transformer import flops, lengths
-from costmodel.formulas.transformer.layer import local_tokens
+from costmodel.formulas.transformer.lengths import local_tokens
 from costmodel.studies.data_parallel import expected_largest
 from costmodel.text.errors import IllegalPlan, InvalidValue
 from costmodel.traces.allocator import Allocator

@@ -6,7 +6,7 @@ import pytest
 
 from costmodel import Plan, estimate, load_cluster, load_framework, load_model
 from costmodel.formulas.transformer.activations import attention_activations
-from costmodel.formulas.transformer.layer import between_products, elementwise_bytes
+from costmodel.formulas.transformer.traffic import between_products, elementwise_bytes
 
 MODEL = load_model("llama2-7b")
 PLAN = Plan(global_batch=8, seq_len=4096, data_parallel=8, micro_batch=1, zero_stage=2, sequence_parallel=False)

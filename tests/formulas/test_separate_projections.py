@@ -7,13 +7,8 @@ import dataclasses
 import pytest
 
 from costmodel import Plan, load_device, load_framework, load_model
-from costmodel.formulas.transformer.layer import (
-    attention_projections,
-    between_products,
-    elementwise_bytes,
-    mlp,
-    product,
-)
+from costmodel.formulas.transformer.layer import attention_projections, mlp, product
+from costmodel.formulas.transformer.traffic import between_products, elementwise_bytes
 
 FRAMEWORK = load_framework("fsdp2", "hopper")
 MODEL = load_model("llama3-8b")

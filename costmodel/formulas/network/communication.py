@@ -14,7 +14,7 @@ from costmodel.formulas.quantities import (
     Software,
 )
 from costmodel.formulas.systems import byteps_shares, server_exchange
-from costmodel.formulas.transformer import layer, parameters
+from costmodel.formulas.transformer import lengths, parameters
 from costmodel.formulas.transformer.repetition import experts_again
 
 ALL_REDUCE, HIERARCHICAL, PARAMETER_SERVER, BYTEPS, LOCAL_SGD = 0.0, 1.0, 2.0, 3.0, 4.0
@@ -30,7 +30,7 @@ def hidden_message(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -
     ----------
     model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     """
-    return settings.widths.activation * layer.local_tokens(settings, plan) * model.hidden
+    return settings.widths.activation * lengths.local_tokens(settings, plan) * model.hidden
 
 
 def gathered_message(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
@@ -59,7 +59,7 @@ def context_message(model: ModelNumbers, settings: Settings, plan: PlanNumbers) 
     kv_heads = attention.kv_heads / parameters.key_holders(model, plan.tensor)
     heads = ops.where(attention.latent > 0.0, attention.heads / plan.tensor, kv_heads)
     widths = heads * (attention.head_dim + attention.value_head_dim)
-    return settings.widths.activation * layer.local_tokens(settings, plan) * widths
+    return settings.widths.activation * lengths.local_tokens(settings, plan) * widths
 
 
 def query_message(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
@@ -71,7 +71,7 @@ def query_message(model: ModelNumbers, settings: Settings, plan: PlanNumbers) ->
     """
     attention = model.attention
     widths = attention.heads / plan.tensor * (attention.head_dim + attention.value_head_dim)
-    return settings.widths.activation * layer.local_tokens(settings, plan) * widths
+    return settings.widths.activation * lengths.local_tokens(settings, plan) * widths
 
 
 def context_exchange(
@@ -107,7 +107,7 @@ def expert_message(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -
     ----------
     model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     """
-    routed = layer.local_tokens(settings, plan) / plan.tensor * model.experts.per_token * model.experts.load
+    routed = lengths.local_tokens(settings, plan) / plan.tensor * model.experts.per_token * model.experts.load
     return settings.widths.activation * routed * model.hidden * plan.expert_tensor
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import ModelNumbers, Number, PlanNumbers, Settings, Software
-from costmodel.formulas.transformer import adapters, layer, parameters, recurrent
+from costmodel.formulas.transformer import adapters, layer, lengths, parameters, recurrent, traffic
 from costmodel.formulas.transformer.attention import NARROW_BYTES, mask_bytes, under_mask
 from costmodel.formulas.transformer.repetition import experts_again
 
@@ -52,9 +52,9 @@ def attention_activations(model: ModelNumbers, settings: Settings, plan: PlanNum
     repeated = ops.where((copied > 0.0) | (masked > 0.0), attention.heads, kv_heads)
     plain = attention.heads * attention.head_dim + repeated * (attention.head_dim + attention.value_head_dim)
     full = attention.heads * (2.0 * attention.head_dim + attention.value_head_dim)
-    rotated = layer.rotates(model) * settings.framework.keep_rotated * (attention.heads + kv_heads) * attention.head_dim
+    rotated = traffic.rotates(model) * settings.framework.keep_rotated * (attention.heads + kv_heads) * attention.head_dim
     compressed = 2.0 * plan.tensor * (attention.query_latent + attention.kv_latent + attention.rope_head_dim)
-    by_parts = layer.rotates(model) * settings.framework.separate_rotation
+    by_parts = traffic.rotates(model) * settings.framework.separate_rotation
     product = attention.fused * by_parts * (attention.heads + kv_heads) * attention.head_dim
     product = ops.where(repeated > kv_heads, 0.0, product)  # values that are repeated are no view of it
     saved = ops.where(attention.latent > 0.0, full + compressed, plain + rotated + product)
@@ -123,9 +123,9 @@ def mlp_parts(model: ModelNumbers, settings: Settings) -> tuple[Number, Number, 
     widths, mixture = settings.widths, model.experts
     _, _, first, last = adapters.input_bytes(settings)
     beside = model.mlp.gated * settings.framework.keep_activated
-    limited = widths.activation * 2.0 * layer.clamps_apart(model, settings)
+    limited = widths.activation * 2.0 * traffic.clamps_apart(model, settings)
     of_experts = (1.0 - settings.kernels.fused_experts) * limited
-    read = ops.where(model.mlp.gated > 0.0, 2.0, layer.plain_activation_keeps(model, settings))
+    read = ops.where(model.mlp.gated > 0.0, 2.0, traffic.plain_activation_keeps(model, settings))
     wide = adapters.autocasts(settings) * ops.where(read > 1.0, CAST_UP_BYTES, 0.0) * (1.0 - model.mlp.gated)
     width = widths.activated * read + wide + widths.activation * beside + last
     routed = mixture.load * mixture.per_token
@@ -154,8 +154,8 @@ def module_activations(model: ModelNumbers, settings: Settings, plan: PlanNumber
     attention, widths = model.attention, settings.widths
     share = model.experts.layers / model.layers
     latent = ops.where(attention.latent > 0.0, attention.share, 0.0)
-    tokens = layer.local_tokens(settings, plan)
-    gathered = ops.where(settings.framework.keep_gathered > 0.0, tokens, layer.norm_tokens(settings, plan))
+    tokens = lengths.local_tokens(settings, plan)
+    gathered = ops.where(settings.framework.keep_gathered > 0.0, tokens, lengths.norm_tokens(settings, plan))
     dense, experts, shared, activated = mlp_parts(model, settings)
     again = experts_again(plan)
     sparse = again.routed * experts + again.shared * shared + (again.activation - again.routed) * activated
@@ -187,7 +187,7 @@ def operators_kept(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -
     """
     attention, mixture, bytes_ = model.attention, model.experts, settings.widths.activation
     share = mixture.layers / model.layers
-    tokens, gated = layer.local_tokens(settings, plan), model.mlp.gated
+    tokens, gated = lengths.local_tokens(settings, plan), model.mlp.gated
     routed, shared = mixture.load * mixture.per_token, ops.where(mixture.shared_width > 0.0, 1.0, 0.0)
     latent = ops.where(attention.latent > 0.0, 1.0, 0.0)
     wide = 1.0 - latent * (1.0 - gated)  # the product of an MLP that is kept inside it is as wide as it is
@@ -200,7 +200,7 @@ def operators_kept(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -
     inner = attended + states + (1.0 - share) * dense + share * experts
     statistics = 4.0 * attention.share * attention.heads
     unread = gated * settings.framework.keep_activated * (1.0 - settings.framework.compiled)
-    outer = model.hidden * ((latent + (1.0 - latent) * unread) * tokens + layer.norm_tokens(settings, plan))
+    outer = model.hidden * ((latent + (1.0 - latent) * unread) * tokens + lengths.norm_tokens(settings, plan))
     return bytes_ * outer + tokens / plan.tensor * (bytes_ * inner + statistics)
 
 
@@ -224,7 +224,7 @@ def norm_input_bytes(model: ModelNumbers, settings: Settings) -> Number:
     read = ops.where(cast > 0.0, WIDE_INPUT_BYTES, settings.widths.activation)
     multiplied = ops.where(model.wide_norm > 0.0, WIDE_INPUT_BYTES, read)
     separate = WIDE_INPUT_BYTES + (1.0 - settings.adapter.frozen) * multiplied
-    return ops.where(layer.norm_is_fused(model, settings) > 0.0, read, separate)
+    return ops.where(traffic.norm_is_fused(model, settings) > 0.0, read, separate)
 
 
 def layer_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
@@ -248,11 +248,11 @@ def layer_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     [korthikanti2022]_ equations 1 to 4; NVIDIA/TransformerEngine@0004dbd transformer_engine/pytorch/module/linear.py
     (what a product saves in 8 bit)
     """
-    tokens = layer.local_tokens(settings, plan)
-    split = layer.norm_tokens(settings, plan)
+    tokens = lengths.local_tokens(settings, plan)
+    split = lengths.norm_tokens(settings, plan)
     gathered = ops.where(settings.framework.keep_gathered > 0.0, tokens, split)
     further = model.parallel_block * ops.maximum(model.norms - 1.0, 0.0)
-    shared = ops.where(layer.norm_is_fused(model, settings) > 0.0, further, 0.0)
+    shared = ops.where(traffic.norm_is_fused(model, settings) > 0.0, further, 0.0)
     inputs = (model.norms - shared) * norm_input_bytes(model, settings)  # one, where several norms read the same
     outer = model.hidden * split * (inputs + 2.0 * model.dropout)
     projections, _, first, _ = adapters.input_bytes(settings)
@@ -272,7 +272,7 @@ def captured_share(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -
     ----------
     model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     """
-    whole, tokens = layer_activations(model, settings, plan), layer.local_tokens(settings, plan)
+    whole, tokens = layer_activations(model, settings, plan), lengths.local_tokens(settings, plan)
     inner = tokens / plan.tensor
     attended, multiplied = attention_activations(model, settings, plan), mlp_activations(model, settings, plan)
     around = 0.5 * (whole - inner * (attended + multiplied))
@@ -302,9 +302,9 @@ def retained_inputs(model: ModelNumbers, settings: Settings, plan: PlanNumbers) 
     share = mixture.layers / model.layers
     routed = mixture.load * mixture.per_token * (model.hidden + mixture.width)
     inner = (1.0 - share) * model.mlp.share * model.mlp.width + share * (routed + mixture.shared_width)
-    split = plan.tensor * layer.norm_tokens(settings, plan) * model.norms * model.hidden
+    split = plan.tensor * lengths.norm_tokens(settings, plan) * model.norms * model.hidden
     mixed = attention.share * attention.heads * attention.value_head_dim + model.recurrent.share * model.recurrent.outputs
-    inputs = split + layer.local_tokens(settings, plan) * (mixed + inner)
+    inputs = split + lengths.local_tokens(settings, plan) * (mixed + inner)
     whole = settings.widths.input * inputs / plan.tensor
     return settings.adapter.keep_inputs * (1.0 - plan.recompute_layers) * whole
 
@@ -317,7 +317,7 @@ def checkpoint(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Nu
     model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     """
     width = ops.where(adapters.autocasts(settings) > 0.0, WIDE_INPUT_BYTES, settings.widths.residual)
-    return width * layer.norm_tokens(settings, plan) * model.hidden
+    return width * lengths.norm_tokens(settings, plan) * model.hidden
 
 
 def kept_activations(
@@ -350,7 +350,7 @@ def backward_temporaries(
     ----------
     model, settings, plan, software : as named
     """
-    tokens = layer.local_tokens(settings, plan) / plan.tensor
+    tokens = lengths.local_tokens(settings, plan) / plan.tensor
     scores = tokens * plan.recompute_attention * model.attention.share * score_activations(model, settings)
     layer_ = layer_activations(model, settings, plan) + scores
     kept = kept_activations(model, settings, plan, software)

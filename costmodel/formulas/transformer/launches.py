@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import ModelNumbers, Number, PlanNumbers, Settings, Software
-from costmodel.formulas.transformer import adapters, layer
+from costmodel.formulas.transformer import adapters, lengths, traffic
 from costmodel.formulas.transformer.attention import ring_ranks, softmax_is_fused
 
 PLAIN = 30.0
@@ -155,7 +155,7 @@ def query_norm_kernels(model: ModelNumbers, settings: Settings) -> Number:
     ----------
     model, settings : `ModelNumbers`, `Settings`
     """
-    fused = layer.norm_is_fused(model, settings)
+    fused = traffic.norm_is_fused(model, settings)
     each = fused * OF_NORM + (1.0 - fused) * OF_NORM_APART
     normed = ops.where((model.attention.qk_norm_channels > 0.0) & (model.attention.latent <= 0.0), 2.0, 0.0)
     return model.attention.share * normed * each
@@ -217,15 +217,15 @@ def layer_launches(model: ModelNumbers, settings: Settings, plan: PlanNumbers, s
     of_each = narrow * (1.0 - settings.kernels.fused_experts) * 2.0 * OF_CAST * local
     biases = (1.0 - settings.kernels.fused_experts) * model.mlp.bias * OF_EXPERT_BIAS * local
     looped = (1.0 - settings.kernels.fused_experts) * settings.framework.looped_expert_kernels
-    looped = looped * local * ops.minimum(layer.expert_tokens(model, settings, plan), 1.0)  # of those that have a token
+    looped = looped * local * ops.minimum(lengths.expert_tokens(model, settings, plan), 1.0)  # of those that have a token
     routing = share * (software.host.expert_launches + (of_each + biases + looped) / PLAIN)
     fused = softmax_is_fused(settings, model.attention.heads / plan.tensor, plan)
     separate = (1.0 - settings.kernels.flash_attention) * (1.0 - fused)
-    limits = (1.0 - share * settings.kernels.fused_experts) * layer.clamps_apart(model, settings) * OF_LIMITS
+    limits = (1.0 - share * settings.kernels.fused_experts) * traffic.clamps_apart(model, settings) * OF_LIMITS
     further = adapter_kernels(settings, model) + context_kernels(settings, plan) + cast_kernels(settings)
-    limits = limits + (1.0 - share) * layer.writes_activation_out(model, settings) * OF_ACTIVATION
+    limits = limits + (1.0 - share) * traffic.writes_activation_out(model, settings) * OF_ACTIVATION
     further = further + latent_projection_kernels(model) + limits + model.recurrent.share * OF_STATE
     further = further + query_norm_kernels(model, settings) + adapters.autocasts(settings) * OF_AUTOCAST
     # a layer of one block launches half of one of two
-    further = further - PLAIN * (1.0 - 0.5 * layer.blocks(model))
+    further = further - PLAIN * (1.0 - 0.5 * traffic.blocks(model))
     return 1.0 + further / PLAIN + routing + software.host.unfused_launches * separate

@@ -318,3 +318,34 @@ __all__ = [
     "largest_normal", "longest_of", "of_layers", "own_length", "own_sample", "padded_square", "position_power", "shapes_vary",
     "spread", "useful_tokens",
 ]  # fmt: skip
+
+
+def local_tokens(settings: Settings, plan: PlanNumbers) -> Number:
+    """Tokens of one micro-batch on one rank's share of the sequence.
+
+    Parameters
+    ----------
+    settings, plan : `Settings`, `PlanNumbers`
+    """
+    return plan.micro_batch * settings.seq_len / plan.context
+
+
+def norm_tokens(settings: Settings, plan: PlanNumbers) -> Number:
+    """Tokens on which one rank computes norms and residuals: fewer under sequence parallelism.
+
+    Parameters
+    ----------
+    settings, plan : `Settings`, `PlanNumbers`
+    """
+    return local_tokens(settings, plan) / ops.where(plan.sequence_parallel > 0.0, plan.tensor, 1.0)
+
+
+def expert_tokens(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
+    """Tokens that meet one local expert on the busiest rank.
+
+    Parameters
+    ----------
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
+    """
+    routed = local_tokens(settings, plan) * model.experts.per_token * plan.expert_tensor / plan.tensor
+    return model.experts.load * routed * plan.expert / ops.maximum(model.experts.number, 1.0)

@@ -23,7 +23,7 @@ from costmodel.formulas.quantities import (
     Settings,
     Software,
 )
-from costmodel.formulas.transformer import activations, adapters, layer, lengths
+from costmodel.formulas.transformer import activations, adapters, layer, lengths, traffic
 from costmodel.formulas.transformer.parameters import (
     dense_layer_of_rank,
     embedding_of_rank,
@@ -59,11 +59,11 @@ def logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers, micro_bat
     ``grad_weight``); huggingface/transformers src/transformers/models/gemma2/modeling_gemma2.py (``final_logit_softcapping``)
     """
     widths = settings.widths
-    tokens = layer.local_tokens(settings, plan)
-    inputs = 2.0 * widths.activation * layer.norm_tokens(settings, plan) * model.hidden
-    columns = layer.loss_columns(model, settings, plan)
+    tokens = lengths.local_tokens(settings, plan)
+    inputs = 2.0 * widths.activation * lengths.norm_tokens(settings, plan) * model.hidden
+    columns = traffic.loss_columns(model, settings, plan)
     before = ops.where(micro_batches > 1.0, widths.retained_logit, 0.0)
-    held = ops.where(layer.norms_are_rms(model), widths.logit, widths.layernorm_logit)
+    held = ops.where(traffic.norms_are_rms(model), widths.logit, widths.layernorm_logit)
     held = ops.where((plan.tensor > 1.0) & (widths.tensor_logit > 0.0), widths.tensor_logit, held)
     capped = model.vocabulary.capped * (1.0 - settings.framework.compiled) * widths.activation
     of_weight = (1.0 - settings.adapter.frozen) * columns
@@ -395,7 +395,7 @@ def embedding_mask(model: ModelNumbers, settings: Settings, plan: PlanNumbers, f
     model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     first : 1 where the stage holds the embedding
     """
-    return first * model.dropout * layer.norm_tokens(settings, plan) * model.hidden
+    return first * model.dropout * lengths.norm_tokens(settings, plan) * model.hidden
 
 
 def absent_gradients(settings: Settings, gradients: Number, micro_batches: Number) -> Number:
@@ -618,7 +618,7 @@ def outliving_gradients(model: ModelNumbers, settings: Settings, plan: PlanNumbe
     """
     shard, _ = communication.shard_groups(plan)
     hooked = settings.framework.reentrant * settings.adapter.frozen * ops.where(shard > 1.0, plan.shard_gradients, 0.0)
-    gradient = settings.widths.activation * layer.norm_tokens(settings, plan) * model.hidden
+    gradient = settings.widths.activation * lengths.norm_tokens(settings, plan) * model.hidden
     return hooked * plan.recompute_layers * ops.maximum(layers - 2.0, 0.0) * gradient
 
 
