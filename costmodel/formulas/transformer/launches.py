@@ -35,7 +35,7 @@ OF_CAST = 2.0
 OF_NORM, OF_NORM_APART = 1.0, 8.0
 """Of one norm of queries or of keys: one kernel, or as many as an RMSNorm is written in (huggingface/transformers
 src/transformers/models/qwen3/modeling_qwen3.py, ``Qwen3RMSNorm``)."""
-OF_AUTOCAST = 10.0
+OF_AUTOCAST, INPUTS_OF_AUTOCAST = 10.0, 3.0
 """Casts of seven weights and of three inputs more than norms cast themselves, of a layer like Llama's (pytorch/pytorch
 aten/src/ATen/autocast_mode.h)."""
 OF_EXPERT_BIAS = 2.0
@@ -148,6 +148,16 @@ def latent_projection_kernels(model: ModelNumbers) -> Number:
     return ops.where(model.attention.latent > 0.0, model.attention.share * OF_LATENT, 0.0)
 
 
+def autocast_kernels(settings: Settings) -> Number:
+    """Kernels by which autocast casts a layer's weights and inputs; a compiler joins those of inputs with what makes them.
+
+    Parameters
+    ----------
+    settings : `Settings`
+    """
+    return adapters.autocasts(settings) * (OF_AUTOCAST - settings.framework.compiled * INPUTS_OF_AUTOCAST)
+
+
 def query_norm_kernels(model: ModelNumbers, settings: Settings) -> Number:
     """Kernels of the norms of queries and keys.
 
@@ -225,7 +235,7 @@ def layer_launches(model: ModelNumbers, settings: Settings, plan: PlanNumbers, s
     further = adapter_kernels(settings, model) + context_kernels(settings, plan) + cast_kernels(settings)
     limits = limits + (1.0 - share) * traffic.writes_activation_out(model, settings) * OF_ACTIVATION
     further = further + latent_projection_kernels(model) + limits + model.recurrent.share * OF_STATE
-    further = further + query_norm_kernels(model, settings) + adapters.autocasts(settings) * OF_AUTOCAST
+    further = further + query_norm_kernels(model, settings) + autocast_kernels(settings)
     # a layer of one block launches half of one of two
     further = further - PLAIN * (1.0 - 0.5 * traffic.blocks(model))
     return 1.0 + further / PLAIN + routing + software.host.unfused_launches * separate

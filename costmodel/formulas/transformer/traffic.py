@@ -160,13 +160,14 @@ def product_inputs(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -
 
     Assumptions
     -----------
-    Of experts, what a router or a sort reads isn't counted.
+    Of experts, what a router or a sort reads isn't counted. A compiler makes each cast a part of the kernel before it.
     """
     share, separate = model.experts.layers / model.layers, settings.framework.separate_projections
     attention = 1.0 + 2.0 * separate * (1.0 - model.attention.fused)
     inner = (1.0 - share) * model.mlp.share * (1.0 + separate * model.mlp.gated)
     reads = model.attention.share * attention + inner
-    return adapters.autocasts(settings) * reads * local_tokens(settings, plan) * model.hidden
+    apart = adapters.autocasts(settings) * (1.0 - settings.framework.compiled)
+    return apart * reads * local_tokens(settings, plan) * model.hidden
 
 
 def grouped_apart(settings: Settings) -> Number:
