@@ -70,7 +70,8 @@ MUTANTS = {
         "each = 1.1 * group.slowness * collectives.all_gather_over(nbytes / many, group.gathering)", (OUTSIDE,),
     ),
     "norms-bytes": Mutant(
-        "formulas/transformer/traffic.py", "norms=outer * model.norms * norm_bytes", "norms=1.1 * outer * model.norms * norm_bytes",
+        "formulas/transformer/traffic.py", "norms=outer * model.norms * norm_bytes",
+        "norms=1.1 * outer * model.norms * norm_bytes",
         ("tests/audits/test_moved.py", "tests/formulas/test_separate_kernels.py"),
     ),
     "interleaved-filling": Mutant(
@@ -101,7 +102,8 @@ MUTANTS = {
         "return self.spread.time(0.5 * self.slopes.deviation)", (INTERVALS,),
     ),
     "loss-bytes": Mutant(
-        "description/framework.py", "    logit_traffic: float = field(default=52.0", "    logit_traffic: float = field(default=57.2",
+        "description/framework.py", "    logit_traffic: float = field(default=52.0",
+        "    logit_traffic: float = field(default=57.2",
         (OUTSIDE,),
     ),
     "boundary-bytes": Mutant(
