@@ -76,6 +76,7 @@ def test_the_timeline_takes_what_is_estimated_within_5_percent_on_95_of_100_plan
 ODD = (2, 3, 4, 5, 6, 7, 8, 12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", [name for name in SCHEDULES if TRAITS[name].flushes])
 def test_a_timeline_in_an_odd_shape_takes_what_is_estimated_under_every_schedule(schedule):
     ratios = []

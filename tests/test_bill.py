@@ -67,6 +67,7 @@ def test_reserved_bytes_lie_between_allocated_and_all():
     assert busy.reserved < found.memory.reserved  # what is idle comes on top, and is given back where memory is short
 
 
+@pytest.mark.slow
 @settings(quick, max_examples=150)
 @given(questions())
 def test_the_timelines_peak_is_the_closed_form_on_every_stage(question):

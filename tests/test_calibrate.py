@@ -29,6 +29,7 @@ def unknown(name: str) -> costmodel.Framework:
     return dataclasses.replace(framework, name="mine", owner="mine", constants=nested(Software, default_constants()))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not REFERENCE.is_file(), reason="the optional reference folder is absent")
 @pytest.mark.parametrize("source", ["internevo", "llmfoundry", "dgxc_benchmarking"])
 def test_five_measured_steps_improve_the_estimates_of_the_others_or_leave_their_scatter(source):

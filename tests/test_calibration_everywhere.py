@@ -77,6 +77,7 @@ def mine(tmp_path_factory):
     return files
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_takes_own_runs_or_says_that_it_estimates_no_step(command, run, tmp_path, mine):
     own = mine["torchtune" if command == "cards" else "megatron-core"]

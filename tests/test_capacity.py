@@ -101,6 +101,7 @@ def test_no_longer_sequence_fits_than_the_one_that_is_found(gpus, memory, dimens
     assert best.plan == found.plan and best.step_time == found.best.step_time
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("gpus", "memory"), [(6, 5.2e9), (8, 5.2e9)])
 @pytest.mark.parametrize("dimensions", [{}, {"pipeline_parallel": [1], "tensor_parallel": [1]}, {"recompute": ["none"]}])
 def test_no_larger_batch_fits_at_once_than_the_one_that_is_found(gpus, memory, dimensions):
@@ -119,6 +120,7 @@ def test_no_larger_batch_fits_at_once_than_the_one_that_is_found(gpus, memory, d
     assert not any(map(at_once, range(found.value + 1, found.value + 4 * gpus + 1)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("gpus", "memory", "stages"),
     [(4, 5.2e9, [1, 2]), (6, 5.2e9, [1, 2]), (4, 5.2e9, [4, 3, 2]), (6, 6.2e9, [4, 3, 2])],
@@ -172,6 +174,7 @@ def test_a_plan_that_is_held_is_stretched_as_it_is():
         longest_sequence(LLAMA, NODE, dataclasses.replace(PLAN, tensor_parallel=3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("find", FINDERS)
 def test_every_capacity_gives_the_same_kind_of_answer(find):
     node = load_cluster("dgx-h100", gpus=8)

@@ -35,6 +35,7 @@ def ends(result):
     return played_end(result, ledger_of(result)), full
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fields", [
     {}, {"schedule": "interleaved", "virtual_stages": 4}, {"schedule": "zb-h1"}, {"schedule": "zb-h2"}, {"schedule": "zb-v"},
     {"schedule": "gpipe"}, {"schedule": "breadth-first", "virtual_stages": 4}, {"pipeline_parallel": 1, "data_parallel": 8},
@@ -50,6 +51,7 @@ def test_a_step_ends_when_it_does_played_in_full(fields, micro_batches):
     assert short == pytest.approx(full, rel=1e-10)
 
 
+@pytest.mark.slow
 def test_drawn_steps_of_many_micro_batches_end_when_they_do_played_in_full():
     """Over frameworks and clusters, with gradients and weights that are exchanged once a step or in every micro-batch."""
     played, drawn = 0, plans(11)
@@ -141,6 +143,7 @@ def test_a_check_says_which_plans_it_leaves_out_for_their_work(monkeypatch):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_check_loads_no_numba_once_its_kernel_was_compiled():
     source = (
         "import sys\nfrom costmodel import load_cluster, load_model, search\n"

@@ -337,6 +337,7 @@ def makes_again_what_it_kept(actions):
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(30))
 def test_the_integer_program_beats_the_dynamic_program_only_by_making_again_what_it_kept(seed):
     chain = drawn_chain(seed, records=False)

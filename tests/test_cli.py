@@ -175,6 +175,7 @@ def test_yes_and_no_and_words_and_orders_are_read(run):
     assert (answer["rank_order"], answer["overlap_gradients"]) == ("context-tensor-data-pipeline", False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["model", "device", "cluster", "framework"])
 def test_a_listing_names_every_entry_and_each_can_be_shown(run, kind, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
@@ -407,6 +408,7 @@ def test_nobody_is_shown_the_progress_of_a_script(run, monkeypatch, output):
 HEAVY = ("numba", "scipy", "sympy", "plotly", "pandas", "polars", "numpy", "rich", "torch")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "allowed"),
     [

@@ -104,6 +104,7 @@ def files(tmp_path, monkeypatch, request):
 # Width
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("line", "widths"), with_widths())
 def test_an_example_answers_in_lines_no_wider_than_the_terminal(run, files, tmp_path, monkeypatch, line, widths):
     words = shlex.split(line)
@@ -309,6 +310,7 @@ def test_what_several_clusters_cannot_honour_is_refused_in_a_line(run, tmp_path,
     refused(run, tmp_path, ["search", *TWO, *options], words)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [
     ["search", *NODE, "--no-check"], ["estimate", *NODE], ["timeline", *STAGED], ["ledger", *STAGED],
 ])  # fmt: skip

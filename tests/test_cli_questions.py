@@ -88,6 +88,7 @@ def test_every_stage_of_a_pipeline_has_a_line_that_adds_up(run, monkeypatch):
     assert "fullest at its" not in run("estimate", *ON, *BATCH, "--tensor-parallel", "8")[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("find", ["sequence", "batch", "micro-batch", "layers", "gpus"])
 def test_capacity_finds_with_every_plan_what_the_library_finds(run, model, cluster, find):
     asked = {field: {"global_batch": 64, "seq_len": 4096}[field] for field in CAPACITIES[find].asked}

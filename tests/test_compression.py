@@ -103,6 +103,7 @@ def encoded(name, model, ranks):
 # Bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHOICES)
 @pytest.mark.parametrize("model", MODELS)
 def test_a_rank_sends_the_bytes_of_its_tensors_encoded(name, model):

@@ -27,6 +27,7 @@ def test_there_are_such_devices():
     assert {"v100-sxm-32gb", "p100-sxm-16gb", "t4", "rtx-2080-ti", "gtx-1080-ti"} <= set(OLDER)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", OLDER)
 def test_what_isn_t_said_is_fp16_and_what_is_said_is_kept(device):
     model, cluster = load_model("gpt2-xl"), machine(device, 8)
@@ -55,6 +56,7 @@ def test_a_device_with_bf16_keeps_it():
     assert found.plan.dtype == "bf16"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("door", DOORS, ids=lambda door: door[0])
 @pytest.mark.parametrize("device", ["v100-sxm-32gb", "t4"])
 def test_every_command_answers_and_names_fp16_where_bf16_is_asked(run, door, device):

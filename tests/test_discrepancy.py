@@ -190,6 +190,7 @@ def _constants_alone(cluster):
     return dataclasses.replace(cluster.frameworks["megatron-core"], own_runs=(), own_factor=1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["python", "numpy", "numba"])
 def test_a_search_ranks_by_what_estimate_says(mine, engine):
     found = costmodel.search(

@@ -191,6 +191,7 @@ def environment(**more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT), **more}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [0.15, 0.3, 0.6, 1.0])
 def test_an_interruption_at_any_moment_ends_in_one_line(after):
     command = [sys.executable, "-m", "costmodel", "search", *NODE, "--nodes", "16"]
@@ -226,6 +227,7 @@ def test_a_closed_stream_is_no_success(closed):
     assert (closed == "2") or re.fullmatch(r"costmodel: error: stdout is closed.*\n", done.stderr)
 
 
+@pytest.mark.slow
 def test_the_first_compilation_says_what_it_does_and_says_it_once():
     program = (
         "from costmodel.text import progress\nprogress.LISTENERS.append(print)\nfrom costmodel.compilation.jit import kernel\n"

@@ -128,6 +128,7 @@ console.log(JSON.stringify({step: best.step_time_s, memory: best.peak_memory_byt
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(NODE is None, reason="no node")
 def test_the_one_file_page_works_out_what_python_says(asked, tmp_path):
     _, found, what = asked

@@ -27,6 +27,7 @@ BINARY = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", BINARY, ids=lambda one: one.__name__)
 @given(a=POSITIVE, b=POSITIVE)
 def test_an_operation_has_the_slopes_of_finite_differences(function, a, b):
@@ -50,6 +51,7 @@ def test_numbers_beside_them_lose_nothing():
     assert bare(2.0**x) == 8.0 and (2.0**x).slopes[0] == pytest.approx(8.0 * math.log(2.0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_an_estimate_has_the_slopes_of_moving_each_constant(seed):
     one = next(plans(seed))

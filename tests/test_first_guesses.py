@@ -468,6 +468,7 @@ def test_results_are_tables_and_figures():
         assert "<table>" in result._repr_html_() and result.to_csv().count("\n") == len(result) + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", ["v100-sxm-16gb", "a100-sxm-80gb", "b200-sxm", "rtx-4090", "mi300x"])
 def test_a_card_in_a_table_of_many_is_as_it_is_alone(device):
     among = cards(MODEL, ["h100-sxm", "rtx-3090", device], adapter=["lora", "qlora"]).rows

@@ -183,6 +183,7 @@ def pipelined(draw, framework):
         raise
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(data=st.data())

@@ -124,6 +124,7 @@ def stated_time(result):
 # What it adds up to
 
 
+@pytest.mark.slow
 @quick
 @given(questions())
 def test_with_one_bucket_a_rank_sends_what_estimate_says(question):
@@ -138,6 +139,7 @@ def test_with_one_bucket_the_transactions_take_what_estimate_exposes_and_hides(q
     assert made.times["only"] == pytest.approx(stated_time(made.estimate), rel=1e-6)
 
 
+@pytest.mark.slow
 @quick
 @given(questions(tensor=(2, 4)))
 def test_tensor_ranks_send_what_estimate_says(question):
@@ -151,6 +153,7 @@ def check_some_stage(made):
     assert any(wanted == pytest.approx(sent, rel=1e-6) for sent in made.sent_bytes.values())
 
 
+@pytest.mark.slow
 @quick
 @given(questions(pipelines=(2, 4)))
 def test_some_stage_of_a_pipeline_sends_what_estimate_says(question):

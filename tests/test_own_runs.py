@@ -80,6 +80,7 @@ def test_one_run_alone_is_believed():
     assert after / before > 1.6
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(st.lists(st.floats(0.6, 1.8), min_size=2, max_size=4))
 def test_what_is_found_explains_the_runs_that_it_takes_at_least_as_well_as_the_catalogue(factors):
@@ -88,6 +89,7 @@ def test_what_is_found_explains_the_runs_that_it_takes_at_least_as_well_as_the_c
     assert after <= before + len(found) * SCATTER
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(st.permutations(range(4)))
 def test_the_order_of_runs_changes_nothing(order):

@@ -135,6 +135,7 @@ def test_what_is_offloaded_is_what_is_saved():
     assert offloaded.step_time - plain.step_time <= transfer
 
 
+@pytest.mark.slow
 @quick
 @given(questions(models=st.sampled_from(MODELS).map(load_model), frameworks=["deepspeed", "fsdp2"], pipelines=False, zero=[0]))
 def test_each_zero_stage_holds_no_more_than_the_one_before(question):
@@ -223,6 +224,7 @@ def called(formula, **known):
 # Search
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "framework"),
     [

@@ -133,6 +133,7 @@ PLANS = st.builds(
 MODELS = st.sampled_from(["deepseek-v2-lite", "mixtral-8x7b", "qwen3-30b-a3b", "gpt-oss-20b"])
 
 
+@pytest.mark.slow
 @given(plan=PLANS, name=MODELS)
 @settings(max_examples=40, deadline=None)
 def test_modules_lie_between_nothing_and_everything(plan, name):

@@ -124,6 +124,7 @@ def test_a_plan_s_text_makes_the_plan():
     assert "zero_stage" not in repr(PLAN)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_every_kind_of_figure_of_a_result_is_drawn_and_others_are_refused_with_the_list(made, kind):
     thing = made[kind.__name__]
@@ -143,6 +144,7 @@ def test_what_has_nothing_to_draw_says_why():
 OPTION = re.compile(r"(?<![\w-])--(?:device|cluster|gpus|nodes|network|set|model|dtype|global-batch|seq-len|framework)\b")
 
 
+@pytest.mark.slow
 def test_no_message_of_the_library_names_an_option_of_the_command_line():
     """Texts in the source, docstrings and comments aside; what launch files say is their own."""
     root = Path(cm.__file__).parent

@@ -108,6 +108,7 @@ def test_utilisation_over_time_holds_every_byte_and_every_second(question, bins)
             assert load.mean_rate * (1 - 1e-9) <= load.peak_rate <= load.bandwidth * (1 + 1e-6)
 
 
+@pytest.mark.slow
 @quick
 @given(questions(pipelines=False))
 def test_loads_of_links_are_those_of_the_ledger(question):
@@ -160,6 +161,7 @@ def without_network(question):
     return model, dataclasses.replace(cluster, levels=levels), plan, quiet
 
 
+@pytest.mark.slow
 @quick
 @given(questions(zero=[0, 1]))
 def test_without_a_network_a_step_is_compute_and_bubble(question):
@@ -188,6 +190,7 @@ def test_a_uniform_pipeline_idles_by_its_stages_less_one():  # narayanan2021, se
         assert bubble / (step.total - rest[rank, 0]) == pytest.approx(3 / (32 + 3), rel=0.01)
 
 
+@pytest.mark.slow
 @quick
 @given(questions(), st.sampled_from([1.1, 2.0, 10.0]), st.integers(0, 1))
 def test_more_bandwidth_is_never_slower(question, times, faster):
@@ -202,6 +205,7 @@ def test_more_bandwidth_is_never_slower(question, times, faster):
     assert after.step_time <= before.step_time * (1 + (1e-3 if hides else 1e-9))
 
 
+@pytest.mark.slow
 @quick
 @given(questions())
 def test_no_stage_and_no_stream_takes_longer_than_the_step(question):
@@ -265,6 +269,7 @@ def test_gathers_hide_as_far_as_the_estimate_says_where_units_are_alike():
 # Replicas that differ
 
 
+@pytest.mark.slow
 @quick
 @given(questions())
 def test_replicas_that_do_the_same_take_what_one_takes(question):

@@ -149,6 +149,7 @@ def test_a_dropped_config_is_called_as_it_calls_itself_or_as_its_file(file, own,
     assert not answer["error"] and read_fields(answer["config"]).name == called
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cluster", ["dgx-h100", "dgx-a100", "dgx-b200", "mi300x-8"])
 @pytest.mark.parametrize("name", SLIDERS)
 def test_a_slider_reaches_as_far_as_the_answer_follows_and_says_where_it_ends(cluster, name):

@@ -85,6 +85,7 @@ def test_what_the_library_reads_is_what_the_ledger_says(entries):
     assert shipped["time"]["left_out"]["factor"] > 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", [TIME, MEMORY])
 def test_intervals_hold_on_sources_that_the_model_was_not_set_on(judged, what):
     new, every = judged[what]
@@ -123,6 +124,7 @@ def test_runs_that_ran_out_and_runs_that_ran_are_told_at_the_shipped_threshold(e
     assert np.mean(fits[verdicts.ran]) >= 0.9
 
 
+@pytest.mark.slow
 def test_what_is_told_to_fit_with_a_probability_fits_as_often_on_other_sources(entries):
     told = of_fits(entries)
     assert np.all(np.diff(told.told) > 0.0)

@@ -299,6 +299,7 @@ def running(word):
     return found
 
 
+@pytest.mark.slow
 @on_a_testbed
 @pytest.mark.parametrize("measuring", [False, True])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -41,6 +41,7 @@ def test_a_network_left_out_is_predicted_within_a_twentieth_on_average_and_a_six
     assert max(off) < 0.16
 
 
+@pytest.mark.slow
 @needs_profiles
 def test_the_catalogue_holds_what_the_command_fits():
     result = fit_rows(Rows(read_profiles(PROFILES), load_device(DEVICE)))
@@ -227,6 +228,7 @@ def published():
     return {(row.network, row.machines, row.cluster, row.layers): row for row in rows}
 
 
+@pytest.mark.slow
 @needs_profiles
 def test_configurations_of_pipedream_s_table_are_found_or_missed_for_a_cause(published):
     assert len(published) == 13

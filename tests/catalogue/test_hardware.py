@@ -531,6 +531,7 @@ VALUES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", READERS)
 @pytest.mark.parametrize("value", VALUES, ids=range(len(VALUES)))
 def test_only_our_errors_escape_whatever_a_field_holds(tmp_path, kind, value):

@@ -83,6 +83,7 @@ def answers(model):
     return figures, found.evaluated, found.fitting, departures(one.question, [one.plan])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_published_config_gives_what_the_catalogue_s_entry_gives(name, tmp_path):
     file = tmp_path / f"{name}.json"

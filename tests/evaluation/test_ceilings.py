@@ -138,6 +138,7 @@ def software_of(framework, device):
     return load_framework(framework, device.architecture).numbers()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_no_product_is_faster_than_the_best_that_was_measured(framework):
     for name in DEVICES:

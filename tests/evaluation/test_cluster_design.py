@@ -110,6 +110,7 @@ def test_one_group_takes_what_a_search_of_its_own_takes():
     assert (alone.inside_time, alone.between_time) == (0.0, 0.0)
 
 
+@pytest.mark.slow
 def test_like_groups_take_equal_shares_and_the_faster_of_unlike_ones_the_larger():
     like = unlike_groups(MODEL, {"here": [H100], "there": [H100]}, between="800 Gbit/s", **ASKED)
     assert [group.global_batch for group in like.groups] == [32, 32]

@@ -78,6 +78,7 @@ def test_formulas_are_evaluated_as_often_for_many_runs_as_for_few(monkeypatch):
     assert len(calls) <= 2 + own_run_update.ROUNDS * (1 + len(own_run_update.SHORTER))
 
 
+@pytest.mark.slow
 def test_what_many_own_runs_tell_of_a_plan_is_the_sum_of_what_each_does():
     mine, some = calibrated()
     question = Question(MODELS[0], mine, mine.frameworks["megatron-core"])

@@ -120,6 +120,7 @@ def brute_force(model, cluster, framework: Framework, given, **asked):
     return list(found.values())
 
 
+@pytest.mark.slow
 @settings(quick, max_examples=30)
 @given(space=spaces(), engine=st.sampled_from(["numpy", "numba"]), block=st.sampled_from([1, 64, 1 << 19]))
 def test_a_search_finds_what_brute_force_finds(space, engine, block):
@@ -150,6 +151,7 @@ def test_a_search_finds_what_brute_force_finds(space, engine, block):
         assert getattr(bounded, field) == getattr(result, field), field
 
 
+@pytest.mark.slow
 def test_no_plan_holds_less_than_the_bound():
     """Over all models, clusters and frameworks."""
     for one in itertools.islice(plans(7), 400):

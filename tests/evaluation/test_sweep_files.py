@@ -116,6 +116,7 @@ DAMAGES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_part_that_is_not_as_it_was_written_is_done_again_and_the_answer_says_so(path, made, run, damage):
     change, count = DAMAGES[damage]

@@ -135,6 +135,7 @@ def killed(path, after):
     child.stdout.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no such signal here")
 def test_a_sweep_that_was_killed_goes_on_and_leaves_the_same_file(made, tmp_path):
     path = tmp_path / "plans.parquet"

@@ -239,6 +239,7 @@ def test_one_matrix_of_queries_keys_and_values_is_unpacked_at_once():
     assert unpacking["fused"] == pytest.approx(5 / 7 * unpacking["query-key-value"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fields", [{"adapter": "lora", "lora_rank": 4}, {"adapter": "qlora"}, {"adapter": "gptq-lora"},
                                     {"optimizer": "muon"}, {"optimizer": "adafactor"}, {"optimizer": "lion"}])  # fmt: skip
 def test_engines_agree_on_adapters_and_optimizers(fields):

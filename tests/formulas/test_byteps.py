@@ -277,6 +277,7 @@ def test_figures_15_and_16_are_within_15_per_cent(known):
     assert max(map(abs, errors.values())) <= 0.15, sorted(errors.items(), key=lambda item: -abs(item[1]))[:5]
 
 
+@pytest.mark.slow
 def test_figures_15_and_16_sizes_that_the_fit_did_not_see_are_within_15_per_cent_on_average():
     for size in (2, 4, 8, 16, 32):
         seen = [bar for bar in bars() if bar.gpu_machines not in (1, size)]

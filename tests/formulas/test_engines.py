@@ -355,6 +355,7 @@ def test_numpy_columns_give_what_plain_python_gives(name, settings):
     assert differ(expected, found) <= SAME
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", apart([name for name in FORMULAS if name not in PARTS_OF_A_STEP], LARGE))
 def test_sympy_gives_what_plain_python_gives(name, settings):
     formula = FORMULAS[name]
@@ -499,6 +500,7 @@ def by_node(settings, tmp_path_factory):
     return json.loads(ran.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMULAS)
 def test_javascript_gives_what_plain_python_gives(name, settings, by_node):
     expected = by_python(FORMULAS[name], arguments(FORMULAS[name], settings))
@@ -522,6 +524,7 @@ def test_what_is_given_to_javascript_is_a_number_in_it():
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["network.leaf.bandwidth", "device.flop_rate", "software.memory.fixed", "device.memory_bandwidth"])
 @pytest.mark.parametrize("of", ["total", "memory.total"])
 def test_a_derivative_is_the_slope_of_the_formula(by, of, settings):
@@ -623,6 +626,7 @@ def beside_its_step(table):
     return made
 
 
+@pytest.mark.slow
 def test_engines_agree_on_every_part_of_thousands_of_legal_plans(evaluated):
     assert sum(table.shape[1] for _, _, table, _ in evaluated) >= 2000
     for model, fixed, table, expected in evaluated:

@@ -92,6 +92,7 @@ def test_what_a_power_lacks_of_one_is_so_to_the_digits_of_a_small_part(part, pow
     assert lengths.lacking(part, power) == pytest.approx(-math.expm1(power * math.log1p(-part)) if part < 1 else 1.0, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_packing_by_the_best_fit_leaves_little_room_where_samples_are_short():
     """What `useful_tokens` takes for granted: first the longest, each into the sequence with the least room that takes it."""
     room, used = [], 0

@@ -13,6 +13,7 @@ FRAMEWORK = load_framework("megatron-core")
 PIPELINE = (("whole", 0.0, 1.0, True, True), ("front", 0.0, 0.5, True, False), ("back", 0.5, 1.0, False, True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", names("model"))
 @pytest.mark.parametrize("tensor", [1, 2, 4, 8])
 def test_a_stage_holds_the_parameters_of_its_tensors(name, tensor):

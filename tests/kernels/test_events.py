@@ -169,6 +169,7 @@ CODES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CODES)
 @settings(quick, max_examples=120)
 @given(

@@ -200,6 +200,7 @@ def questions(draw):
     return Drawn(stages, replicas, programs, transfers)
 
 
+@pytest.mark.slow
 @quick
 @given(questions())
 def test_the_kernel_and_its_twin_agree(drawn):

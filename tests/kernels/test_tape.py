@@ -125,6 +125,7 @@ def test_four_operations_in_five_of_a_ranking_read_one_table_alone():
     assert len(both) < 0.2 * len(done)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["none", "top-k"])
 def test_a_product_gives_what_its_plans_give_one_by_one(compression):
     model, cluster, framework = load_model("llama3-8b"), load_cluster("dgx-h100", gpus=16), load_framework("megatron-core")
@@ -158,6 +159,7 @@ def test_a_product_gives_what_its_plans_give_one_by_one(compression):
     assert np.array_equal(out[:, 1].ravel(), each[held])
 
 
+@pytest.mark.slow
 def test_runs_of_unlike_models_clusters_and_frameworks_are_worked_on_as_each_by_itself():
     asked = [
         ("llama3-8b", "dgx-h100", "fsdp2", {"tensor_parallel": 2, "zero_stage": 3}),

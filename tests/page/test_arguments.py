@@ -97,6 +97,7 @@ def rates(question, chance):
     return {name: changes[name] for name in chance.sample(list(changes), 3)}
 
 
+@pytest.mark.slow
 @needs_node
 @pytest.mark.parametrize("name", CASES)
 def test_the_formulas_of_a_page_take_what_those_of_the_library_take(page, name):
@@ -194,6 +195,7 @@ def test_an_unknown_field_is_refused_by_name(question):
         question.changed({"tensor": 2})
 
 
+@pytest.mark.slow
 @needs_node
 @pytest.mark.parametrize("name", CASES)
 def test_javascript_gives_the_digits_and_the_words_of_python(page, name):

@@ -64,6 +64,7 @@ def asked(model: str, cluster: str, gpus: int, framework: str) -> str:
     return f"index.html?model={model}&cluster={cluster}&gpus={gpus}&framework={framework}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_a_question_in_the_address_has_the_librarys_best_plan_step_and_interval(site, browser, question):
     name, where, gpus, framework = question
@@ -84,6 +85,7 @@ def test_a_question_in_the_address_has_the_librarys_best_plan_step_and_interval(
     assert browser.complaints() == []
 
 
+@pytest.mark.slow
 def test_a_page_of_the_site_gives_the_digits_of_python_and_loads_little_before_its_answer(site, browser):
     folder, address = site
     cluster = costmodel.load_cluster("dgx-h100", gpus=8)
@@ -108,6 +110,7 @@ def test_a_page_of_the_site_gives_the_digits_of_python_and_loads_little_before_i
     assert browser.complaints() == []
 
 
+@pytest.mark.slow
 def test_a_question_is_chosen_in_the_form_kept_in_the_address_and_offered_to_begin_with(site, browser):
     browser.visit(site[1] + "index.html")
     browser.run(WAIT)
@@ -137,6 +140,7 @@ def test_a_question_that_has_no_answer_is_refused_in_a_line(site, browser, addre
     assert hint in browser.run(WAIT)
 
 
+@pytest.mark.slow
 def test_a_plan_of_the_site_is_played_as_python_plays_it(site, browser):
     model, cluster = costmodel.load_model("llama3-70b"), costmodel.load_cluster("dgx-h100", gpus=32)
     browser.visit(site[1] + asked("llama3-70b", "dgx-h100", 32, "megatron-core") + "&batch=192#tab=timeline")
@@ -156,6 +160,7 @@ def test_a_plan_of_the_site_is_played_as_python_plays_it(site, browser):
     assert browser.complaints() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("question", QUESTIONS[::2])
 def test_plans_of_the_site_are_as_surely_the_fastest_as_the_library_says(site, browser, question):
     name, where, gpus, framework = question
@@ -185,6 +190,7 @@ def test_where_nothing_fits_the_site_says_what_would(site, browser):
     assert "None of" in browser.run("return document.getElementById('offers').innerText") and browser.complaints() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [390, 800, 1400])
 def test_axe_finds_nothing_on_any_tab_of_the_site_nor_where_nothing_fits_and_no_word_of_a_chart_is_cut(site, browser, width):
     browser.resize(width, 900)
@@ -201,6 +207,7 @@ def test_axe_finds_nothing_on_any_tab_of_the_site_nor_where_nothing_fits_and_no_
     assert len(found) == 14 and not any(found.values()), found
 
 
+@pytest.mark.slow
 def test_keys_alone_ask_the_site_another_question_and_drag(site, browser):
     from selenium.webdriver.common.action_chains import ActionChains
     from selenium.webdriver.common.keys import Keys
@@ -227,6 +234,7 @@ def test_keys_alone_ask_the_site_another_question_and_drag(site, browser):
                                        "return document.title")  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [390, 800, 1400])
 @pytest.mark.parametrize("dark", [False, True])
 def test_the_site_fits_into_a_window_of_any_width(site, browser, width, dark):

@@ -168,6 +168,7 @@ def found(*arguments, **keywords):
         return math.inf
 
 
+@pytest.mark.slow
 @given(
     st.lists(COSTS, min_size=1, max_size=6), st.integers(1, 4), st.sampled_from([0.3, 1.0, 10.0]),
     st.sampled_from(["placed", "sosp19", "arxiv2018", "reference"]), st.sampled_from([None, 1.0, 4.0]), st.booleans(),
@@ -317,6 +318,7 @@ def printed(row):
     return [[(int(a), int(b), int(m), float(t)) for a, b, m, t in stage.findall(level)] for level in levels]
 
 
+@pytest.mark.slow
 @needs_profiles
 @pytest.mark.parametrize("name", sorted({row["profile"] for row in golden()}))
 def test_times_are_those_of_the_published_program(name):  # msr-fiddle/pipedream optimizer_graph_hierarchical.py
@@ -330,6 +332,7 @@ def test_times_are_those_of_the_published_program(name):  # msr-fiddle/pipedream
         assert result.time == pytest.approx(float(row["predicted_time_per_minibatch_s"]), rel=1e-9)
 
 
+@pytest.mark.slow
 @needs_profiles
 @pytest.mark.parametrize("name", sorted({row["profile"] for row in golden()}))
 def test_partitions_are_those_of_the_published_program_or_cost_the_same(name):

@@ -25,6 +25,7 @@ def test_constants_are_recovered_from_a_curve_without_noise():
     assert fitted.fewest_samples.value == pytest.approx(5e6, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_truth_as_often_as_they_say():
     """Of 100 drawn curves 90 % +- 6 % (two standard deviations of the count)."""
     held = {"fewest_steps": 0, "critical_batch": 0, "fewest_samples": 0}

@@ -208,6 +208,7 @@ def test_the_command_says_what_the_library_does(capsys):
     assert "tower, frozen" in out and "left out" not in err
 
 
+@pytest.mark.slow
 def test_the_command_ranks_plans_of_both_parts_where_no_degree_is_said(capsys):
     searched = [*ASKED[:-2], "--images", "2", "--recompute", "none", "--micro-batch", "8"]
     assert main([*searched, "--json"]) == 0

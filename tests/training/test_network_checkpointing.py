@@ -83,6 +83,7 @@ def test_resnet_50_saves_more_than_three_times_for_less_than_30_per_cent(resnet)
     assert found.saving > 3.0 and found.extra_time_share < 0.30
 
 
+@pytest.mark.slow
 def test_chen_s_thousand_layers_run_in_seven_gigabytes_for_thirty_per_cent(resnet):
     """Chen et al. 2016, sections 5.2 and 5.4: 48 GB become 7 for batch 32 at 224 x 224, with 30 % more time.
 

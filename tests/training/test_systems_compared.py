@@ -64,6 +64,7 @@ def test_gpipe_s_efficiency_is_that_of_its_bubble():  # huang2019: M / (M + K - 
     assert found.efficiency == pytest.approx(16 / (16 + 16 - 1), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_stragglers_cost_those_that_wait_and_none_else():
     even = compare_systems(uniform(), flat(16))
     slow = compare_systems(uniform(), flat(16), stragglers=Stragglers(distribution="exponential", spread=0.3))

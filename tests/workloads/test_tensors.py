@@ -17,6 +17,7 @@ def whole(model, **degrees):
     return stage_tensors(model, layers=range(model.layers), embedding=True, head=True, **degrees)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", names("model"))
 def test_tensors_add_up_to_the_exact_parameter_count(name):
     model = load_model(name)

@@ -106,6 +106,7 @@ search llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 64 --seq-len 2048 --
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", WRONG.strip().splitlines())
 def test_what_is_wrong_is_said_in_a_line(run, file, line):
     argv, _, hint = line.partition(" : ")

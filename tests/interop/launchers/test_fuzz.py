@@ -98,6 +98,7 @@ def test_a_dropped_flag_is_assumed_or_asked_for(dropped):
                 assert field in launch.assumed or field in launch.derived
 
 
+@pytest.mark.slow
 @PLAIN
 @given(st.integers(0, len(MEGATRON) - 1), st.integers(0, len(MEGATRON)), ANY)
 def test_a_doubled_flag_with_another_value_is_a_conflict_or_changes_nothing(which, where, value):

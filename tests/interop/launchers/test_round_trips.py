@@ -95,6 +95,7 @@ def spelt_out(plan: Plan) -> Plan:
     return dataclasses.replace(plan, lora_rank=plan.lora_rank or 16, lora_targets=plan.lora_targets or every)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", formats())
 def test_thirty_plans_come_back_as_they_were_written(name):
     assert len(PLANS) == 30
