@@ -192,13 +192,16 @@ def test_a_listing_names_every_entry_and_each_can_be_shown(run, kind, monkeypatc
         assert strict(run("show", name, "--json")[1])["kind"] == kind
 
 
-def test_the_errors_of_the_estimates_are_a_table_of_every_campaign(run):
+def test_the_errors_of_the_estimates_are_a_table_of_every_campaign(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
     code, out, _ = run("accuracy")
     figures = strict(run("accuracy", "--json")[1])
     assert code == 0
     assert "on measured runs, by campaign" in " ".join(out.split())
-    listed = {line.split()[0] for line in out.splitlines() if line}
+    listed = {line.replace(" / ", "/").split()[0] for line in out.splitlines() if line}
     assert figures and {figure["campaign"] for figure in figures} <= listed
+    some = strict(run("accuracy", "h100", "--json")[1])
+    assert 0 < len(some) < len(figures) and all("h100" in figure["campaign"] for figure in some)
 
 
 def test_show_gives_parameters_and_where_values_come_from(run):

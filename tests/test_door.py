@@ -324,6 +324,7 @@ def test_every_word_of_a_table_means_something_that_is_there():
     options |= {"--global-batch", "--seq-len", "--device", "--gpus", "--nodes", "--cluster", "--markdown", "--tokens", "--price",
                 "--framework", "--network", "--tokens-per-second", "--log", "--days", "--step-time", "--find",
                 "--gradient-accumulation", "--mtbf-hours", "--checkpoint-interval", "--checkpoint-time", "--slow", "--algorithm",
+                "--steps", "--samples", "--preemption-hours",
                 "--set device.memory=60GB"}  # fmt: skip
     known = {
         "device": names("device"), "framework": costmodel.framework_names(),
@@ -331,7 +332,7 @@ def test_every_word_of_a_table_means_something_that_is_there():
         "recompute": (*WHOLE, *MODULES), "schedule": SCHEDULES, "attention": ATTENTION_KINDS,
         "adapter": ADAPTERS, "find": CAPACITIES,
         "synchronisation": SYNCHRONISATIONS, "compression": COMPRESSIONS, "option": options,
-        "command": {*commands(), "--help", "--version"},
+        "command": {*commands(), "compare --systems", "--help", "--version"},
     }  # fmt: skip
     for kind, table in MEANT.items():
         assert set(table.values()) <= set(known[kind]), kind

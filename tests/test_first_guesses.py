@@ -16,6 +16,7 @@ from costmodel import (
     load_cluster,
     load_model,
     machine,
+    replace,
     search,
 )
 from costmodel.cli import main
@@ -247,6 +248,14 @@ QUESTIONS = {
     "a network as it is sold": ("estimate llama3-8b 2xdgx-h100 --tp 2 --network 100gbit", "GB/s per GPU"),
     "more GPUs than a cluster of the catalogue has": (
         "gpus llama3-70b --days 30 --tokens 15T --device h100", "end within 30 days"),
+    "steps of a run": ("train bert-large 8xv100 --steps 1000 --bs 256 --seq 512 --framework ddp", "131.1 M tokens: 1,000 steps"),
+    "samples of a fine-tune": (
+        "train llama3-8b 8xh100 --samples 50000 --epochs 3 --seq 2048 --lora", "307.2 M tokens: 9,375 steps"),
+    "systems side by side": ("compare llama3-8b 1xdgx-h100 2xdgx-h100", "2 nodes is "),
+    "a slower network": ("compare llama3-8b 4xdgx-h100 --network 100Gbit,400Gbit", "network 400Gbit"),
+    "how well a card is known": ("accuracy h100", "torchtitan"),
+    "prices by a short name": (
+        "design llama3-8b --device h100 --gpus 64 --tokens 1T --prices h100=2.5", "1 of 1 cluster holds it"),
     "cards that are GPUs": ("estimate llama3-8b using 8 h100 gpus", "on 8 GPUs of h100-sxm"),
 }  # fmt: skip
 """Question, command, and what the answer says."""
@@ -275,6 +284,13 @@ NEAR = {
     "another operation": ("collective all-redoce 1GB 8xh100", "all-reduce"),
     "two models": ("estimate llama3-8b llama3-70b 8xh100", "llama3-70b"),
     "a device as a cluster": ("estimate llama3-8b --cluster h100 --global-batch 8 --seq-len 2048", "--device h100"),
+    "a network for a model": ("search resnet-50 8xv100", "compare --systems resnet-50"),
+    "a model for a network": ("network bert-large --device a100", "costmodel estimate bert-large"),
+    "several where one goes": ("search llama3-8b 8xh100 --framework fsdp2,megatron-core", "`costmodel compare` takes several"),
+    "a function of the library": ("parameter-server alexnet", "costmodel.parameter_server"),
+    "systems of the literature": ("diloco alexnet", "compare --systems"),
+    "a wrong option of the memory": ("memory llama3-8b 8xh100 --by-tensor", "--tensors"),
+    "steps and tokens": ("train llama3-8b 8xh100 --tokens 1T --steps 100", "give one of them"),
     "an option of another command": ("cards llama3-8b --budget 2000", "`costmodel design`"),
     "models as an option": ("sweep --models llama3-8b --gpus 8", "the model stands by itself"),
     "a word as an option": ("models --search qwen", "the word stands by itself"),
@@ -383,6 +399,15 @@ def test_what_two_estimates_have_in_common_makes_their_ratio_surer():
     other = search(MODEL, machine("h100", 8), framework="fsdp2", **asked).best
     apart = (one.time_error.half**2 + other.time_error.half**2) ** 0.5
     assert 0.0 < difference_error(one, other).half < 0.7 * apart
+
+
+def test_a_change_of_a_clusters_own_network_is_as_sure_as_another_plan_on_it():
+    cluster, plan = load_cluster("dgx-h100", gpus=16), Plan(global_batch=64, seq_len=4096, tensor_parallel=2)
+    slower = replace(cluster, {"rail.bandwidth": "0.5x"})
+    elsewhere = load_cluster("aws-p5", gpus=16)
+    one, changed, moved = (estimate(MODEL, where, plan) for where in (cluster, slower, elsewhere))
+    assert difference_error(one, changed).half < difference_error(one, moved).half
+    assert changed.step_time > one.step_time
 
 
 def test_parts_say_why_and_add_up_for_as_many_tokens():

@@ -99,7 +99,11 @@ def unknown(kind: Kind, name: str) -> UnknownName:
     """
     index = _index(kind)
     kinds: tuple[Kind, ...] = ("model", "device", "cluster")
-    others = [other for other in kinds if other != kind and _has(other, name)]
+    others: list[str] = [other for other in kinds if other != kind and _has(other, name)]
+    if kind == "model":
+        from costmodel.description.networks import NETWORKS
+
+        others += ["network"] if name in NETWORKS else []
     return UnknownName(kind, name, index, others, spellings.holding(name, index))
 
 

@@ -124,7 +124,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     argv, notes = opened(argv, commands_known)
     asked = argv[0] if argv else None
     if asked is not None and asked and not asked.startswith("-") and asked not in commands_known:
-        near = did_you_mean("command", asked, commands_known)
+        near = did_you_mean("command", asked, commands_known) or _in_python(asked)
         why = "; what is priced is training, not inference" if asked.lower() in INFERENCE else near
         raise Misused(f"unknown command {asked[:80]!r}{why} (`costmodel --help` lists the commands)")
     parser = build_parser(_families(asked))
@@ -132,7 +132,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     if asked in commands.choices:
         meant, taken = guessed(commands.choices[asked], argv)
         if asked == HELD and not WHERE & {word.partition("=")[0] for word in meant}:
-            return _on_every_card(argv, typed, notes)
+            return _on_every_card(argv, typed, notes, commands.choices[asked], meant)
         argv, notes = meant, [*notes, *taken]
         _refuse_unknown(commands.choices[asked], argv)
     arguments, unknown = parser.parse_known_args(argv)
@@ -143,13 +143,23 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     return arguments
 
 
-def _on_every_card(argv: Sequence[str], typed: Sequence[str], notes: list[str]) -> argparse.Namespace:
+def _in_python(word: str) -> str:
+    """What the library has under a word that is no command, such as ``parameter-server``."""
+    library = importlib.import_module("costmodel")  # the package around this one, for its list of names
+    name = word.lower().replace("-", "_")
+    return f"; it is a function of the library: costmodel.{name}" if name in library.__all__ else ""
+
+
+def _on_every_card(
+    argv: Sequence[str], typed: Sequence[str], notes: list[str], reading: Parser, as_asked: Sequence[str]
+) -> argparse.Namespace:
     """What a model's training needs where no hardware is said: the table of cards that hold it; refused where that can't tell."""
     parser = build_parser(["choosing"])
     commands = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     meant, taken = guessed(commands.choices["cards"], ["cards", *argv[1:]])
     known = commands.choices["cards"]._option_string_actions
     if any(word.startswith("--") and word.partition("=")[0] not in known for word in meant):
+        _refuse_unknown(reading, as_asked)
         raise Misused(f"{NO_HARDWARE} (such as --device h100 --gpus 8)")
     arguments = parser.parse_args(meant)
     arguments.command_line = shlex.join(["costmodel", *typed])
@@ -182,17 +192,18 @@ def _meant(reading: Parser, argv: Sequence[str], argument: str) -> str:
     offered = [name for name in known if name not in ("-h", "--help", "--help-all")]
     hint = did_you_mean("option", option, offered) if option.startswith("-") else ""
     every = "--help-all" if "--help-all" in known else "--help"
-    return hint or _elsewhere(option) or f" (`costmodel {argv[0]} {every}` lists the options)"
+    return hint or _elsewhere(option, reading) or f" (`costmodel {argv[0]} {every}` lists the options)"
 
 
-def _elsewhere(option: str) -> str:
-    """Which commands have an option, where few do: one of them may be meant."""
-    if not option.startswith("--"):
+def _elsewhere(option: str, reading: Parser) -> str:
+    """Which commands about a model have an option that one of them lacks, where few do: one of them may be meant."""
+    about = {action.dest for action in reading._actions}
+    if not option.startswith("--") or "model" not in about:
         return ""
     commands = next(action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction))
     holders = [
-        name for name, one in commands.choices.items()
-        if any(option in parser._option_string_actions for parser in (one, *one.variants.values()))
+        name for name, one in commands.choices.items() if "model" in {action.dest for action in one._actions}
+        and any(option in parser._option_string_actions for parser in (one, *one.variants.values()))
     ]  # fmt: skip
     verb = "has" if len(holders) == 1 else "have"
     return f" (`costmodel {'`, `costmodel '.join(holders)}` {verb} it)" if 0 < len(holders) <= FEW_COMMANDS else ""

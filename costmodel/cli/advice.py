@@ -9,6 +9,7 @@ from costmodel.cli.defaults import UNSAID
 OPTIONS = (
     (r"\bmachine\('([^']+)'\)", r"--device \1"),
     (r"\bmachine\('([^']+)', gpus=(\d+), nodes=(\d+)\)", r"--device \1 --gpus \2 --nodes \3"),
+    (r"\bload_network\('([^']+)'\)", r"`costmodel network \1`, and its systems `costmodel compare --systems \1`"),
     (r"\bload_cluster\('([^']+)'\)", r"--cluster \1"),
     (r"\breplace\(model, \{'(\w+)': ([^}]+)\}\)", r"--set model.\1=\2"),
     (r"\bsettings=\{'?([^':]+)'?: '?([^}']+)'?\}", r"--set \1=\2"),

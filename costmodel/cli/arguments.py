@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import functools
 import os
@@ -259,6 +260,8 @@ TIMES = {
 
 
 def _time(text: str, usual: float, such: str) -> float:
+    with contextlib.suppress(ValueError):  # a bare number, which the library judges
+        return float(text)
     match = re.fullmatch(r"([0-9.]+(?:[eE][-+]?[0-9]+)?)\s*([a-z]*)", text.strip().lower())
     unit = match[2] if match else ""
     unit = unit if unit in TIMES else unit.removesuffix("s")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.cli import codes
 from costmodel.cli.arguments import (
     Commands,
+    Misused,
     add_output,
     is_file,
     many,
@@ -18,6 +20,9 @@ from costmodel.cli.arguments import (
     whole,
 )
 from costmodel.cli.output import print_json, print_page, share, table
+
+if TYPE_CHECKING:
+    from costmodel.description.networks import Network
 
 
 def add(commands: Commands) -> None:
@@ -128,7 +133,6 @@ def _partition(arguments: argparse.Namespace) -> int:
     from pathlib import Path
 
     from costmodel.description.layers import LayerChain
-    from costmodel.description.networks import load_network
     from costmodel.studies.partitioning import partition
     from costmodel.text.errors import InvalidValue
     from costmodel.text.units import format_bytes, format_seconds
@@ -138,7 +142,7 @@ def _partition(arguments: argparse.Namespace) -> int:
             raise InvalidValue("device", arguments.device, "none with a profile, which was measured on one")
         chain = LayerChain.from_pipedream(Path(arguments.name), minibatch=arguments.minibatch)
     else:
-        network = load_network(arguments.name)
+        network = _named_network(arguments.name)
         if not arguments.device:
             raise InvalidValue("device", arguments.device, "the device that runs the network, such as v100-sxm-16gb")
         minibatch = 64 if arguments.minibatch is None else arguments.minibatch
@@ -210,13 +214,22 @@ def _networks(arguments: argparse.Namespace) -> int:
     return codes.ANSWERED
 
 
+def _named_network(name: str) -> Network:
+    """A network by its name; one that is a transformer's is refused with what it is asked by."""
+    from costmodel.catalogue import loader
+    from costmodel.description.networks import NETWORKS, load_network
+
+    if name not in NETWORKS and (name in loader.names("model") or loader.alias("model", name)):
+        raise Misused(f"{name[:80]} is a transformer: `costmodel estimate {name[:80]} ...` and the other commands price it")
+    return load_network(name)
+
+
 def _network(arguments: argparse.Namespace) -> int:
-    from costmodel.description.networks import load_network
     from costmodel.text.checks import positive_int
     from costmodel.text.units import format_bytes, format_count, format_seconds
 
     top = positive_int("top", arguments.top, 100_000)
-    network, device = load_network(arguments.name), read_device(arguments.device)
+    network, device = _named_network(arguments.name), read_device(arguments.device)
     chain = network.chain(device, arguments.dtype, arguments.minibatch)
     costs = network.costs(arguments.minibatch, arguments.dtype)
     forward, backward = (sum(getattr(layer, way) for layer in chain.layers) for way in ("forward", "backward"))

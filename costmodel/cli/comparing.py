@@ -132,6 +132,8 @@ def _choices(arguments: argparse.Namespace) -> dict[str, argparse.Namespace]:
         if isinstance(given, str):
             names = cluster_names(arguments) if field == "cluster" else _names(field, given)
             varied.append([(name, {field: name}) for name in names])
+    if arguments.network is not None:
+        varied.append([(f"network {rate}", {"network": rate}) for rate in _names("network", arguments.network)])
     for field, unit in (("gpus", "GPU"), ("nodes", "node"), ("global_batch", "sequence"), ("seq_len", "token")):
         if isinstance(given := getattr(arguments, field), list):
             varied.append([(counted(value, unit), {field: value}) for value in dict.fromkeys(given)])

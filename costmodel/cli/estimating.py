@@ -91,7 +91,7 @@ def _estimate(arguments: argparse.Namespace) -> int:
         said = {"departures": answer.departures, "verdict": _verdict_figures(found), "notes": arguments.notes}
         print_json({**_figures(answer), **run, **said, "stages": _stage_figures(answer)})
     else:
-        page = [table(["the whole run", "expected", "90 % from", "to"], amounts(run)) for run in runs]
+        page = [table(["the whole run", "expected", "90 % from", "to"], amounts(run, alone=True)) for run in runs]
         print_page(*_estimate_page(answer, found), *page, markdown=arguments.markdown)
         print_that_fits(arguments, answer)
         print_page(written(*write_figures(arguments, answer, title)), markdown=arguments.markdown, more=True)

@@ -248,7 +248,8 @@ def _as_options(machines: Sequence[_Machine], known: dict[str, argparse.Action])
     first = machines[0]
     several = known["--gpus"].type is not whole if "--gpus" in known else False
     if several and len({one.name for one in machines}) == 1 and all(one.gpus for one in machines):
-        return [first.option, first.name, "--gpus", ",".join(str(one.gpus) for one in machines)]
+        counted = "--nodes" if first.option == "--cluster" else "--gpus"  # so many systems of their nodes
+        return [first.option, first.name, counted, ",".join(str(one.gpus) for one in machines)]
     if len({one[2:] for one in machines}) > 1:
         return None
     if first.option not in known or (first.gpus is not None and "--gpus" not in known):

@@ -35,17 +35,32 @@ def run_columns(runs: Sequence[TrainingRun]) -> tuple[list[str], list[list[str]]
     return titles, cells
 
 
-def amounts(run: TrainingRun) -> list[tuple[str, str, str, str]]:
-    """What a run takes: name, expected amount, and both ends of its 90 % range."""
+SMALLER = {"days": ("hours", 1.0 / 24.0), "MWh": ("kWh", 1e-3), "t CO2": ("kg CO2", 1e-3)}
+"""Units that a short run is told in, and how much of the usual one each is."""
+FEW = 2.0
+"""Of a usual unit, up to which its smaller one is easier to read."""
+
+
+def amounts(run: TrainingRun, alone: bool = False) -> list[tuple[str, str, str, str]]:
+    """What a run takes: name, expected amount, and both ends of its 90 % range.
+
+    Parameters
+    ----------
+    run : of a plan
+    alone : it stands in no column with others: of a short one hours are told instead of days
+    """
     from costmodel.training.duration import DAY
 
-    low, high = run.time_interval
-    rows = [("days", run.days, low / DAY, high / DAY)]
-    costs = (run.cost, *run.cost_interval)
+    times, costs = (run.time, *run.time_interval), (run.cost, *run.cost_interval)
+    rows: list[tuple[str, float, float, float]] = []
     for name, field, unit in (
-        ("GPU-hours", "gpu_hours", 1.0), ("price", "price", 1.0), ("MWh", "energy", 3.6e9), ("t CO2", "emissions", 1000.0),
+        ("days", "", DAY), ("GPU-hours", "gpu_hours", 1.0), ("price", "price", 1.0), ("MWh", "energy", 3.6e9),
+        ("t CO2", "emissions", 1000.0),
     ):  # fmt: skip
-        values = [getattr(one, field) for one in costs]
+        values = [getattr(one, field) for one in costs] if field else list(times)
+        if alone and values[0] is not None and values[0] < FEW * unit and name in SMALLER:
+            name, share = SMALLER[name]
+            unit *= share
         if values[0] is not None:
             rows.append((name, values[0] / unit, values[1] / unit, values[2] / unit))
     return [(name, _shown(best), _shown(least), _shown(most)) for name, best, least, most in rows]

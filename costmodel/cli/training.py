@@ -60,6 +60,10 @@ def tokens(text: str) -> float:
         raise argparse.ArgumentTypeError(f"{text[:80]!r} is not {refused.expected}") from None
 
 
+LENGTHS = ("tokens", "steps", "samples", "target_loss")
+"""What says how long a run is, each by itself."""
+
+
 def add_run(parser: argparse.ArgumentParser) -> None:
     """Arguments that carry an estimate through to a whole run."""
     group = parser.add_argument_group("the whole run")
@@ -82,6 +86,8 @@ def add(commands: Commands) -> None:
     training.set_defaults(fit_probability=CHOSEN)  # it searches where no plan is given
     add_run(training)
     run = training.add_argument_group("how long it goes on, and what stops it")
+    run.add_argument("--steps", type=tokens, metavar="N", help="in place of tokens: optimizer steps")
+    run.add_argument("--samples", type=tokens, metavar="N", help="in place of tokens: sequences of the data, of --seq-len tokens")
     run.add_argument("--epochs", type=number, default=1.0, metavar="X", help="passes over the tokens (default: 1)")
     run.add_argument("--target-loss", type=number, metavar="X", help="in place of tokens, with --law [nats a token]")
     run.add_argument("--law", metavar="L", help="scaling law that tells the loss: chinchilla or kaplan")
@@ -115,7 +121,10 @@ def add(commands: Commands) -> None:
 
 def _interval(text: str) -> str | float:
     """How a time between checkpoints is chosen, or the time itself [s]."""
-    return text if text in ("daly", "young") else seconds(text)
+    try:
+        return text if text in ("daly", "young") else seconds(text)
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is neither daly nor young nor a time such as 3600 or 1h") from None
 
 
 def _train(arguments: argparse.Namespace) -> int:
@@ -125,8 +134,12 @@ def _train(arguments: argparse.Namespace) -> int:
     from costmodel.training.reliability import Reliability
     from costmodel.training.scaling_laws import LAWS
 
-    if arguments.tokens is None and arguments.target_loss is None:
-        raise Misused("how long is the run? Say its tokens, such as --tokens 1T")
+    if sum(getattr(arguments, name) is not None for name in LENGTHS) > 1:
+        raise Misused("--tokens, --steps, --samples and --target-loss each say how long the run is: give one of them")
+    if arguments.steps is not None and arguments.epochs != 1.0:
+        raise Misused("--steps are those of the whole run: --epochs goes with --tokens or --samples")
+    if all(getattr(arguments, name) is None for name in LENGTHS):
+        raise Misused("how long is the run? Say its tokens, such as --tokens 1T, its --steps, or the --samples of its data")
     stopped = arguments.mtbf_hours is not None or arguments.preemption_hours is not None
     if (stopped or isinstance(arguments.checkpoint_interval, float)) and not (
         arguments.checkpoint_time is not None or arguments.storage_bandwidth is not None
@@ -146,8 +159,10 @@ def _train(arguments: argparse.Namespace) -> int:
     )  # fmt: skip
 
     def carried(answer: Estimate) -> TrainingRun:
+        sequences = arguments.samples if arguments.steps is None else arguments.steps * answer.plan.global_batch
+        data = arguments.tokens if sequences is None else sequences * answer.plan.seq_len
         return time_to_train(
-            answer, arguments.tokens, epochs=arguments.epochs, target_loss=arguments.target_loss, law=law,
+            answer, data, epochs=arguments.epochs, target_loss=arguments.target_loss, law=law,
             reliability=reliability, straggler_spread=arguments.straggler_spread, tariff=tariff,
         )  # fmt: skip
 
@@ -316,6 +331,6 @@ def _page(run: TrainingRun) -> list[TerminalTable | str]:
     return [
         f"{heading_of(answer)}\n{whole_plan(answer)}\n"
         f"{format_count(run.tokens)} tokens: {counted(round(run.steps), 'step')} of {format_seconds(run.step_time)}",
-        table(["", "expected", "90 % from", "to"], amounts(run)),
+        table(["", "expected", "90 % from", "to"], amounts(run, alone=True)),
         "\n".join(lines),
     ]

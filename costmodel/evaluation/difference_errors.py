@@ -6,6 +6,7 @@ import math
 
 from costmodel.catalogue.files import table_of
 from costmodel.catalogue.releases import base_name
+from costmodel.description.cluster import Cluster
 from costmodel.evaluation.error_model import Slopes
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.first_contacts import HALF, NINETY, Error
@@ -20,10 +21,18 @@ def what_differs(first: Estimate, second: Estimate) -> str:
     first, second : estimates
     """
     software = _software(first) == _software(second)
-    hardware = first.cluster.device.name == second.cluster.device.name and first.cluster.levels == second.cluster.levels
+    hardware = _is_one_hardware(first.cluster, second.cluster)
     if software:
         return "plan" if hardware and first.model == second.model else "device"
     return "framework" if hardware else "both"
+
+
+def _is_one_hardware(first: Cluster, second: Cluster) -> bool:
+    """Whether two clusters are of the same links; one with a number of its own changed is as it was, for it is asked of it."""
+    alike = first.levels == second.levels or (
+        first.name == second.name and [level.name for level in first.levels] == [level.name for level in second.levels]
+    )
+    return first.device.name == second.device.name and alike
 
 
 def _software(one: Estimate) -> tuple[object, ...]:
@@ -65,7 +74,8 @@ def difference_error(first: Estimate, second: Estimate) -> Error:
         kind(name, value, Estimate, "estimate(...)")
     constants = _apart(first, second)
     differing = what_differs(first, second)
-    if first.plan == second.plan and differing == "plan" and first.framework == second.framework:
+    as_one = first.plan == second.plan and first.cluster.levels == second.cluster.levels and first.framework == second.framework
+    if as_one and differing == "plan":
         return Error(0.0, tails=False)
     if differing == "plan":
         own = first.spread.within**2 + second.spread.within**2

@@ -50,11 +50,14 @@ class UnknownName(CostModelError):
     def __init__(
         self, kind: str, name: str, known: Iterable[str], kinds: Iterable[str] = (), near: Sequence[str] = (), nor: str = ""
     ):
-        where = {"device": f"; it is a device: machine({name!r})", "cluster": f"; it is a cluster: load_cluster({name!r})"}
+        where = {"device": f"; it is a device: machine({name!r})", "cluster": f"; it is a cluster: load_cluster({name!r})",
+                 "network": f"; it is a network: load_network({name!r})"}  # fmt: skip
         hint = "".join(where.get(other, f"; it is a {other}") for other in kinds)
         if not hint and near:
             more = ", ..." if len(near) > OFFERED else ""
             hint = f"; did you mean {', '.join(near[:OFFERED])}{more}?"
+        if not hint and "," in name:
+            hint = "; it is one name: `costmodel compare` takes several"
         hint = hint or did_you_mean(kind, name, known, most=4)
         super().__init__(f"no {kind} named {name!r} in the catalogue{nor}{hint} (`costmodel {kind}s` lists them)")
 

@@ -70,6 +70,8 @@ MEANT: dict[str, dict[str, str]] = {
         "tps": "estimate", "autotune": "search", "optimise": "search", "flops": "show", "flop": "show", "device": "show",
         "model": "show", "cluster": "show", "topology": "show", "spec": "show",
         "grpo": "post-train", "ppo": "post-train", "dpo": "post-train", "rloo": "post-train", "rlhf": "post-train",
+        "pipedream": "partition", "distbelief": "compare --systems", "downpour-sgd": "compare --systems",
+        "systems": "compare --systems", "diloco": "compare --systems", "horovod": "compare --systems",
         "vlm": "multimodal", "vision": "multimodal", "straggler": "simulate", "failures": "train", "goodput": "train",
         "frontier": "search", "pareto": "search", "bubble": "timeline", "roofline": "estimate", "nccl": "collective",
     },
@@ -105,6 +107,9 @@ MEANT: dict[str, dict[str, str]] = {
         "--checkpoint-every": "--checkpoint-interval", "--checkpoint-cost": "--checkpoint-time",
         "--max-memory": "--set device.memory=60GB", "--memory-limit": "--set device.memory=60GB",
         "--gpu-memory": "--set device.memory=60GB", "--per-dollar": "--price", "--tpu": "--device", "--algo": "--algorithm",
+        "--spot": "--preemption-hours", "--max-steps": "--steps", "--train-iters": "--steps", "--iterations": "--steps",
+        "--dataset-size": "--samples", "--examples": "--samples",
+       
         "--rl": "--algorithm", "--network-bandwidth": "--network", "--interconnect": "--network",
         "--slow-gpu": "--slow", "--slow-rank": "--slow", "--straggler": "--slow", "--stragglers": "--slow",
         "--software": "--framework", "--bandwidth": "--network", "--tp-comm-overlap": "--overlap-tensor",

@@ -56,7 +56,7 @@ def test_search_and_estimate_add_what_a_run_takes(run, tmp_path):
 
 @pytest.mark.parametrize(("given", "hint"), [
     (["train", *QUESTION], "tokens"), (["train", *QUESTION, "--tokens", "many"], "many"),
-    (["train", *QUESTION, "--tokens", "1e12", "--mtbf-hours", "40000"], "checkpoint_time"),
+    (["train", *QUESTION, "--tokens", "1e12", "--mtbf-hours", "40000"], "checkpoint-time"),
     (["train", *QUESTION, "--tokens", "1e12", "--law", "chinchila"], "chinchilla"),
     (["train", *QUESTION, "--tokens", "1e12", "--checkpoint-interval", "often"], "daly"),
     (["train", *QUESTION, "--tokens", "0"], "tokens"), (["search", *QUESTION, "--price", "2"], "--tokens"),
