@@ -152,6 +152,8 @@ class Framework:
         where it doesn't
     fused_accumulation : products of weight gradients add them to the accumulated ones in their own kernel, unless gradients are
         sharded (NVIDIA-NeMo/Megatron-Bridge pull request 1386 turns it off under Megatron-FSDP)
+    weighed_experts : PyTorch's own kernels put the tokens of experts that one product serves in order, weigh them in 32 bit, and
+        add them up
     weight_traffic : of each weight, that kernels beside products move in a micro-batch to cast it, and to cast, copy and add its
         gradient [bytes]; 0: what autocast casts, and what it takes to add a gradient to the accumulated one
     module_hooks : where weights are sharded, hooks around every module gather and release its own
@@ -272,6 +274,7 @@ class Framework:
     looped_expert_kernels: float = field(default=0.0, metadata=row(Real(0.0, 1e3)))
     fused_accumulation: bool = False
     half_gradients: bool = False
+    weighed_experts: bool = False
     weight_traffic: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
     module_hooks: bool = False
     deferred_sums: bool = False

@@ -385,6 +385,7 @@ class FrameworkHabits(NamedTuple):
     grouped_experts: Number  # 1: one kernel multiplies for all experts of a rank; 0: one for each
     looped_expert_kernels: Number  # of an expert's forward pass, where the host goes through a rank's experts in a loop; else 0
     fused_accumulation: Number  # 1: products of weight gradients add them to the accumulated ones in their own kernel
+    weighed_experts: Number  # 1: PyTorch's own kernels order experts' tokens, weigh them in 32 bit and add them up
     weight_traffic: Number  # bytes a weight and micro-batch of casts, copies and sums beside products; 0: of sums by their widths
     module_hooks: Number  # 1: where weights are sharded, hooks around every module gather and release its own
     deferred_sums: Number  # 1: under a pipeline sharded gradients are summed once a step, and whole until then

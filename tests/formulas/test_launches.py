@@ -26,6 +26,19 @@ def test_what_a_dense_layer_launches_beyond_its_thirty_kernels(choices, kernels)
     assert counted(DENSE, **choices) == pytest.approx(1.0 + kernels / 30.0)
 
 
+def test_layers_of_hugging_face_launch_what_their_code_does_kernel_by_kernel():
+    """Of Llama norms of 8, rotations of 10, products of 7, attention, two sums, an activation and its product; of GPT-2, whose
+    queries, keys and values are one product, norms of one, and an activation of 8."""
+    software = load_framework("hf-trainer")
+    plan = Plan(global_batch=64, seq_len=1024, micro_batch=1).resolve(software)
+    asked = plan.settings(software), plan.numbers(software, 12), software.numbers()
+    gpt2, llama = load_model("gpt2"), load_model("llama3-8b")
+    found = [float(layer_launches(model.numbers(), *asked)) for model in (llama, load_model("qwen3-8b"))]
+    assert found == pytest.approx([1.0, 1.0 + 2 * 8 / 30.0])
+    plain, written_out = (2 + 4 + 1 + 2 + 1) / (2 * 8 + 10 + 7 + 1 + 2 + 2), 7 / 30.0
+    assert float(layer_launches(gpt2.numbers(), *asked)) == pytest.approx(plain + written_out)
+
+
 @pytest.mark.parametrize(("framework", "stage", "hooks"), [("deepspeed", 3, 13), ("deepspeed", 2, 0), ("fsdp2", 3, 0)])
 def test_deepspeed_has_hooks_around_every_module_where_it_shards_weights(framework, stage, hooks):
     # Hugging Face's Llama: q, k, v, o, gate, up and down, two norms, the layer, its attention, its MLP and that one's activation

@@ -13,8 +13,13 @@ from costmodel.formulas.transformer.attention import ring_ranks, softmax_is_fuse
 
 PLAIN = 30.0
 """Kernels of a plain layer forward: two norms, four or seven products, rotation, attention, activation, residuals and dropout."""
-OF_ADAPTER = 5.0
-"""Dropout, two products, a scaling and a sum (huggingface/peft@b28a09c src/peft/tuners/lora/layer.py, ``Linear.forward``)."""
+OF_ADAPTER, OF_DROPOUT = 4.0, 1.0
+"""Two products, a scaling and a sum; a dropout (huggingface/peft@b28a09c src/peft/tuners/lora/layer.py, ``Linear.forward``)."""
+OF_LIFTED, OF_AUTOCAST_LIFTED = 2.0, 2.0
+"""Casts of an adapter in 32 bit: of its input and its output; and under autocast of its two matrices."""
+OF_ROTATION = 10.0
+"""Of queries and keys in kernels of their own: two products, a sign, a joint and a sum each (huggingface/transformers
+src/transformers/models/llama/modeling_llama.py, ``apply_rotary_pos_emb``)."""
 FUSED_AWAY = 2.0
 """Of these, where products scale and add themselves."""
 CONTAINERS = 4.0
@@ -132,7 +137,8 @@ def adapter_kernels(settings: Settings, model: ModelNumbers) -> Number:
     adapter = settings.adapter
     attention = adapter.query + adapter.key + adapter.value + adapter.fused + adapter.output
     adapted = attention + adapter.gate * model.mlp.gated + adapter.up + adapter.down
-    each = OF_ADAPTER - settings.kernels.fused_operators * FUSED_AWAY
+    casts = adapter.lifted * (OF_LIFTED + (1.0 - adapter.uncast) * OF_AUTOCAST_LIFTED)
+    each = OF_ADAPTER + adapter.dropout * OF_DROPOUT + casts - settings.kernels.fused_operators * FUSED_AWAY
     added = ops.where(adapter.rank > 0.0, adapter.frozen * adapted * each, 0.0)
     matrices = 6.0 + model.mlp.gated - 2.0 * adapter.fused  # queries, keys and values of one matrix are unpacked at once
     return added + matrices * adapter.unpacking_launches
@@ -146,6 +152,32 @@ def latent_projection_kernels(model: ModelNumbers) -> Number:
     model : `ModelNumbers`
     """
     return ops.where(model.attention.latent > 0.0, model.attention.share * OF_LATENT, 0.0)
+
+
+def plain_launches(model: ModelNumbers, settings: Settings) -> Number:
+    """Launches of a layer of two blocks over those of one like Llama's, of which a constant of the software tells the time.
+
+    Operator by operator an RMSNorm, a rotation and a gate are many kernels, a LayerNorm and a learned position one or none.
+
+    Parameters
+    ----------
+    model, settings : `ModelNumbers`, `Settings`
+
+    Assumptions
+    -----------
+    Other software than PyTorch's operators one by one takes as long for either: its modules cost more than their kernels.
+    """
+    framework = settings.framework
+    eager = framework.keep_activated * (1.0 - framework.compiled)
+    apart = framework.separate_rotation * OF_ROTATION
+    of_rms = ops.where(settings.kernels.fused_norms > 0.0, OF_NORM, OF_NORM_APART)
+    of_norm = ops.where(traffic.norm_is_fused(model, settings) > 0.0, OF_NORM, of_rms)
+    separate = framework.separate_projections
+    always = 4.0 + 1.0 + 2.0 + 1.0  # products of what one may join, attention, two sums, activation
+    llama = always + 2.0 * of_rms + apart + separate * 3.0 + 1.0
+    found = always + model.norms * of_norm + traffic.rotates(model) * apart
+    found = found + separate * (2.0 * (1.0 - model.attention.fused) + model.mlp.gated) + model.mlp.gated
+    return 1.0 + eager * (found / llama - 1.0)
 
 
 def autocast_kernels(settings: Settings) -> Number:
@@ -238,4 +270,4 @@ def layer_launches(model: ModelNumbers, settings: Settings, plan: PlanNumbers, s
     further = further + query_norm_kernels(model, settings) + autocast_kernels(settings)
     # a layer of one block launches half of one of two
     further = further - PLAIN * (1.0 - 0.5 * traffic.blocks(model))
-    return 1.0 + further / PLAIN + routing + software.host.unfused_launches * separate
+    return plain_launches(model, settings) + further / PLAIN + routing + software.host.unfused_launches * separate

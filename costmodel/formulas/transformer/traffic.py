@@ -183,7 +183,7 @@ def grouped_apart(settings: Settings) -> Number:
     gave for both gates is split, and its gradient joined
     """
     framework = settings.framework
-    eager = framework.keep_activated * (1.0 - framework.compiled) * framework.grouped_experts
+    eager = framework.weighed_experts * (1.0 - framework.compiled) * framework.grouped_experts
     return ops.where(framework.looped_expert_kernels > 0.0, 0.0, eager * (1.0 - settings.kernels.fused_experts))
 
 
