@@ -156,8 +156,11 @@ function withNames(layout) {
 }
 // Where there is no room for words behind bars, they stand beside what they are of, on a phone below it.
 const ROOM = 0.25, LESS = 0.05;
+// Passes that are as narrow as the lines around them on a phone have none there, which would be all that is seen.
+const unlined = (trace) => trace.type === "bar" && trace.base ? {...trace, marker: {...trace.marker, line: {width: 0}}} : trace;
 function slim(figure, halved = false) {
   const phone = innerWidth < PHONE;
+  if (phone && figure?.data?.some(({base}) => base)) return {...figure, data: figure.data.map(unlined)};
   if (figure?.layout?.yaxis?.ticktext) return {...figure, layout: withNames(figure.layout)};
   if (!(phone || halved) || figure?.data?.[0]?.type !== "waterfall") return figure;
   const {data: [trace], layout} = figure, [low, high] = layout.xaxis.range, cut = (ROOM - LESS) * (high - low) / (1 + 2 * ROOM);
