@@ -284,6 +284,7 @@ NEAR = {
     "another operation": ("collective all-redoce 1GB 8xh100", "all-reduce"),
     "two models": ("estimate llama3-8b llama3-70b 8xh100", "llama3-70b"),
     "a device as a cluster": ("estimate llama3-8b --cluster h100 --global-batch 8 --seq-len 2048", "--device h100"),
+    "a model of another family": ("estimate vit-large --device a100", "a config.json or a TOML file is taken"),
     "a network for a model": ("search resnet-50 8xv100", "compare --systems resnet-50"),
     "a model for a network": ("network bert-large --device a100", "costmodel estimate bert-large"),
     "several where one goes": ("search llama3-8b 8xh100 --framework fsdp2,megatron-core", "`costmodel compare` takes several"),

@@ -59,6 +59,8 @@ class UnknownName(CostModelError):
         if not hint and "," in name:
             hint = "; it is one name: `costmodel compare` takes several"
         hint = hint or did_you_mean(kind, name, known, most=4)
+        if not hint and kind == "model":
+            hint = "; a config.json or a TOML file is taken, too"
         super().__init__(f"no {kind} named {name!r} in the catalogue{nor}{hint} (`costmodel {kind}s` lists them)")
 
 

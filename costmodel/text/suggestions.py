@@ -122,8 +122,20 @@ MEANT: dict[str, dict[str, str]] = {
 """By what is asked for: words that people use, and the name that is meant; of a framework the nearest that is modelled."""
 
 
+ALIKE = 0.6
+"""Share of their letters from which the beginnings of two names are of one family."""
+
+
 def _squeezed(word: str) -> str:
     return re.sub(r"[\s_.-]+", "", word.lower())
+
+
+def _of_one_family(given: str, name: str) -> bool:
+    """Whether names begin alike, as those of models of one family do; a size that two have in common makes them no relatives."""
+    import difflib
+
+    first, second = (re.match(r"[a-z]*", one.lower())[0] for one in (given[:100], name))  # type: ignore[index]
+    return difflib.SequenceMatcher(None, first, second).ratio() >= ALIKE
 
 
 def meant(kind: str, given: str) -> str | None:
@@ -170,5 +182,5 @@ def did_you_mean(kind: str, given: str, known: Iterable[str], most: int = 1) -> 
 
         plain = {name.lstrip("-"): name for name in names}  # dashes would make all options alike
         close = difflib.get_close_matches(given[:100].lstrip("-"), plain, n=most, cutoff=0.6 if most == 1 else 0.5)
-        near = [plain[name] for name in close]
+        near = [plain[name] for name in close if kind != "model" or _of_one_family(given, name)]
     return f"; did you mean {', '.join(near[:most])}?" if near else ""
