@@ -37,9 +37,11 @@ from costmodel.traces.record import (
     Trace,
 )
 
-FORWARD, BACKWARD = PHASES.index("forward"), PHASES.index("backward")
+FORWARD, BACKWARD, OTHER = map(PHASES.index, ("forward", "backward", "other"))
 RECOMPUTED, PARTLY = 2.8, 2.2
 """FLOP of the backward pass over those of the forward pass: twice without recomputation, three times with all of it."""
+SEEN = 0.1
+"""FLOP of models that aren't trained over those of the forward passes from which a plan's notes name them."""
 TOLERANCE = 0.02
 """Relative difference of a model's parameters and a trace's up to which they are one model."""
 WIDTHS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float8_e4m3fn": "fp8"}
@@ -294,14 +296,20 @@ def _passes(role: Role) -> int:
 
 
 def _recompute(trace: Trace, notes: list[str]) -> str:
-    flop = [0, 0]  # forward, without autograd's eyes as well, and backward
+    flop = dict.fromkeys(range(len(PHASES)), 0)
     for role in trace.roles:
         rows = role.rows(KERNEL, role.step())
-        backward = role.kernels.phase[rows] == BACKWARD
-        for place, within in enumerate((~backward, backward)):
-            flop[place] += int(role.kernels.flop[rows][within].sum())
+        for phase in flop:
+            flop[phase] += int(role.kernels.flop[rows][role.kernels.phase[rows] == phase].sum())
+    other = flop[OTHER]  # models that run without autograd, and layers of models that are no modules
+    forward = flop[FORWARD] or other
+    if flop[FORWARD] and other > SEEN * flop[FORWARD]:
+        notes.append(
+            f"a model that runs without being trained, such as a reference, has {other / forward:.1f} times the FLOP of the "
+            f"forward passes: it is in the trace and not in the plan"
+        )
     frozen = any(map(_runs_frozen, trace.roles))
-    times = flop[1] / flop[0] + frozen if flop[0] else 0.0  # of frozen weights there are no products of gradients
+    times = flop[BACKWARD] / forward + frozen if forward else 0.0  # of frozen weights there are no products of gradients
     if times > RECOMPUTED:
         return "full"
     if times > PARTLY:

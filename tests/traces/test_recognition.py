@@ -23,9 +23,9 @@ PARAMETERS = 2 * 1000 * 512 + 4 * (4 * 512**2 + 3 * 512 * 1024 + 2 * 512) + 512
 class Run:
     """Steps of a model over ranks, as so many micro-batches, with the exchanges of one kind of parallelism."""
 
-    def __init__(self, rank=0, stands_for=range(16), passes=2, backward=2, elements=PARAMETERS, name="model.all"):
+    def __init__(self, rank=0, stands_for=range(16), passes=2, backward=2, elements=PARAMETERS, name="model.all", beside=0):
         self.builder = RoleBuilder(rank, stands_for)
-        self.channel, self.passes, self.backward = self.builder.stream("nccl"), passes, backward
+        self.channel, self.passes, self.backward, self.beside = self.builder.stream("nccl"), passes, backward, beside
         self.builder.parameter(name, (elements,), "bfloat16")
 
     def exchange(self, op, phase, ranks, parameter="", peer=-1, nbytes=MiB):
@@ -48,6 +48,8 @@ class Run:
                 for one in forward:
                     self.exchange(one[0], "forward", *one[1:])
                 self.product("forward")
+                for _ in range(self.beside):
+                    self.product("other")
                 for one in backward:
                     self.exchange(one[0], "backward", *one[1:])
                 for _ in range(self.backward):
@@ -123,6 +125,13 @@ def test_tensor_groups_exchange_activations_and_stages_send_them():
 def test_what_is_recomputed_shows_in_the_backward_pass():
     assert recognise(Run(backward=3).trace()).plan.recompute == "full"
     assert recognise(Run(backward=2).trace()).plan.recompute == "none"
+
+
+def test_a_model_that_runs_untrained_beside_is_no_forward_pass_and_is_named():
+    seen = recognise(Run(backward=3, beside=1).trace())
+    assert seen.plan.recompute == "full"
+    assert any("such as a reference, has 1.0 times the FLOP" in note for note in seen.notes)
+    assert not any("such as a reference" in note for note in recognise(Run(backward=3).trace()).notes)
 
 
 def test_a_model_that_is_not_the_trace_s_is_refused():
