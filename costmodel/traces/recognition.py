@@ -19,7 +19,7 @@ from costmodel.description.transformer import Transformer
 from costmodel.evaluation.estimation import Estimate, estimate
 from costmodel.evaluation.search_result import SearchResult
 from costmodel.simulation.checking import search
-from costmodel.text.errors import InvalidValue, NotModelled
+from costmodel.text.errors import CostModelError, InvalidValue, NotModelled
 from costmodel.text.results import brief
 from costmodel.text.units import counted
 from costmodel.traces.builder import shape_of
@@ -365,7 +365,10 @@ def _model(trace: Trace, notes: list[str]) -> Transformer:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "config.json"
         path.write_text(config, encoding="utf-8")
-        reading = huggingface.read(path, trace.facts.get("model_name", "traced"))
+        try:
+            reading = huggingface.read(path, trace.facts.get("model_name", "traced"))
+        except CostModelError as refused:  # the file is nobody's
+            raise NotModelled("the model of the code: " + str(refused).replace(f"{str(path)!r}: ", "")) from refused
     notes += reading.notes
     return reading.model
 

@@ -232,6 +232,25 @@ for step in range(10):
     optimizer.zero_grad()
 """
 
+QLORA = TINY_LLAMA + """
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForSequenceClassification, BitsAndBytesConfig
+config.pad_token_id = 0
+config.save_pretrained("tiny")
+four = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16)
+how = HOW
+model = AutoModelForSequenceClassification.from_pretrained("tiny", num_labels=7, dtype=torch.bfloat16, device_map={"": 0}, **how)
+assert model.score.weight.shape == (7, 256) and model.score.weight.device.type == "cuda"
+model = get_peft_model(model, LoraConfig(r=8, target_modules=["q_proj", "v_proj"], task_type="SEQ_CLS"))
+optimizer = torch.optim.AdamW([one for one in model.parameters() if one.requires_grad])
+for step in range(10):
+    tokens = torch.randint(1, 1024, (2, 128), device="cuda")
+    model(input_ids=tokens, labels=torch.tensor([1, 2], device="cuda")).loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
 MIXTURE = START + """
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard

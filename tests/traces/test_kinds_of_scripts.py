@@ -11,7 +11,7 @@ if importlib.util.find_spec("torch") is None:
 from costmodel import Plan, Transformer, ledger, load_cluster
 from costmodel.traces.comparison import compare
 from tests.traces import scripts
-from tests.traces.test_machine import ENDS, LAYER, exchanged, needs, planned, traced
+from tests.traces.test_machine import ENDS, LAYER, exchanged, held, needs, planned, traced
 
 pytestmark = pytest.mark.slow
 
@@ -40,6 +40,23 @@ def test_replicas_sum_as_many_bytes_as_their_trainable_parameters_have(tmp_path:
     assert count is None or trainable == count
     summed = sum(nbytes * times for (op, nbytes), times in exchanged(role).items() if op == "all-reduce" and nbytes > 1024)
     assert summed == 4 * trainable
+
+
+@pytest.mark.parametrize("bits", [16, 4])
+def test_a_model_is_loaded_with_as_many_classes_and_bits_as_the_script_says(tmp_path: Path, bits: int) -> None:
+    """In 4 bit products' weights are, two a byte, with a number in 32 bit for every 64 (bitsandbytes' default)."""
+    needs("peft")
+    needs("bitsandbytes" if bits == 4 else "transformers")
+    script = scripts.QLORA.replace("HOW", 'dict(quantization_config=four)' if bits == 4 else "{}")
+    role = traced(tmp_path, script, gpus=1).roles[0]
+    products, rest = 4 * (LAYER - 2 * 256), 4 * 2 * 256 + 1024 * 256 + 256
+    head, adapters = 2 * 7 * 256, 4 * 8 * ((256 + 256) + (256 + 128))  # PEFT keeps a frozen head beside the one it trains
+    names = {role.texts[name] for name in role.parameters.name}
+    elements = dict(zip((role.texts[name] for name in role.parameters.name), role.parameters.elements.tolist(), strict=True))
+    assert sum(elements.values()) == products + rest + head + adapters, names
+    weights = products // 2 if bits == 4 else 2 * products
+    held_there = held(role, "weight") - weights - 2 * rest
+    assert 0 < held_there <= 4 * (head + adapters) + 64
 
 
 def test_a_trainer_with_fsdp_gathers_each_layer_twice_in_half(tmp_path: Path) -> None:

@@ -331,6 +331,28 @@ for step in range(10):
     assert held(role, "weight") == 4 * (4 * 3 * 9 + 3 * 4 + (4096 * 1024 + 1024) // 8)
 
 
+def test_sparse_gradients_of_a_table_hold_and_move_the_rows_that_were_looked_up(tmp_path: Path) -> None:
+    script = """
+import torch
+table = torch.nn.EmbeddingBag(100_000, 64, mode="sum", sparse=True).cuda()
+optimizer = torch.optim.SGD(table.parameters(), lr=0.1)
+for step in range(10):
+    table(torch.randint(0, 100_000, (256, 8), device="cuda")).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+    role = traced(tmp_path, script, gpus=1).roles[0]
+    assert held(role, "weight") == 4 * 100_000 * 64
+    kernels = role.kernels
+    moved = {
+        (role.texts[kernels.op[row]], int(kernels.bytes_read[row]), int(kernels.bytes_written[row]))
+        for row in role.rows(KERNEL, role.step())
+    }
+    rows, places = 256 * 8 * 64 * 4, 256 * 8 * 8
+    assert ("aten.add_", 2 * (rows + places), rows + places) in moved
+    assert all(read <= 2 * (rows + places) for _, read, _ in moved)
+
+
 def test_a_graph_of_a_whole_step_launches_what_the_step_does_and_keeps_its_memory(tmp_path: Path) -> None:
     """As PyTorch's notes have it: three steps on a stream of its own, the capture, and replays, the steps that count."""
     script = """

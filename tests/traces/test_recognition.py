@@ -134,6 +134,11 @@ def test_a_model_that_runs_untrained_beside_is_no_forward_pass_and_is_named():
     assert not any("such as a reference" in note for note in recognise(Run(backward=3).trace()).notes)
 
 
+def test_a_kind_of_model_that_nobody_describes_is_named_without_a_file():
+    with pytest.raises(NotModelled, match="^the model of the code: model_type='nobody_s'"):
+        recognise(Run().trace(model=json.dumps(CONFIG | {"model_type": "nobody_s"})))
+
+
 def test_a_model_that_is_not_the_trace_s_is_refused():
     with pytest.raises(NotModelled, match="parameters"):
         recognise(Run(elements=2 * PARAMETERS).trace())

@@ -21,13 +21,16 @@ FREE = {
     "alias", "_unsafe_view", "_reshape_alias", "lift_fresh", "lift", "t_", "transpose_", "squeeze_", "unsqueeze_",
     "as_strided_", "is_pinned", "_pin_memory", "_has_compatible_shallow_copy_type", "is_same_size", "resize_as_",
     "swapdims_", "split_with_sizes", "_fsdp_dummy", "view", "sym_size", "sym_numel", "sym_stride",
-    "sym_storage_offset", "_is_all_true", "_is_any_true", "set_data", "_version", "is_set_to",
+    "sym_storage_offset", "_is_all_true", "_is_any_true", "_sparse_coo_tensor_with_dims_and_tensors", "_coalesced_",
+    "set_data", "_version", "is_set_to",
 }  # fmt: skip
 """Operators that launch nothing on the device."""
 OVERWRITE = {"copy_", "fill_", "zero_", "zero", "fill", "set_"}
 """Operators that don't read what they write."""
-PICKS = {"embedding", "index", "index_select", "gather", "take", "nll_loss_forward", "nll_loss2d_forward"}
+PICKS = {"embedding", "index", "index_select", "gather", "take", "sparse_mask", "nll_loss_forward", "nll_loss2d_forward"}
 """Operators that read of their first operand no more than places of it that others name, as many as they give."""
+BAGS = {"_embedding_bag", "_embedding_bag_forward_only"}
+"""Operators that read of their first operand the rows that the second names, and sum them."""
 UNREAD = {"nll_loss_backward": 1, "nll_loss2d_backward": 1}
 """Operators that take an operand for its shape alone, and which it is."""
 SCATTERS = {"index_put_", "index_add_", "index_copy_", "scatter_", "scatter_add_"}
@@ -59,6 +62,11 @@ def reached(name: str, args: Sequence[Any], tensor: Tensor, given: int) -> int:
         return min(whole, given)
     if name in SCATTERS and tensor is args[0]:
         return min(whole, sum(bytes_of(one) for one in args[2:] if isinstance(one, Tensor)))
+    if name in BAGS and tensor is args[0]:
+        return min(whole, args[1].numel() * tensor.shape[-1] * tensor.element_size())
+    sparse = [one for one in args[1:] if isinstance(one, Tensor) and one.layout == torch.sparse_coo]
+    if sparse and tensor is args[0]:  # of a sparse gradient's rows
+        return min(whole, sum(map(bytes_of, with_parts(sparse))))
     return whole
 
 
@@ -75,6 +83,16 @@ def tensors_in(things: Any) -> Iterator[Tensor]:
             yield thing
         elif isinstance(thing, (list, tuple)):
             yield from tensors_in(thing)
+
+
+def with_parts(tensors: list[Tensor]) -> list[Tensor]:
+    """Tensors with memory: of a sparse one, as gradients of embeddings may be, its places and values."""
+    if all(tensor.layout == torch.strided for tensor in tensors):
+        return tensors
+    found: list[Tensor] = []
+    for tensor in tensors:
+        found += [tensor._indices(), tensor._values()] if tensor.layout == torch.sparse_coo else [tensor]
+    return found
 
 
 @functools.cache

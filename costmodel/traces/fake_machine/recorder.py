@@ -31,6 +31,7 @@ from costmodel.traces.fake_machine.operators import (
     reached,
     tensors_in,
     unique,
+    with_parts,
     word_of,
     written_by,
 )
@@ -149,8 +150,10 @@ class Recorder(TorchDispatchMode):
         name = name or func.overloadpacket.__name__
         out = self.faked(func, args, kwargs)
         outs = list(tensors_in((out,)))
-        follow(func, args, kwargs, tensors, outs, name)
-        self.record(func, name, args, kwargs, tensors, outs, out)
+        dense = with_parts(tensors), with_parts(outs)
+        if dense[0] is tensors and dense[1] is outs:
+            follow(func, args, kwargs, tensors, outs, name)
+        self.record(func, name, args, kwargs, *dense, out)
         return out
 
     def faked(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -223,7 +226,7 @@ class Recorder(TorchDispatchMode):
                 f"The operator {full} is none of PyTorch's own: it is priced by the bytes that it reads and writes."
             )
         written = (
-            [tensor for tensor in written_by(func, args, kwargs) if tensor.device.type == "cuda"]
+            [tensor for tensor in with_parts(written_by(func, args, kwargs)) if tensor.device.type == "cuda"]
             if func._schema.is_mutable
             else []
         )

@@ -233,6 +233,39 @@ def _finite(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     return out
 
 
+def _cloned(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """Of a sparse tensor both parts are: PyTorch's own, without values, has none."""
+    source = args[0]
+    if source.layout != torch.sparse_coo:
+        return NotImplemented
+    with recorder:
+        indices, values = source._indices().clone(), source._values().clone()
+        return torch.sparse_coo_tensor(indices, values, source.shape, is_coalesced=source.is_coalesced(), check_invariants=False)
+
+
+def _sparse(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """Rows put together, or taken out of a table, at the places of a sparse tensor: none is taken as there twice."""
+    name, like = func.overloadpacket.__name__, args[-1]
+    if name == "_coalesce":
+        recorder.host_waits()
+    made = recorder.faked(aten.empty_like.default, (like._values(),), {"dtype": args[0].dtype})
+    with recorder:
+        out = torch.sparse_coo_tensor(like._indices(), made, like.shape, is_coalesced=True, check_invariants=False)
+    given = [like._indices(), like._values()] if name == "_coalesce" else [args[0], like._indices()]
+    recorder.record(func, name, args, kwargs, given, [made], out)
+    return out
+
+
+def _added(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """Rows that a sparse tensor has."""
+    target, other = args[:2]
+    if not isinstance(other, Tensor) or other.layout != torch.sparse_coo or target.layout != torch.strided:
+        return NotImplemented
+    values.forget(target)
+    recorder.record(func, "add_", args, kwargs, [target, other._indices(), other._values()], [target], target)
+    return target
+
+
 def _pinned(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     return True if func.overloadpacket.__name__ == "is_pinned" else args[0]
 
@@ -259,6 +292,10 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "_unique2": _unique_values,
     "unique_dim": _unique_values,
     "unique_consecutive": _unique_values,
+    "clone": _cloned,
+    "_coalesce": _sparse,
+    "sparse_mask": _sparse,
+    "add_": _added,
     "is_pinned": _pinned,
     "_pin_memory": _pinned,
     "isnan": _finite,

@@ -88,6 +88,8 @@ class Storages:
     def kind(self, tensor: Any, kind: str, parameter: str | None = None) -> None:
         """Say what a tensor of the GPU is."""
         tensor = local(tensor)
+        if isinstance(tensor, Tensor) and tensor.layout == torch.sparse_coo:
+            tensor = tensor._values()
         row = self.row(tensor) if isinstance(tensor, Tensor) else None
         if row is not None:
             self.builder.storage_is(row, kind=kind, parameter=parameter)

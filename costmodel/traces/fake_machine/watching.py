@@ -75,7 +75,7 @@ class Watcher:
             row = self.recorder.storages.row(inner) if isinstance(inner, Tensor) else None
             self.recorder.builder.parameter(
                 word,
-                tuple(parameter.shape),
+                tuple(getattr(parameter, "quant_state", parameter).shape),  # of one that is packed, as it was
                 word_of(parameter.dtype),
                 parameter.requires_grad,
                 -1 if row is None else row,
