@@ -48,6 +48,7 @@ class Context(NamedTuple):
     again : share of a layer's sharded weights that are gathered twice for its backward pass
     among : elements of the stage for each of those whose calls are asked for
     tied : the head's table is the embedding's
+    edges_apart : embedding and head are units of their own, where they have a table each
     """
 
     ranks: int
@@ -61,6 +62,7 @@ class Context(NamedTuple):
     again: float = 0.0
     among: float = 1.0
     tied: bool = False
+    edges_apart: bool = False
 
 
 class CollectiveCall(NamedTuple):
@@ -256,9 +258,9 @@ class WholeGradients:
         return [summed, gathered][: 1 + context.zero_stage]
 
 
-def _units(tensors: LocalTensors, numel: Integers | None = None) -> Buckets:
-    """One bucket for each layer, and one for what lies around the layers."""
-    whole = (tensors.layer == 0).any()
+def _units(tensors: LocalTensors, numel: Integers | None = None, apart: bool = False) -> Buckets:
+    """One bucket for each layer, and one for what lies around the layers, or one before and one behind them."""
+    whole = not apart and (tensors.layer == 0).any()
     layer = np.where(tensors.layer > tensors.layers, 0, tensors.layer) if whole else tensors.layer
     order = np.argsort(-layer, kind="stable")
     ends = np.append(np.flatnonzero(np.diff(layer[order])) + 1, len(order)).astype(np.int64)
@@ -355,10 +357,11 @@ class Megatron:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FullySharded:
-    """PyTorch's FSDP with one unit for each layer, and one for what lies around the layers.
+    """PyTorch's FSDP with one unit for each layer, and one for what lies around the layers, or two.
 
     Weights are gathered before each forward pass and, at stage 3, again before each backward pass (but for the outer
-    unit, which stays); gradients are scattered after each backward pass. Deferred, they are scattered once a step, behind the
+    unit, which stays; where embedding and head are units of their own the head stays, and the embedding is gathered again,
+    though its backward pass reads no weight); gradients are scattered after each backward pass. Deferred, they are scattered once a step, behind the
     last pass, and weights stay whole from a backward pass on: those of stage 2 are gathered once a step, those of stage 3 once a
     micro-batch, by whichever pass doesn't find them so.
 
@@ -369,7 +372,8 @@ class FullySharded:
 
     References
     ----------
-    pytorch/pytorch torch/distributed/fsdp, [zhao2023]_ section 3
+    pytorch/pytorch torch/distributed/fsdp, [zhao2023]_ section 3; torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py,
+    ``pre_backward``; pytorch/torchtitan torchtitan/distributed/fsdp.py, ``apply_fsdp_to_decoder``
     """
 
     by_tensor: bool = True
@@ -381,10 +385,11 @@ class FullySharded:
 
     def buckets(self, tensors: LocalTensors, context: Context) -> Buckets:
         """Units, in the order of their backward passes."""
+        apart = context.edges_apart and not context.tied
         if self.by_tensor:
             columns = tensors.numel // np.maximum(tensors.rows, 1)
-            return _units(tensors, _padded(tensors.rows, context.shard) * columns)
-        made = _units(tensors)
+            return _units(tensors, _padded(tensors.rows, context.shard) * columns, apart)
+        made = _units(tensors, apart=apart)
         return dataclasses.replace(made, elements=_padded(made.elements, context.shard))
 
     def calls(self, tensors: LocalTensors, context: Context) -> list[CollectiveCall]:
@@ -396,7 +401,8 @@ class FullySharded:
         phase = "forward" if every else "after step"
         calls = [CollectiveCall(phase, "all-gather", "shard", "weights", made.elements[::-1], made.layer[::-1], every)]
         if context.zero_stage == 3 and not context.deferred:
-            again = self.outer_again | _inside(made, tensors.layers)
+            embedding = context.edges_apart and not context.tied
+            again = self.outer_again | _inside(made, tensors.layers) | (embedding & (made.layer == 0))
             calls += [CollectiveCall("backward", "all-gather", "shard", "weights", made.elements[again], made.layer[again], True)]
         return calls + _over_copies(made, context, made.elements, not context.deferred)
 

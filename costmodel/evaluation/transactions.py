@@ -328,6 +328,7 @@ class TransactionPricer:
                 bool(layer.deferred_sums(settings, plan) > 0.0),
                 float(synchronisation.gathered_again(self.model, settings, plan)),
                 float(held.numel.sum() / held.numel[kept].sum()), self.model.vocabulary.tied > 0.0,
+                self.settings.framework.edges_apart > 0.0,
             )  # fmt: skip
             members = {"all": (ranks, stride), "shard": (shard, stride), "copies": (ranks / shard, stride * shard)}
             tensors = held.where(kept)

@@ -444,7 +444,7 @@ def edges_again(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> N
     """Share of the embedding and the head that is gathered again for the backward pass.
 
     The head, used last and then first, stays whole where a framework keeps what it is about to use; so does the embedding if the
-    whole model may.
+    whole model may. Where each is a unit of its own, the embedding is gathered again, though its backward pass reads no weight.
 
     Parameters
     ----------
@@ -459,7 +459,8 @@ def edges_again(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> N
     between = model.layers * (others + experts) + 2.0 * apart * model.vocabulary.size * model.hidden / plan.tensor
     live = settings.buckets.live
     some = ops.where(live > 0.0, ops.where(between < live, 0.0, 1.0 - 0.5 * apart), 1.0)
-    return settings.buckets.edge_again * some
+    embedding = 0.5 * apart * settings.framework.edges_apart * (1.0 - settings.buckets.edge_again)
+    return settings.buckets.edge_again * some + embedding
 
 
 def replica_groups(

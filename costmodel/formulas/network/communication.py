@@ -152,18 +152,25 @@ def repeated_reductions(model: ModelNumbers, plan: PlanNumbers, share: Number) -
 
     Those of an MLP or of shared experts go with their module, and the only one of a block whose attention and MLP run
     side by side with the layer alone. Under sequence parallelism each is a scatter and a gather, and what is only gathered again
-    counts as half, `gathers_again`.
+    counts as half, `gathers_again`. Where every second product is kept, all are made again without sequence parallelism:
+    torchtitan's policy keeps what is scattered, but not what is summed.
 
     Parameters
     ----------
     model, plan : `ModelNumbers`, `PlanNumbers`
     share : of the layers that have routed experts
+
+    References
+    ----------
+    pytorch/torchtitan@b5bcd76 torchtitan/distributed/activation_checkpoint.py (``comm_ops``: reduce-scatters and all-to-alls)
     """
     shared = ops.where(model.experts.shared_width > 0.0, 1.0, 0.0)
     sparse = shared * experts_again(plan).shared
     modules = (1.0 - share) * model.mlp.share * plan.recompute_mlp * (1.0 - model.parallel_block) + share * sparse
-    some = modules + gathers_again(model, plan, share)
-    return plan.recompute_layers * tensor_reductions(model, share) + (1.0 - plan.recompute_layers) * some
+    whole = tensor_reductions(model, share)
+    summed = plan.recompute_operators * (1.0 - plan.sequence_parallel)
+    some = ops.where(summed > 0.0, whole, modules + gathers_again(model, plan, share))
+    return plan.recompute_layers * whole + (1.0 - plan.recompute_layers) * some
 
 
 def gathers_again(model: ModelNumbers, plan: PlanNumbers, share: Number) -> Number:
