@@ -199,6 +199,16 @@ def _over_copies(buckets: Buckets, context: Context, elements: Integers, every: 
     return calls
 
 
+def _launched_together(buckets: Buckets, chunk: Integers) -> Buckets:
+    """Buckets of which those of a chunk behind the first are launched as one."""
+    last = np.append((np.diff(chunk) != 0) | (chunk[1:] == 0), True)
+    starts = np.append(0, np.flatnonzero(last)[:-1] + 1)
+    return Buckets(
+        order=buckets.order, ends=buckets.ends[last], elements=np.add.reduceat(buckets.elements, starts),
+        layer=np.minimum.reduceat(buckets.layer, starts),
+    )  # fmt: skip
+
+
 def _inside(buckets: Buckets, layers: int) -> NDArray[np.bool_]:
     """Which buckets are of layers, not of what lies around them."""
     return np.asarray((buckets.layer > 0) & (buckets.layer <= layers))
@@ -309,7 +319,8 @@ class Megatron:
 
     Only the first model chunk of the first pipeline stage has buckets, and only where gradients travel beside the
     backward pass; elsewhere one bucket holds all. Under the distributed optimizer tensors start at multiples of 64
-    elements, buckets end at multiples of 128 and of the ranks, and an embedding that two stages share has its own.
+    elements, buckets end at multiples of 128 and of the ranks, and an embedding that two stages share has its own. Those of a
+    later chunk are launched as one.
 
     Parameters
     ----------
@@ -317,7 +328,8 @@ class Megatron:
 
     References
     ----------
-    NVIDIA/Megatron-LM megatron/core/distributed/param_and_grad_buffer.py, distributed_data_parallel.py
+    NVIDIA/Megatron-LM megatron/core/distributed/param_and_grad_buffer.py (``partition_buckets``: one group of a chunk without
+    buckets), distributed_data_parallel.py
     """
 
     bucket_parameters: int | None = None
@@ -342,7 +354,8 @@ class Megatron:
             ends += [int(start + cut) for cut in cuts]
         made = _bucketed(tensors, order, np.array(ends, dtype=np.int64), size)
         multiple = math.lcm(context.ranks, 128) if sharded else 1
-        return dataclasses.replace(made, elements=_padded(made.elements, multiple))
+        made = dataclasses.replace(made, elements=_padded(made.elements, multiple))
+        return _launched_together(made, chunk[made.ends - 1])
 
     def calls(self, tensors: LocalTensors, context: Context) -> list[CollectiveCall]:
         """Every call of one step for `tensors`."""
@@ -361,9 +374,9 @@ class FullySharded:
 
     Weights are gathered before each forward pass and, at stage 3, again before each backward pass (but for the outer
     unit, which stays; where embedding and head are units of their own the head stays, and the embedding is gathered again,
-    though its backward pass reads no weight); gradients are scattered after each backward pass. Deferred, they are scattered once a step, behind the
-    last pass, and weights stay whole from a backward pass on: those of stage 2 are gathered once a step, those of stage 3 once a
-    micro-batch, by whichever pass doesn't find them so.
+    though its backward pass reads no weight); gradients are scattered after each backward pass. Deferred, they are scattered
+    once a step, behind the last pass, and weights stay whole from a backward pass on: those of stage 2 are gathered once a step,
+    those of stage 3 once a micro-batch, by whichever pass doesn't find them so.
 
     Parameters
     ----------

@@ -127,6 +127,10 @@ class Framework:
         and so do those of adapters in 32 bit
     reentrant : recomputed layers run under autograd's reentrant checkpoints
     edges_apart : where weights are sharded, embedding and head are units of their own, each gathered for its use; else one
+    stream_pools : gathered weights and summed gradients are allocated on streams of their own, whose memory no pass takes
+    inputs_again : under sequence parallelism what a tensor group multiplies is gathered again for the gradients of its weights,
+        beside the products that make those of what it multiplied
+    gathered_ring : a ring's keys and values are gathered, each way, and their gradients go all around it in 32 bit
     offload_gradients : gradients of weights that lie on the host go there as they are summed; else they wait on the device
     recompute_modules : of a layer, that it recomputes alone, of `costmodel.description.recomputation.MODULES`
     attention : default kernel
@@ -261,6 +265,9 @@ class Framework:
     wide_quantised: bool = False
     reentrant: bool = False
     edges_apart: bool = False
+    stream_pools: bool = False
+    inputs_again: bool = False
+    gathered_ring: bool = False
     offload_gradients: bool = True
     separate_rotation: bool = False
     keep_rotated: bool = False

@@ -231,7 +231,7 @@ def stage_bill(asked: MemoryInputs, stage: int) -> StageBill:
     held = contents_of(asked, place)
     bill = formula.stage_memory(held, asked.settings, asked.plan, asked.network, asked.software, asked.micro_batches)
     parts = formula.with_buffers(bill, compression_bytes(asked, place), asked.settings, asked.software)
-    _, _, at_loss, updating = formula.fullest_moment(held, asked.plan, asked.micro_batches)
+    _, _, at_loss, updating, _ = formula.fullest_moment(held, asked.plan, asked.micro_batches)
     phase = "update" if updating else "loss" if at_loss else "backward"
     return StageBill(
         stage=stage, layers=float(place.layers), expert_layers=float(place.experts), parts=Memory._make(map(float, parts)),
@@ -331,6 +331,9 @@ def timeline_of(asked: MemoryInputs, stage: int) -> MemoryTimeline:
     chunks, end = order.chunks, order.stages - 1
     kept = compression_bytes(asked, place)
 
+    _, early, _, _, pooled = formula.fullest_moment(has, plan, float(asked.micro_batches))
+    ended = 0.0 if early else float(pooled)  # what the last backward pass finds kept for others
+
     moments: list[Moment] = []
 
     def note(event: str, number: int, running: float, temporaries: float, logits: float, late: bool = False) -> None:
@@ -339,6 +342,7 @@ def timeline_of(asked: MemoryInputs, stage: int) -> MemoryTimeline:
             has.weights, has.gradients if late else has.gradients - has.late_gradients, has.optimizer,
             has.captured + running * has.saved,
             temporaries, logits, software.memory.workspace + has.buckets + (0.0 if updating else has.gathered),
+            (0.0 if updating else ended) if late else has.pooled_gradients + (0.0 if temporaries > 0.0 else has.pooled_unit),
             asked.settings, plan, asked.network, software,
         )  # fmt: skip
         bill = formula.with_buffers(bill, kept, asked.settings, software)
@@ -356,6 +360,6 @@ def timeline_of(asked: MemoryInputs, stage: int) -> MemoryTimeline:
             note(kind, number, running / chunks, temporaries, waiting * has.logits)
             running -= kind != "backward-input"
     if has.late_gradients > 0.0:
-        note("backward", number, 0.0, has.backward, 0.0, late=True)
+        note("backward", number, 0.0, has.ending - has.gathered, 0.0, late=True)
     note("update", -1, 0.0, has.update, 0.0, late=True)
     return MemoryTimeline(stage=stage, moments=tuple(moments))

@@ -257,6 +257,9 @@ class TransactionPricer:
                 self.add(stage.name, phase, "tensor", "all-gather", plan.tensor, plan.tensor_stride, *gathers)
             name, summed = "reduce-scatter" if scattered else "all-reduce", m * (reductions - gathered + edge)
             self.add(stage.name, phase, "tensor", name, plan.tensor, plan.tensor_stride, hidden, summed)
+            if phase == "backward" and communication.gathers_inputs(settings, plan) > 0.0:
+                inputs = np.array([narrow, hidden]), m * np.array([once, stage.head])
+                self.add(stage.name, phase, "tensor", "all-gather", plan.tensor, plan.tensor_stride, *inputs)
             self._context(stage, phase, m * share * (dense + sparse))
             self._experts(stage, phase, m * dispatches * sparse)
         _, crossing = communication.boundary(model, settings, plan, self.network, self.software)
@@ -276,6 +279,10 @@ class TransactionPricer:
         elif settings.kernels.gathered_keys > 0.0:
             self.add(*group, "all-gather", *ranks, plan.context * keys, 2.0 * layers)
             self.add(*group, "reduce-scatter", *ranks, plan.context * keys, 2.0 * layers * backward)
+        elif settings.framework.gathered_ring > 0.0:
+            self.add(*group, "all-gather", *ranks, 2.0 * plan.context * keys, layers)
+            returned = communication.ring_gradients(model, settings, plan)
+            self.add(*group, "send", *ranks, returned, backward * plan.context * layers)
         else:
             self.add(*group, "send", *ranks, 2.0 * keys, (1.0 + backward) * (plan.context - 1.0) * layers)
 

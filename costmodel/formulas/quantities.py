@@ -397,6 +397,9 @@ class FrameworkHabits(NamedTuple):
     host_update_rate: Number  # at most, at which the processors of a node pass an optimizer's state [bytes/s]
     reentrant: Number  # 1: recomputed layers run under autograd's reentrant checkpoints
     edges_apart: Number  # 1: sharded, embedding and head are units of their own, not one
+    stream_pools: Number  # 1: gathered weights and summed gradients are allocated on streams of their own
+    inputs_again: Number  # 1: scattered operands of products are gathered again for the gradients of their weights
+    gathered_ring: Number  # 1: a ring's keys are gathered, and their gradients go around in 32 bit
     offload_gradients: Number  # 1: gradients of weights on the host go there as they are summed
 
 
@@ -882,6 +885,7 @@ class Exchange(NamedTuple):
     tensor_forward: Number
     tensor_backward: Number
     tensor_again: Number  # of the forward pass, for what is recomputed
+    tensor_inputs: Number  # gathered again for gradients of weights, beside products
     context_forward: Number
     context_backward: Number
     expert_forward: Number
@@ -1019,6 +1023,8 @@ class Contents(NamedTuple):
     weights: Number  # every version
     gradients: Number
     late_gradients: Number  # of them, those that come up only during the backward pass
+    pooled_gradients: Number  # of these, those whose place nothing else takes before
+    pooled_unit: Number  # of a gathered layer, where nothing takes its place while there is none
     optimizer: Number
     gathered: Number
     buckets: Number  # in which gradients wait for their reduction, where they stay allocated
@@ -1027,6 +1033,7 @@ class Contents(NamedTuple):
     in_flight: Number  # micro-batches held at the fullest
     logits: Number  # of one micro-batch at its loss
     backward: Number  # temporaries of a layer's backward pass
+    ending: Number  # what is there beside whole gradients as the last backward pass ends
     update: Number  # temporaries of the optimizer
 
 

@@ -417,7 +417,8 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
             lazy_gradients=habits.lazy_gradients, double_registers=habits.double_registers, flat_updates=habits.flat_updates,
             blocking_launches=habits.blocking_launches, scatter_boundary=habits.scatter_boundary,
             host_update_rate=habits.host_update_rate, reentrant=choices.reentrant, offload_gradients=habits.offload_gradients,
-            edges_apart=habits.edges_apart,
+            edges_apart=habits.edges_apart, inputs_again=habits.inputs_again, gathered_ring=habits.gathered_ring,
+            stream_pools=habits.stream_pools,
         ),
         synchronisation=SynchronisationChoice(
             kind=choices.synchronisation, servers=choices.servers, local_steps=choices.local_steps,

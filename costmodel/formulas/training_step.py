@@ -51,7 +51,8 @@ def layer_pass(
 ) -> Layer:  # fmt: skip
     """An average layer on one micro-batch as the schedule sees it, `Layer` [s].
 
-    Exposed exchange is what its overlap leaves: tensor exchange hides under products where asked for,
+    Exposed exchange is what its overlap leaves: tensor exchange hides under products where asked for, what it gathers again for
+    gradients of weights under the products that make those of what was multiplied,
     a context ring's under the attention core, expert exchange under a share of the compute, or under all of another
     micro-batch's where the plan overlaps the two. Gathers of
     sharded weights are not part of it: `costmodel.formulas.synchronisation`.
@@ -73,7 +74,8 @@ def layer_pass(
     )
 
     repeats = 1.0 + plan.recompute_layers
-    tensor = moved.tensor_forward + moved.tensor_again + moved.tensor_backward
+    inputs_hidden = ops.minimum(moved.tensor_inputs, work.data)
+    tensor = moved.tensor_forward + moved.tensor_again + moved.tensor_backward + moved.tensor_inputs - inputs_hidden
     context = repeats * moved.context_forward + moved.context_backward
     expert = moved.expert_forward + moved.expert_again + moved.expert_backward
     products = repeats * work.forward + work.data + work.weight
@@ -90,7 +92,7 @@ def layer_pass(
     under_its_own = ops.minimum(expert, overlap.experts * (forward + data + weight))
     expert_hidden = free * ops.where(beside > 0.0, ops.maximum(under_another, under_its_own), under_its_own)
 
-    hidden = tensor_hidden + context_hidden + expert_hidden
+    hidden = tensor_hidden + inputs_hidden + context_hidden + expert_hidden
     slowdown = 1.0 + software.compute.contention * hidden / computed
     exposed_tensor = tensor - tensor_hidden
     exposed_context = context - context_hidden
@@ -203,6 +205,7 @@ class _Ends(NamedTuple):
     head_weight: Number
     head: Number  # all of it
     once: Number  # exchange of either over the tensor group
+    head_inputs: Number  # what the head gathers again, beside its product
     embedding_on_first: Number
     embedding_on_last: Number
     head_on_first: Number
@@ -325,7 +328,7 @@ def _composed(
     return Step(
         total, forward, backward_total, recompute, tensor, context, expert, handing, filled.idle,
         reduce_exposed, gather_exposed, updating, host,
-        m * (layers * one.hidden + pass_hidden) + reduce_hidden + gather_hidden,
+        m * (layers * one.hidden + slow.has_head * ends.head_inputs + pass_hidden) + reduce_hidden + gather_hidden,
         model_flop, hardware_flop, held,
     )  # fmt: skip
 
@@ -338,6 +341,8 @@ def _ends(
     head = layer.head_work(model, settings, plan, software, device)
     embed_forward, embed_backward = layer.embedding_work(model, settings, plan, device)
     once = communication.tensor_exchange(model, settings, plan, network, software)
+    sent = communication.hidden_message(model, settings, plan)
+    inputs = communication.inputs_gathered(model, settings, plan, network, software, sent)
     head_forward = head.forward + head.stream_forward
     head_backward = head.data + head.stream_backward
     head_weight = head.weight + head.accumulate
@@ -347,7 +352,7 @@ def _ends(
     mirrored = piped * schedules.bidirectional(plan.schedule)
     return _Ends(
         embed_forward, embed_backward, embed_forward + embed_backward + once,
-        head_forward, head_backward, head_weight, head_forward + head_backward + head_weight + once, once,
+        head_forward, head_backward, head_weight, head_forward + head_backward + head_weight + once, once, inputs,
         1.0 - 0.5 * mirrored, 0.5 * mirrored,
         1.0 - piped + fold * (1.0 - 0.5 * mirrored), 1.0 - fold + 0.5 * mirrored,
     )  # fmt: skip

@@ -14,15 +14,17 @@ from pathlib import Path
 
 from costmodel.text.errors import NotModelled
 from costmodel.traces.record import Trace
-from tests.audits import bloom, loading, losses, moved, saved
+from tests.audits import bloom, loading, losses, moved, pretraining, saved
 from tests.audits.case import Case
 
-AUDITS = (bloom.CASES, saved.CASES, moved.CASES, losses.CASES, moved.LOSSES, loading.CASES)
+AUDITS = (
+    bloom.CASES, pretraining.CASES, pretraining.HELD, saved.CASES, moved.CASES, losses.CASES, moved.LOSSES, loading.CASES,
+)  # fmt: skip
 
 
 def traced(case: Case, folder: Path) -> Trace:
     """The trace of a case, read from a folder where it is there."""
-    path = folder / f"{'-'.join(case.arguments)}.npz"
+    path = folder / f"{case.file}.npz"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         case.traced().save(path)

@@ -45,6 +45,11 @@ class Case:
         return ()
 
     @property
+    def file(self) -> str:
+        """Name of its trace."""
+        return "-".join(self.arguments)
+
+    @property
     def missing(self) -> list[str]:
         """Packages that aren't installed."""
         return [name for name in ("torch", "transformers", *self.packages) if importlib.util.find_spec(name) is None]

@@ -40,7 +40,7 @@ def test_gaps_come_of_what_comes_and_goes_and_not_of_states():
     asked = bill("llama2-7b", "fsdp2", expandable_segments=False).asked
     software = asked.software._replace(memory=asked.software.memory._replace(fragmentation=0.2))
     parts = (1e9, 2e9, 3e9, 4e9, 5e8, 6e8, 7e8)
-    gaps = memory.memory_of(*parts, asked.settings, asked.plan, asked.network, software).overhead
+    gaps = memory.memory_of(*parts, 0.0, asked.settings, asked.plan, asked.network, software).overhead
     gaps -= memory.outside_allocator(asked.plan, asked.network, software)
     assert gaps == pytest.approx(0.2 * sum(parts[3:]))
 

@@ -62,6 +62,16 @@ def context_message(model: ModelNumbers, settings: Settings, plan: PlanNumbers) 
     return settings.widths.activation * lengths.local_tokens(settings, plan) * widths
 
 
+def ring_gradients(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
+    """Gradients of keys and values of a micro-batch on one rank, in 32 bit as a ring sums them [bytes].
+
+    Parameters
+    ----------
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
+    """
+    return 4.0 / settings.widths.activation * context_message(model, settings, plan)
+
+
 def query_message(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
     """Queries and outputs of a micro-batch's attention on one rank [bytes].
 
@@ -79,8 +89,9 @@ def context_exchange(
 ) -> tuple[Number, Number]:  # fmt: skip
     """Time of what context ranks exchange in an average layer, forward and backward [s].
 
-    Around a ring, keys and values go once forward, they and their gradients backward. Gathered, they are gathered forward, again
-    backward, and their gradients scattered; for heads, queries, keys, values and outputs are exchanged, and their gradients.
+    Around a ring, keys and values go once forward, they and their gradients backward; PyTorch gathers them for its ring, and
+    their gradients go back to where they began. Gathered, they are gathered forward, again backward, and their gradients
+    scattered; for heads, queries, keys, values and outputs are exchanged, and their gradients.
 
     Parameters
     ----------
@@ -88,15 +99,22 @@ def context_exchange(
 
     References
     ----------
-    [liu2023]_, [dubey2024]_ section 3.3.2, [jacobs2023]_
+    [liu2023]_, [dubey2024]_ section 3.3.2, [jacobs2023]_; pytorch/pytorch v2.13.0
+    torch/distributed/tensor/experimental/_context_parallel/_attention.py (``_AllGatherRotater``, ``dkv_rotater``)
     """
     keys, queries = context_message(model, settings, plan), query_message(model, settings, plan)
     group, kernels = (plan.context, plan.context_stride, network, software), settings.kernels
     around = (plan.context - 1.0) * collectives.send(keys, *group)
+    at_once = collectives.all_gather(plan.context * keys, *group)
+    returned = plan.context * collectives.send(ring_gradients(model, settings, plan), *group)
+    of_pytorch = settings.framework.gathered_ring > 0.0
     gathered = 2.0 * collectives.all_gather(0.5 * plan.context * keys, *group)
     exchanged = 2.0 * (collectives.all_to_all(0.5 * keys, *group) + collectives.all_to_all(0.5 * queries, *group))
-    forward = ops.where(kernels.gathered_keys > 0.0, gathered, ops.where(kernels.exchanged_heads > 0.0, exchanged, around))
-    backward = ops.where(kernels.exchanged_heads > 0.0, exchanged, 2.0 * forward)
+    ring, ring_back = ops.where(of_pytorch, at_once, around), ops.where(of_pytorch, at_once + returned, 2.0 * around)
+    forward = ops.where(kernels.gathered_keys > 0.0, gathered, ops.where(kernels.exchanged_heads > 0.0, exchanged, ring))
+    backward = ops.where(
+        kernels.gathered_keys > 0.0, 2.0 * gathered, ops.where(kernels.exchanged_heads > 0.0, exchanged, ring_back)
+    )
     return model.attention.share * forward, model.attention.share * backward
 
 
@@ -187,6 +205,38 @@ def gathers_again(model: ModelNumbers, plan: PlanNumbers, share: Number) -> Numb
     return 0.5 * plan.recompute_operators * plan.sequence_parallel * tensor_reductions(model, share)
 
 
+def inputs_gathered(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software, nbytes: Number,
+) -> Number:  # fmt: skip
+    """Time to gather what a tensor group multiplies again, for the gradients of its weights: of one product [s].
+
+    Under sequence parallelism each rank keeps its part, and gathers the others beside the product that makes the gradient of
+    what it multiplied.
+
+    Parameters
+    ----------
+    model, settings, plan, network, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `NetworkNumbers`, `Software`
+    nbytes : of what is gathered
+
+    References
+    ----------
+    [korthikanti2022]_ section 4.2.2; NVIDIA/Megatron-LM@d98e8a6 megatron/core/tensor_parallel/layers.py
+    (``LinearWithGradAccumulationAndAsyncCommunication.backward``)
+    """
+    again = gathers_inputs(settings, plan)
+    return again * collectives.all_gather(nbytes, plan.tensor, plan.tensor_stride, network, software)
+
+
+def gathers_inputs(settings: Settings, plan: PlanNumbers) -> Number:
+    """1 where what a tensor group multiplies is gathered again for the gradients of its weights; frozen ones have none.
+
+    Parameters
+    ----------
+    settings, plan : `Settings`, `PlanNumbers`
+    """
+    return ops.where(settings.trainable < 1.0, 0.0, settings.framework.inputs_again * plan.sequence_parallel)
+
+
 def repeated_dispatches(plan: PlanNumbers) -> Number:
     """How often the backward pass dispatches tokens to their experts and combines them again, for what is recomputed.
 
@@ -241,9 +291,9 @@ def layer_exchange(
 ) -> Exchange:  # fmt: skip
     """Communication of an average layer on one micro-batch, `Exchange`.
 
-    Tensor: one all-reduce after attention and one after the MLP, each way (one where both run side by side;
-    an expert layer's MLP exchanges over the expert group instead). Context: `context_exchange`. Experts: dispatch
-    and combine, each way, and under expert tensor parallelism a gather and a scatter of the routed tokens.
+    Tensor: one all-reduce after attention and one after the MLP, each way (one where both run side by side; an expert layer's MLP
+    exchanges over the expert group instead), and what is gathered again before them. Context: `context_exchange`. Experts:
+    dispatch and combine, each way, and under expert tensor parallelism a gather and a scatter of the routed tokens.
 
     Parameters
     ----------
@@ -259,8 +309,10 @@ def layer_exchange(
     inside = collectives.all_gather(whole, plan.expert_tensor, plan.tensor_stride, network, software)
     experts = share * 2.0 * (one_way + inside)
     repeated, dispatched = repeated_reductions(model, plan, share), repeated_dispatches(plan)
+    inputs = inputs_gathered(model, settings, plan, network, software, gathered_message(model, settings, plan))
     return Exchange(
-        reductions * once, reductions * once, repeated * once, passed, passed_back, experts, experts, dispatched * experts,
+        reductions * once, reductions * once, repeated * once, reductions * inputs, passed, passed_back, experts, experts,
+        dispatched * experts,
     )  # fmt: skip
 
 

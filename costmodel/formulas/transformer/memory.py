@@ -263,9 +263,10 @@ def gathered_weights(
     """Bytes of the weights that ZeRO-3 has gathered on one rank, from the first forward pass on.
 
     Where a layer is a unit, that of the largest layer, and embedding and head, which are one more and stay whole until their own
-    backward pass, or the head alone where each is a unit; the next layer's, `gathered_backward`, come only beside the backward
-    pass. Where sums wait for a pipeline's last micro-batch, weights are whole from a backward pass on: all layers'. DeepSpeed
-    gathers up to a number of parameters, whatever they belong to.
+    backward pass; the next layer's, `gathered_backward`, come only beside the backward pass. Where embedding and head are units
+    of their own, the head alone, as the last layer's is given up before the loss. Where sums wait for a pipeline's last
+    micro-batch, weights are whole from a backward pass on: all layers'. DeepSpeed gathers up to a number of parameters, whatever
+    they belong to.
 
     Parameters
     ----------
@@ -285,9 +286,9 @@ def gathered_weights(
     inner, inner_routed = of_layers(owned, layers, experts)
     dense, routed = inner + owned.edges, inner_routed + owned.edges_routed
     every, unit = split_parameters(inner, inner_routed, plan), largest_unit(owned, plan, layers, experts)
-    units = widths.stored * ops.where(layer.deferred_sums(settings, plan) > 0.0, every, unit)
     together = split_parameters(owned.edges, owned.edges_routed, plan)
     apart = settings.framework.edges_apart > 0.0
+    units = widths.stored * ops.where(layer.deferred_sums(settings, plan) > 0.0, every, ops.where(apart, 0.0, unit))
     units = units + widths.parameter * ops.where(apart, split_parameters(owned.head, 0.0, plan), together)
     live = widths.stored * ops.minimum(split_parameters(dense, routed, plan), settings.buckets.live)
     return ops.where(settings.buckets.live > 0.0, live, units)
@@ -300,7 +301,7 @@ def gathered_backward(
 
     Gradients come in the width of what was gathered, and a layer's are laid out in the width of their sum to be scattered. The
     head's wait for the embedding's, which come last: both are one unit. Where they are units of their own the head has gone by
-    then, but for its gradients, which are laid out while the last layer's backward pass runs.
+    then, but for its gradients, which are laid out while the last layer's backward pass runs, and the layer's own weights come.
 
     Parameters
     ----------
@@ -321,8 +322,47 @@ def gathered_backward(
     whole = widths.parameter * (unit + ops.where(apart, 0.0, head)) + laid_out
     gone = ops.where(apart, widths.parameter * head, 0.0)
     following = ops.where(layers > 1.0, widths.stored * unit, 0.0)
-    units = layer.sharded_gradients(settings, plan) * (following + settings.trainable * whole - gone)
+    own = own_unit(owned, settings, plan, layers, experts)
+    units = own + layer.sharded_gradients(settings, plan) * (following + settings.trainable * whole - gone)
     return ops.where(settings.buckets.live > 0.0, 0.0, units)
+
+
+def embedding_gradients(owned: RankParameters, settings: Settings, plan: PlanNumbers) -> Number:
+    """Bytes of an embedding's gradients as they come and as they are laid out to be sent, last of all, where it is a unit.
+
+    Its weights, which were gathered for nothing, are given up before they are sent. Of a table that a tensor group splits each
+    rank makes gradients of all rows, beside its weights, and then a copy of its own.
+
+    Parameters
+    ----------
+    owned : `RankParameters`
+    settings, plan : `Settings`, `PlanNumbers`
+
+    References
+    ----------
+    pytorch/pytorch v2.13.0 torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py (``post_backward``);
+    torch/distributed/tensor/_ops/_embedding_ops.py (``embedding_dense_backward_strategy``)
+    """
+    table = split_parameters(owned.edges - owned.head, 0.0, plan)
+    sent = (settings.widths.parameter + settings.widths.reduce) * table
+    whole = ops.where(plan.tensor > 1.0, settings.widths.parameter * (plan.tensor + 2.0) * table, 0.0)
+    gradients = settings.trainable * ops.maximum(sent, whole)
+    return settings.framework.edges_apart * layer.sharded_gradients(settings, plan) * gradients
+
+
+def own_unit(owned: RankParameters, settings: Settings, plan: PlanNumbers, layers: Number, experts: Number) -> Number:
+    """Bytes of a layer's gathered weights, which are there beside its passes alone; 0 where `gathered_weights` has them.
+
+    Parameters
+    ----------
+    owned : `RankParameters`
+    settings, plan : `Settings`, `PlanNumbers`
+    layers : of the stage
+    experts : of these, those with a mixture of experts
+    """
+    come = (settings.framework.edges_apart > 0.0) & (layer.deferred_sums(settings, plan) <= 0.0)
+    unit = ops.where(come, settings.widths.stored * largest_unit(owned, plan, layers, experts), 0.0)
+    return ops.where(settings.buckets.live > 0.0, 0.0, unit)
 
 
 def context_temporaries(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
@@ -498,17 +538,19 @@ def outside_allocator(plan: PlanNumbers, network: NetworkNumbers, software: Soft
 
 def memory_of(
     weights: Number, gradients: Number, optimizer: Number, activations: Number, temporaries: Number,
-    logits: Number, buffers: Number, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
+    logits: Number, buffers: Number, pooled: Number, settings: Settings, plan: PlanNumbers, network: NetworkNumbers,
+    software: Software,
 ) -> Memory:  # fmt: skip
     """A bill of what tensors hold, and of what lies around them, `Memory`.
 
     Parameters
     ----------
     weights, gradients, optimizer, activations, temporaries, logits, buffers : its parts [bytes]
+    pooled : kept for tensors of other streams that aren't there now [bytes]
     settings, plan, network, software : `Settings`, `PlanNumbers`, `NetworkNumbers`, `Software`
     """
     passing = activations + temporaries + logits + buffers
-    overhead = outside_allocator(plan, network, software) + fragmentation(passing, settings, software)
+    overhead = outside_allocator(plan, network, software) + fragmentation(passing, settings, software) + pooled
     total = weights + gradients + optimizer + passing + overhead
     return Memory(total, weights, gradients, optimizer, activations, temporaries, logits, buffers, overhead)
 
@@ -574,6 +616,7 @@ def stage_contents(
     dense, expert = kinds.dense, kinds.expert
     owned = rank_parameters(model, plan, place.first, place.last)
     weights, gradients, optimizer, gathered = state_bytes_of(owned, settings, plan, layers, experts)
+    late = absent_gradients(settings, gradients, micro_batches)
     on_device, graphs = 1.0 - settings.offload.activations, settings.kernels.cuda_graphs
     mask = embedding_mask(model, settings, plan, place.first)
     unit = gathered_backward(owned, settings, plan, layers, experts)
@@ -588,7 +631,9 @@ def stage_contents(
     return Contents(
         weights=schedules.weight_versions(plan.schedule, held) * weights,
         gradients=gradients,
-        late_gradients=absent_gradients(settings, gradients, micro_batches),
+        late_gradients=late,
+        pooled_gradients=settings.framework.stream_pools * late,
+        pooled_unit=settings.framework.stream_pools * own_unit(owned, settings, plan, layers, experts),
         optimizer=optimizer,
         gathered=gathered,
         buckets=bucket_buffers(settings, plan),
@@ -597,6 +642,7 @@ def stage_contents(
         in_flight=held,
         logits=turns * place.last * logits(model, settings, plan, micro_batches),
         backward=turns * backward,
+        ending=ops.maximum(turns * backward + gathered, embedding_gradients(owned, settings, plan)),
         update=update_temporaries(owned, settings, plan, layers, experts),
     )
 
@@ -638,7 +684,7 @@ def waiting_logits(contents: Contents, plan: PlanNumbers, micro_batches: Number)
 
 
 def passing_bytes(contents: Contents, plan: PlanNumbers, micro_batches: Number) -> Number:
-    """Bytes over its states that a stage holds at the fullest moment of its passes.
+    """Bytes over its states that a stage takes at the fullest moment of its passes, what streams keep for others included.
 
     Parameters
     ----------
@@ -647,8 +693,8 @@ def passing_bytes(contents: Contents, plan: PlanNumbers, micro_batches: Number) 
     micro_batches : of a step
     """
     others, alone = waiting_logits(contents, plan, micro_batches)
-    saved, working = contents.in_flight * contents.saved, ops.maximum(alone, contents.backward)
-    return saved + others + working + contents.gathered - contents.late_gradients
+    saved, working = contents.in_flight * contents.saved, ops.maximum(alone + contents.pooled_unit, contents.backward)
+    return saved + others + working + contents.gathered - (contents.late_gradients - contents.pooled_gradients)
 
 
 def idle_bytes(
@@ -681,8 +727,9 @@ def idle_bytes(
 
 def fullest_moment(
     contents: Contents, plan: PlanNumbers, micro_batches: Number,
-) -> tuple[Number, Number, Number, Number]:  # fmt: skip
-    """Bytes of the logits that wait, and whether a stage is fullest in a pass with its activations, at the loss, at the update.
+) -> tuple[Number, Number, Number, Number, Number]:  # fmt: skip
+    """Bytes of the logits that wait, and whether a stage is fullest in a pass with its activations, at the loss, at the update;
+    and bytes that are kept for tensors of other streams by then.
 
     Three moments can be the fullest: the loss, with every layer's activations saved and the logits alive; the
     backward pass of the last layer, with all but its own logits saved; the update, with nothing saved. Gradients that
@@ -696,11 +743,14 @@ def fullest_moment(
     """
     others, alone = waiting_logits(contents, plan, micro_batches)
     passing = passing_bytes(contents, plan, micro_batches)
-    ending = ops.where(contents.late_gradients > 0.0, contents.backward + contents.gathered, 0.0)
+    ending = ops.where(contents.late_gradients > 0.0, contents.ending, 0.0)
     updating = ops.where(contents.update > ops.maximum(passing, ending), 1.0, 0.0)
-    early = ops.where((passing >= ending) & (contents.update <= passing), 1.0, 0.0)
-    at_loss = early * ops.where(alone > contents.backward, 1.0, 0.0)
-    return others + at_loss * alone, early, at_loss, updating
+    at_loss = ops.where(alone + contents.pooled_unit > contents.backward, 1.0, 0.0)
+    pooled = contents.pooled_gradients + at_loss * contents.pooled_unit
+    early = ops.where((passing - pooled >= ending) & (contents.update <= passing), 1.0, 0.0)
+    outgrown = (1.0 - updating) * ops.maximum(passing - ending, 0.0)  # a pass before took more from the device
+    at_loss = early * at_loss
+    return others + at_loss * alone, early, at_loss, updating, ops.where(early > 0.0, pooled, outgrown)
 
 
 def stage_memory(
@@ -715,12 +765,15 @@ def stage_memory(
     settings, plan, network, software : as named
     micro_batches : of a step
     """
-    waiting, early, at_loss, updating = fullest_moment(contents, plan, micro_batches)
+    waiting, early, at_loss, updating, pooled = fullest_moment(contents, plan, micro_batches)
+    ended = contents.ending - contents.gathered
     return memory_of(
         contents.weights, contents.gradients - early * contents.late_gradients, contents.optimizer,
         contents.captured + early * (contents.in_flight * contents.saved),
-        ops.where(updating > 0.0, contents.update, (1.0 - at_loss) * contents.backward), early * waiting,
-        software.memory.workspace + contents.buckets + (1.0 - updating) * contents.gathered, settings, plan, network, software,
+        ops.where(updating > 0.0, contents.update, ops.where(early > 0.0, (1.0 - at_loss) * contents.backward, ended)),
+        early * waiting,
+        software.memory.workspace + contents.buckets + (1.0 - updating) * contents.gathered,
+        pooled, settings, plan, network, software,
     )  # fmt: skip
 
 
@@ -866,7 +919,7 @@ def least(
     most = ops.maximum(most, _kept_states(model, settings, plan, second, late))
     most = ops.maximum(most, _kept_states(model, settings, plan, begin, late))
     most = ops.maximum(most, _kept_states(model, settings, plan, behind, late))
-    return memory_of(most, 0.0, 0.0, 0.0, 0.0, 0.0, software.memory.workspace, settings, plan, network, software)
+    return memory_of(most, 0.0, 0.0, 0.0, 0.0, 0.0, software.memory.workspace, 0.0, settings, plan, network, software)
 
 
 def _kept_states(model: ModelNumbers, settings: Settings, plan: PlanNumbers, place: Place, late: Number) -> Number:
