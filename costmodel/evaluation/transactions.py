@@ -381,6 +381,8 @@ class TransactionPricer:
     def states(self, stage: AlikeRanks) -> None:
         """What a stage exchanges of gradients and weights."""
         plan, opposite = self.plan, float(communication.opposite_stride(self.plan, self.network))
+        whole = communication.whole_gradients(self.model, self.settings, plan, *self.layers_of(stage), float(stage.head))
+        self.add(stage.name, "gradient sync", "tensor", "all-reduce", plan.tensor, plan.tensor_stride, whole, self.updates)
         for group, call, ranks, stride, nbytes in self.synchronisation(stage):
             sizes, counts = np.unique(nbytes, return_counts=True)
             times = self.passes if call.every else self.updates

@@ -288,6 +288,10 @@ def _composed(
     backward = m * (layers * one.data + slow.has_head * ends.head_backward + slow.has_embedding * ends.embed_backward) + weight
     recompute = m * layers * one.recompute
     tensor = m * (layers * one.tensor + (slow.has_head + slow.has_embedding) * ends.once)
+    sparse = layers * model.experts.layers / model.layers
+    whole = communication.whole_gradients(model, settings, plan, layers - sparse, sparse, slow.has_head)
+    updates = schedules.updates(plan.schedule, m)
+    tensor = tensor + updates * collectives.all_reduce(whole, plan.tensor, plan.tensor_stride, network, software)
     context = m * layers * one.context
     expert = m * layers * one.expert
     contention = software.compute.contention
@@ -304,7 +308,6 @@ def _composed(
     after = _after_passes(model, settings, plan, network, software, summed, stages, filled, send)
     reduce_hidden, gather_hidden = stages.front.reduce_hidden, stages.front.gather_hidden
     slowed = contention * (m * pass_hidden + reduce_hidden + gather_hidden + _hidden_in_turn(settings, plan, stages))
-    updates = schedules.updates(plan.schedule, m)
     updating = _updating(model, settings, plan, network, software, device, summed, layers)
     offloaded = settings.offload.activations * m * layers * activations.kept_activations(
         model, lengths.of_layers(model, settings), plan, software

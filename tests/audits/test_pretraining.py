@@ -48,8 +48,10 @@ def test_pytorchs_ring_gathers_keys_and_returns_their_gradients_in_32_bit():
 def test_megatron_gathers_what_it_multiplies_again_for_gradients_of_weights():
     """Twice a layer and once at the head, beside a gather for each scatter: Korthikanti et al. 2022, section 4.2.2."""
     hidden, micro_batches = 2.0 * 2 * 1024 * 1024, 4
-    sent = {key[:2]: count for key, count in told(CASES["Megatron-LM, TP 4 with sequence parallelism"])["only"].items()
-            if key[2] == hidden}  # fmt: skip
+    found = told(CASES["Megatron-LM, TP 4 with sequence parallelism"])["only"]
+    sent = {key[:2]: count for key, count in found.items() if key[2] == hidden}
+    of_layer, of_end = 2 * 2 * 1024 + 2 * 1024, 2 * 1024  # two norms, biases of the output and of the MLP's; the last norm
+    assert found["gradient sync", "all-reduce", 4.0 * (GPT.layers * of_layer + of_end), 4] == 1
     each = 2 * GPT.layers
     assert sent == {
         ("forward", "all-gather"): micro_batches * (each + 1), ("forward", "reduce-scatter"): micro_batches * (each + 1),

@@ -237,6 +237,29 @@ def gathers_inputs(settings: Settings, plan: PlanNumbers) -> Number:
     return ops.where(settings.trainable < 1.0, 0.0, settings.framework.inputs_again * plan.sequence_parallel)
 
 
+def whole_gradients(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, dense: Number, sparse: Number, last: Number
+) -> Number:
+    """Bytes of a stage's gradients that a tensor group sums once a step, of weights that are whole on each of its ranks.
+
+    Under sequence parallelism each has seen only its part of a sequence: norms, biases behind a product that is summed, routers.
+
+    Parameters
+    ----------
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
+    dense, sparse : layers of the stage with a dense MLP, and with routed experts
+    last : 1 where the stage holds the head
+
+    References
+    ----------
+    NVIDIA/Megatron-LM@d98e8a6 megatron/core/distributed/finalize_model_grads.py (``_allreduce_non_tensor_model_parallel_grads``)
+    """
+    layers, normed = dense + sparse, model.attention.qk_norm_channels * model.norm_vectors
+    vectors = layers * (model.norms * model.norm_vectors + model.attention.output_bias) + dense * model.mlp.bias
+    vectors = vectors + sparse * model.experts.number + last * model.last_norm * model.norm_vectors
+    return gathers_inputs(settings, plan) * settings.widths.gradient * (vectors * model.hidden + layers * normed)
+
+
 def repeated_dispatches(plan: PlanNumbers) -> Number:
     """How often the backward pass dispatches tokens to their experts and combines them again, for what is recomputed.
 
