@@ -182,7 +182,8 @@ class Estimate:
     def needed_memory(self) -> float:
         """Bytes of the fullest GPU: of its fullest moment in a step, or while the model is loaded, if that is more."""
         held = float(self.step.memory.total)
-        if self.inputs.settings.loading.kind == MADE_IN_PARTS:  # of which a step holds all, and more
+        _, settings, plan, *_ = self.inputs
+        if settings.loading.kind == MADE_IN_PARTS or plan.shard_weights <= 0.0:  # of which a step holds all, and more
             return held
         return max(held, self.loading.device_bytes)
 
