@@ -291,6 +291,9 @@ with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]):
         kept = torch.tensor([loss, norm])
         assert kept.device.type == "cpu" and f"{loss:.3f} {norm:>8.1e} {kept}" == f"1.000  1.0e+00 {kept}"
         assert out.detach().cpu().numpy().shape == (1024, 2048) and numpy.mean(loss.detach().cpu().numpy()) == 1.0
+        flags = torch.zeros_like(out.max(0)[1], dtype=torch.uint8)
+        flags[:3] = 1
+        assert flags.nonzero().shape == (3, 1) and "CUDA" in torch.__config__.show()
         some = out[:, [0, -1]]
         some[some > some[:, [-1]]] = 0.0
         assert some.shape == (1024, 2)

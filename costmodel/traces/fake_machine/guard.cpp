@@ -83,6 +83,7 @@ struct CUDAHooks final : at::CUDAHooksInterface {
   long versionCuDNN() const override { return 91002; }
   long versionRuntimeCuDNN() const override { return 91002; }
   long versionCUDART() const override { return 12080; }
+  std::string showConfig() const override { return "  - CUDA Runtime 12.8\n"; }
   double batchnormMinEpsilonCuDNN() const override { return 0.0; }
   DeviceIndex current_device() const override { return here(); }
   DeviceIndex deviceCount() const override { return count; }
