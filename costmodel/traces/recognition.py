@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from costmodel.description import huggingface
 from costmodel.description.cluster import Cluster
 from costmodel.description.plan import Plan
@@ -38,8 +40,9 @@ from costmodel.traces.record import (
 )
 
 FORWARD, BACKWARD, OTHER = map(PHASES.index, ("forward", "backward", "other"))
-RECOMPUTED, PARTLY = 2.8, 2.2
-"""FLOP of the backward pass over those of the forward pass: twice without recomputation, three times with all of it."""
+RECOMPUTED, PARTLY = 2.6, 2.2
+"""FLOP of layers' backward passes over those of the forward ones: twice without recomputation, three times with all of it; but
+PyTorch stops as soon as it has what the backward pass reads, before a layer's last product: over a quarter of Llama's."""
 SEEN = 0.1
 """FLOP of models that aren't trained over those of the forward passes from which a plan's notes name them."""
 TOLERANCE = 0.02
@@ -296,11 +299,9 @@ def _passes(role: Role) -> int:
 
 
 def _recompute(trace: Trace, notes: list[str]) -> str:
-    flop = dict.fromkeys(range(len(PHASES)), 0)
-    for role in trace.roles:
-        rows = role.rows(KERNEL, role.step())
-        for phase in flop:
-            flop[phase] += int(role.kernels.flop[rows][role.kernels.phase[rows] == phase].sum())
+    flop = _flop_by_phase(trace, layers=True)
+    if not flop[FORWARD]:
+        flop = _flop_by_phase(trace, layers=False)
     other = flop[OTHER]  # models that run without autograd, and layers of models that are no modules
     forward = flop[FORWARD] or other
     if flop[FORWARD] and other > SEEN * flop[FORWARD]:
@@ -316,6 +317,18 @@ def _recompute(trace: Trace, notes: list[str]) -> str:
         notes.append(f"backward passes have {times:.1f} times the FLOP of forward ones: a part is recomputed, taken as selective")
         return "selective"
     return "none"
+
+
+def _flop_by_phase(trace: Trace, layers: bool) -> dict[int, int]:
+    """FLOP of the last step's products by phase; of those in layers, which modules number, heads apart, or of all."""
+    flop = dict.fromkeys(range(len(PHASES)), 0)
+    for role in trace.roles:
+        numbered = np.array([not layers or any(map(str.isdigit, text.split("."))) for text in role.texts])
+        rows = role.rows(KERNEL, role.step())
+        rows = rows[numbered[role.kernels.module[rows]]]
+        for phase in flop:
+            flop[phase] += int(role.kernels.flop[rows][role.kernels.phase[rows] == phase].sum())
+    return flop
 
 
 def _runs_frozen(role: Role) -> bool:
@@ -347,13 +360,17 @@ def _scatters(trace: Trace) -> bool:
 
 def _adapter(role: Role) -> dict[str, object]:
     """Low-rank adapters, as PEFT names their matrices."""
-    parameters, texts = role.parameters, role.texts
+    parameters, kernels, texts = role.parameters, role.kernels, role.texts
     ranks = [
-        shape_of(texts[shape])[0]
+        shape_of(texts[shape])
         for name, shape in zip(parameters.name.tolist(), parameters.shape.tolist(), strict=True)
         if "lora_A" in texts[name]
     ]
-    return {"adapter": "lora", "lora_rank": Counter(ranks).most_common(1)[0][0]} if ranks else {}
+    if any(len(shape) < 2 for shape in ranks):  # flat shards, whose products have the rank as the shortest of their sides
+        products = np.flatnonzero((kernels.flop > 0) & np.array(["lora_A" in text for text in texts])[kernels.module])
+        operands = (texts[shapes].split() for shapes in kernels.shapes[products].tolist())
+        ranks = [(min(side for shape in map(shape_of, shapes) for side in shape),) for shapes in operands]
+    return {"adapter": "lora", "lora_rank": Counter(shape[0] for shape in ranks).most_common(1)[0][0]} if ranks else {}
 
 
 def _model(trace: Trace, notes: list[str]) -> Transformer:

@@ -127,11 +127,34 @@ def test_what_is_recomputed_shows_in_the_backward_pass():
     assert recognise(Run(backward=2).trace()).plan.recompute == "none"
 
 
+def test_recomputation_is_seen_in_layers_whose_last_product_and_head_are_not_done_again():
+    """A layer of four products, of which PyTorch does three again, and a head as large as the layer."""
+    run = Run(passes=1, backward=0)
+    for _ in range(4):
+        run.builder.kernel("aten.mm", [(64, 64)] * 2, ["bfloat16"] * 2, flop=2 * 64**3, phase="forward", module="layers.0.mlp")
+        run.builder.kernel("aten.mm", [(64, 64)] * 2, ["bfloat16"] * 2, flop=2 * 64**3, phase="forward", module="lm_head")
+    for place in range(4 * 2 + 3 + 4 * 2):
+        module = "layers.0.mlp" if place < 11 else "lm_head"
+        run.builder.kernel("aten.mm", [(64, 64)] * 2, ["bfloat16"] * 2, flop=2 * 64**3, phase="backward", module=module)
+    run.builder.storage_born(8 * 4 * 128, kind="input", shape=(4, 128), dtype="int64")
+    run.builder.step_boundary()
+    trace = Trace(roles=(run.builder.role(),), world_size=16, facts={"model": json.dumps(CONFIG)})
+    assert recognise(trace).plan.recompute == "full"
+
+
 def test_a_model_that_runs_untrained_beside_is_no_forward_pass_and_is_named():
     seen = recognise(Run(backward=3, beside=1).trace())
     assert seen.plan.recompute == "full"
     assert any("such as a reference, has 1.0 times the FLOP" in note for note in seen.notes)
     assert not any("such as a reference" in note for note in recognise(Run(backward=3).trace()).notes)
+
+
+def test_the_rank_of_adapters_in_flat_shards_is_that_of_their_products():
+    run = Run(passes=1)
+    run.builder.parameter("layers.0.q_proj.lora_A.default.weight", (4096,), "bfloat16")
+    run.builder.kernel("aten.mm", [(512, 512), (512, 8)], ["bfloat16"] * 2, flop=2 * 512 * 512 * 8, phase="forward",
+                       module="layers.0.q_proj.lora_A.default")  # fmt: skip
+    assert recognise(run.trace()).plan.lora_rank == 8
 
 
 def test_a_kind_of_model_that_nobody_describes_is_named_without_a_file():
