@@ -171,6 +171,7 @@ class Framework:
         behind it; 0: as wide as it is, and the product's narrow copy beside [bytes]
     backward_gradient_bytes : of a second copy of each gradient, as the backward pass leaves it, held all step [bytes]
     retained_logit_bytes : per logit of the micro-batch before, still held at the next one's loss [bytes]
+    staged_logit_bytes : per logit that a pipeline's last stage keeps as a micro-batch's output through its backward pass [bytes]
     lazy_gradients : gradients are freed after the update, and come up as the next backward pass makes them
     flat_gradient_bytes : of a flat copy of all gradients that several ranks sum, made before the update [bytes]
     double_registers : with several micro-batches every tensor that comes and goes is there twice, filled in turns
@@ -292,6 +293,7 @@ class Framework:
     lazy_gradients: bool = False
     backward_gradient_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
     retained_logit_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
+    staged_logit_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
     update_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
     sharded_optimizer_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
     sharded_update_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))

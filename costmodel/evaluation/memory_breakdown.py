@@ -353,11 +353,13 @@ def timeline_of(asked: MemoryInputs, stage: int) -> MemoryTimeline:
         if kind == "forward":
             running += 1
             waiting += at == end
-            note("loss" if at == end and has.logits > 0.0 else kind, number, running / chunks, 0.0, waiting * has.logits)
+            at_loss = at == end and has.logits > 0.0
+            others = (waiting - at_loss) * has.waiting_logits
+            note("loss" if at_loss else kind, number, running / chunks, 0.0, others + at_loss * has.logits)
         elif kind.startswith("backward"):
             waiting -= at == end and kind != "backward-weight"  # its own logits have become their gradient
             temporaries = 0.0 if kind == "backward-weight" else has.backward
-            note(kind, number, running / chunks, temporaries, waiting * has.logits)
+            note(kind, number, running / chunks, temporaries, waiting * has.waiting_logits)
             running -= kind != "backward-input"
     if has.late_gradients > 0.0:
         note("backward", number, 0.0, has.ending - has.gathered, 0.0, late=True)

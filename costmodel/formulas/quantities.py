@@ -334,6 +334,7 @@ class Widths(NamedTuple):
     weight_copy: Number  # of the narrow copies of a weight that products read
     backward_gradient: Number  # of a second copy of a gradient, as the backward pass leaves it, held all step
     retained_logit: Number  # per logit of the micro-batch before, still held at the next one's loss
+    staged_logit: Number  # per logit that a pipeline's last stage keeps as its output through the backward pass
     update: Number  # held per updated parameter while the optimizer runs
     flat_gradient: Number  # of a flat copy of all gradients that several ranks sum, made before the update
     wide: Number  # of a weight that trains in 32 bit, beyond `parameter`, which is there only while it is gathered
@@ -669,6 +670,7 @@ class FrameworkDefaults(NamedTuple):
     attention_output_bytes: Number
     backward_gradient_bytes: Number
     retained_logit_bytes: Number
+    staged_logit_bytes: Number
     update_bytes: Number
     sharded_optimizer_bytes: Number  # the same where states are sharded, if that is another's code; else 0
     sharded_update_bytes: Number
@@ -1032,6 +1034,7 @@ class Contents(NamedTuple):
     saved: Number  # of one micro-batch, for its backward pass
     in_flight: Number  # micro-batches held at the fullest
     logits: Number  # of one micro-batch at its loss
+    waiting_logits: Number  # of one between its loss and its backward pass
     backward: Number  # temporaries of a layer's backward pass
     ending: Number  # what is there beside whole gradients as the last backward pass ends
     update: Number  # temporaries of the optimizer

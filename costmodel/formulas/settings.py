@@ -305,7 +305,7 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
         parameter=parameter,
         stored=ops.where(packed > 0.0, packed, ops.where((primary > 0.0) & (copied > 0.0), copied, parameter)),
         backward_gradient=ops.maximum(defaults.backward_gradient_bytes, distributed * gradient),
-        retained_logit=defaults.retained_logit_bytes,
+        retained_logit=defaults.retained_logit_bytes, staged_logit=defaults.staged_logit_bytes,
         update=ops.where(usual_update > 0.0, updating, copied_up), flat_gradient=defaults.flat_gradient_bytes,
         gradient=gradient, reduce=ops.minimum(ops.maximum(ops.maximum(defaults.reduce_bytes, least), lifted), gradient),
         optimizer=ops.where(

@@ -186,12 +186,16 @@ class Held(Case):
         return found | {part.name: part._replace(told=part.told + more) for part in wider}
 
     def rows(self, trace: Trace) -> list[Compared]:
-        """Both, part by part; all of it is what must be near."""
+        """Both, part by part; all of it is what must be near.
+
+        Of a pipeline's whole weights and gradients that are gathered the trace knows no kind, so that only the sum is told.
+        """
         software, parts = self.stack.versions(trace), self.parts(trace)
         near = abs(parts["allocated"].error) < NEAR
         return [
             ((software, name, format_bytes(part.traced), format_bytes(part.told), f"{100 * part.error:+.1f} %"), near)
-            for name, part in parts.items() if name != "reserved"
+            for name, part in parts.items()
+            if name == "allocated" or (name != "reserved" and self.stack.asked.pipeline_parallel == 1)
         ]  # fmt: skip
 
 
@@ -283,7 +287,8 @@ HELD = {
     case.name: case
     for case in (
         *(Held(name, (), stack=CASES[name]) for name in (
-            "torchtitan, HSDP", "torchtitan, TP 8 with sequence parallelism, loss parallel", "Megatron-LM, DDP",
+            "torchtitan, HSDP", "torchtitan, TP 8 with sequence parallelism, loss parallel", "torchtitan, PP 4, 1F1B",
+            "torchtitan, PP 2, interleaved", "torchtitan, FSDP2 2 x TP 2 x CP 2 x PP 2", "Megatron-LM, DDP",
             "Megatron-LM, distributed optimizer")),
         Held("torchtitan, FSDP2 of Llama 3 8B", (), stack=titan(
             "torchtitan, FSDP2 of Llama 3 8B", 8, {"global_batch": 8, "data_parallel": 8}, ONE, layers=32)),

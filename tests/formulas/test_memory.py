@@ -138,3 +138,15 @@ def test_weights_in_8_bit_are_held_once():
     wide, held = (bill("llama2-70b", framework, **fields).weights for framework in ("nemo", narrow))
     assert held == pytest.approx(69e9 / 4, rel=0.01)
     assert wide == pytest.approx(2.0 * held, rel=0.05)  # in both layouts, embedding and head in 16 bit
+
+
+def test_a_loss_that_waits_for_its_backward_pass_is_a_log_softmax_and_the_stages_output():
+    """pytorch/pytorch v2.13.0 torch/distributed/pipelining/stage.py, ``fwd_cache``: of four micro-batches of GPipe the last one's
+    loss has three tensors in 32 bit of each logit, the others' one, and all have their logits in 16."""
+    found = bill(
+        "llama3-8b", "fsdp2", "dgx-h100", schedule="gpipe", pipeline_parallel=2, zero_stage=2, micro_batch=1, global_batch=8,
+        seq_len=2048,
+    )  # fmt: skip
+    logits, inputs = 2048 * 128_256, 2 * 2 * 2048 * 4096
+    assert found.stages[1].phase == "loss"
+    assert found.stages[1].parts.logits == pytest.approx((3 * 4 + 2) * logits + 3 * (4 + 2) * logits + 4 * inputs)

@@ -41,6 +41,10 @@ POOL_CHUNKS, NEAR_CHUNK_BYTES, FAR_CHUNK_BYTES = 16.0, 524_288.0, 131_072.0
 """Chunks of NCCL's pool for messages on one channel, and their size inside a node of NVLinks and elsewhere."""
 
 
+LOG_SOFTMAX = 4.0
+"""Of a logit, as a loss saves it for its backward pass [bytes]."""
+
+
 def logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers, micro_batches: Number) -> Number:
     """Bytes of the last norm's and the head's input and of the logits at the loss of a micro-batch, on one rank.
 
@@ -70,7 +74,28 @@ def logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers, micro_bat
     by_chunks = widths.activation * model.hidden * (2.0 * tokens + of_weight)
     linear = (held <= 0.0) | (settings.framework.linear_loss * settings.kernels.fused_cross_entropy > 0.0)
     cast = adapters.autocasts(settings) * widths.activation * model.hidden * columns  # the head's weight, as it is multiplied
-    return inputs + cast + ops.where(linear, by_chunks, (held + before + capped) * tokens * columns)
+    staged = ops.where(plan.pipeline > 1.0, widths.staged_logit, 0.0)
+    return inputs + cast + ops.where(linear, by_chunks, (held + before + staged + capped) * tokens * columns)
+
+
+def waiting_logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers, micro_batches: Number) -> Number:
+    """Bytes of a micro-batch's loss on one rank between its passes, where a pipeline has those of others between.
+
+    Of what the loss holds at its fullest a log-softmax in 32 bit waits, and the output that a stage keeps.
+
+    Parameters
+    ----------
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
+    micro_batches : of a step
+
+    Assumptions
+    -----------
+    A loss in 16 bit waits with half of that.
+    """
+    inputs = 2.0 * settings.widths.activation * lengths.norm_tokens(settings, plan) * model.hidden
+    columns = lengths.local_tokens(settings, plan) * traffic.loss_columns(model, settings, plan)
+    kept = inputs + (LOG_SOFTMAX + settings.widths.staged_logit) * columns
+    return ops.minimum(kept, logits(model, settings, plan, micro_batches))
 
 
 def rank_parameters(model: ModelNumbers, plan: PlanNumbers, first: Number, last: Number) -> RankParameters:
@@ -641,6 +666,7 @@ def stage_contents(
         saved=turns * (saved + (1.0 - graphs) * mask),
         in_flight=held,
         logits=turns * place.last * logits(model, settings, plan, micro_batches),
+        waiting_logits=turns * place.last * waiting_logits(model, settings, plan, micro_batches),
         backward=turns * backward,
         ending=ops.maximum(turns * backward + gathered, embedding_gradients(owned, settings, plan)),
         update=update_temporaries(owned, settings, plan, layers, experts),
@@ -668,7 +694,7 @@ def outliving_gradients(model: ModelNumbers, settings: Settings, plan: PlanNumbe
     return hooked * plan.recompute_layers * ops.maximum(layers - 2.0, 0.0) * gradient
 
 
-def waiting_logits(contents: Contents, plan: PlanNumbers, micro_batches: Number) -> tuple[Number, Number]:
+def logits_in_flight(contents: Contents, plan: PlanNumbers, micro_batches: Number) -> tuple[Number, Number]:
     """Bytes of the logits that wait beside a backward pass, and of those whose loss is at work beside none.
 
     Parameters
@@ -678,7 +704,8 @@ def waiting_logits(contents: Contents, plan: PlanNumbers, micro_batches: Number)
     micro_batches : of a step
     """
     paired = schedules.pairs_directions(plan.schedule)
-    others = (schedules.losses_in_flight(plan.schedule, micro_batches) - 1.0 + paired) * contents.logits
+    others = (schedules.losses_in_flight(plan.schedule, micro_batches) - 1.0) * contents.waiting_logits
+    others = others + paired * contents.logits
     alone = (1.0 - paired) * contents.logits
     return others, alone
 
@@ -692,7 +719,7 @@ def passing_bytes(contents: Contents, plan: PlanNumbers, micro_batches: Number) 
     plan : `PlanNumbers`
     micro_batches : of a step
     """
-    others, alone = waiting_logits(contents, plan, micro_batches)
+    others, alone = logits_in_flight(contents, plan, micro_batches)
     saved, working = contents.in_flight * contents.saved, ops.maximum(alone + contents.pooled_unit, contents.backward)
     return saved + others + working + contents.gathered - (contents.late_gradients - contents.pooled_gradients)
 
@@ -741,7 +768,7 @@ def fullest_moment(
     plan : `PlanNumbers`
     micro_batches : of a step
     """
-    others, alone = waiting_logits(contents, plan, micro_batches)
+    others, alone = logits_in_flight(contents, plan, micro_batches)
     passing = passing_bytes(contents, plan, micro_batches)
     ending = ops.where(contents.late_gradients > 0.0, contents.ending, 0.0)
     updating = ops.where(contents.update > ops.maximum(passing, ending), 1.0, 0.0)
