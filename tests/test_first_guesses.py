@@ -34,11 +34,11 @@ QUESTIONS = {
     "which GPUs are there": ("list gpus", "h100-sxm"),
     "how does it scale": ("scale llama3-8b --cluster dgx-h100 --nodes 1,2", "2 nodes is "),
     "eight of a card by its number alone": ("search llama3-8b --gpus 8xa100 --top 1", "8 GPUs of a100-sxm-80gb"),
-    "no tensor parallelism": ("search llama3-8b --cluster dgx-h100 --no-tp --top 1", "PP2 DP4"),
+    "no tensor parallelism": ("search llama3-8b --cluster dgx-h100 --no-tp --top 1", "llama3-8b on 8 GPUs of dgx-h100"),
     "a batch of four million tokens": (
         "search llama3-8b --cluster dgx-h100 --global-batch-tokens 4M --top 1", "1,024 sequences of 4,096 tokens"),
     "does a 70B fit, and how": (
-        "estimate llama3-70b --cluster dgx-h100 --nodes 8", "The fastest plan that fits, as no degree was given: TP4"),
+        "estimate llama3-70b --cluster dgx-h100 --nodes 8", "The fastest plan that fits, as no degree was given: "),
     "what does a 671B need on too few": (
         "memory deepseek-v3 --cluster dgx-h100 --nodes 4", "As no degree was given, others were looked at: none of"),
     "which card for LoRA of a 32B": (
@@ -251,6 +251,11 @@ QUESTIONS = {
     "steps of a run": ("train bert-large 8xv100 --steps 1000 --bs 256 --seq 512 --framework ddp", "131.1 M tokens: 1,000 steps"),
     "samples of a fine-tune": (
         "train llama3-8b 8xh100 --samples 50000 --epochs 3 --seq 2048 --lora", "307.2 M tokens: 9,375 steps"),
+    "unlike numbers": ("compare llama3-8b 16xh100 vs 8xb200", "8xb200 is "),
+    "unlike systems": ("compare llama3-8b 2xdgx-h100 1xdgx-b200", "1xdgx-b200 is "),
+    "systems joined": (
+        "search llama3.2-1b 1xdgx-h100+1xdgx-a100 --gbs 16 --tp 1 --pp 1 --cp 1 --mbs 1 --zero 1 --recompute full --no-check",
+        "8 of dgx-a100"),
     "systems side by side": ("compare llama3-8b 1xdgx-h100 2xdgx-h100", "2 nodes is "),
     "a slower network": ("compare llama3-8b 4xdgx-h100 --network 100Gbit,400Gbit", "network 400Gbit"),
     "how well a card is known": ("accuracy h100", "torchtitan"),

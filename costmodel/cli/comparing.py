@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import re
 from typing import TYPE_CHECKING
 
 from costmodel.arithmetic.named_tuples import Row
@@ -38,6 +39,8 @@ MOST = 64
 """Choices that are compared at most."""
 GPUS = 8
 """GPUs of a device that are taken where they aren't said."""
+COUNTED = re.compile(r"([0-9]{1,7})x(.+)")
+"""So many GPUs of a device, or nodes of a cluster."""
 
 
 def add(commands: Commands) -> None:
@@ -82,7 +85,7 @@ def _compare(arguments: argparse.Namespace) -> int:
     check_files(arguments)
     models = _models(arguments)
     taken = fill_work(arguments, next(iter(models.values())), global_batch=BATCH, seq_len=LENGTH)
-    if arguments.device and arguments.gpus is None and arguments.nodes is None:
+    if arguments.device and arguments.gpus is None and arguments.nodes is None and not COUNTED.match(arguments.device):
         arguments.gpus = GPUS
         taken = f"{taken}, --gpus {GPUS}" if taken else f"Taken, as it wasn't said: --gpus {GPUS}"
     rows = _choices(arguments)
@@ -131,7 +134,7 @@ def _choices(arguments: argparse.Namespace) -> dict[str, argparse.Namespace]:
         given = getattr(arguments, field)
         if isinstance(given, str):
             names = cluster_names(arguments) if field == "cluster" else _names(field, given)
-            varied.append([(name, {field: name}) for name in names])
+            varied.append([(name, _counted(field, name, arguments)) for name in names])
     if arguments.network is not None:
         varied.append([(f"network {rate}", {"network": rate}) for rate in _names("network", arguments.network)])
     for field, unit in (("gpus", "GPU"), ("nodes", "node"), ("global_batch", "sequence"), ("seq_len", "token")):
@@ -157,6 +160,16 @@ def _choices(arguments: argparse.Namespace) -> dict[str, argparse.Namespace]:
             "--recompute none,full, or several --plan (`compare --systems` sets systems of training side by side)"
         )
     return found
+
+
+def _counted(field: str, name: str, arguments: argparse.Namespace) -> Row:
+    """A choice by its name; of hardware that says how many there are, as ``16xh100``, these too."""
+    match = COUNTED.fullmatch(name) if field in ("cluster", "device") else None
+    if match is None:
+        return {field: name}
+    if arguments.gpus is not None or arguments.nodes is not None:
+        raise Misused(f"--{field} {name[:80]} says how many, and --gpus or --nodes, too: give one of them")
+    return {field: match[2], "gpus" if field == "device" else "nodes": int(match[1])}
 
 
 def _said(value: object) -> str:

@@ -251,6 +251,8 @@ def _as_options(machines: Sequence[_Machine], known: dict[str, argparse.Action])
         counted = "--nodes" if first.option == "--cluster" else "--gpus"  # so many systems of their nodes
         return [first.option, first.name, counted, ",".join(str(one.gpus) for one in machines)]
     if len({one[2:] for one in machines}) > 1:
+        if several and all(one.gpus for one in machines):  # each says how many there are
+            return [first.option, ",".join(f"{one.gpus}x{one.name}" for one in machines)]
         return None
     if first.option not in known or (first.gpus is not None and "--gpus" not in known):
         return None

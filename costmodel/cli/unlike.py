@@ -85,14 +85,14 @@ def _group(arguments: argparse.Namespace, text: str) -> Cluster:
     if not text:
         raise Misused(f"--cluster {arguments.cluster[:80]!r} has an empty name beside a plus")
     found = COUNTED.fullmatch(text)
-    gpus, name = (int(found[1]), found[2]) if found else (None, text)
+    number, name = (int(found[1]), found[2]) if found else (None, text)
     if loader.alias("cluster", name) is None and loader.alias("device", name) is not None:
-        cluster = machine(name, gpus, None, None)
+        cluster = machine(name, number, None, None)
         if (cluster.gpus or 1) > 1:
             arguments.notes.append(f"{text}: {cluster.title}")
     else:
         cluster = read_cluster(name)
-        cluster = cluster if gpus is None else cluster.with_gpus(gpus)
+        cluster = cluster if number is None else cluster.with_gpus(number * cluster.gpus_per_node)  # so many of its nodes
     if arguments.network is not None:
         cluster = on_network(cluster, arguments.network)
     return with_calibration(arguments, cluster)
