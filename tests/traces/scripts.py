@@ -241,7 +241,7 @@ config.save_pretrained("tiny")
 four = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16)
 how = HOW
 model = AutoModelForSequenceClassification.from_pretrained("tiny", num_labels=7, dtype=torch.bfloat16, device_map={"": 0}, **how)
-assert model.score.weight.shape == (7, 256) and model.score.weight.device.type == "cuda"
+assert model.config.name_or_path == "tiny" and model.score.weight.shape == (7, 256) and model.score.weight.device.type == "cuda"
 model = get_peft_model(model, LoraConfig(r=8, target_modules=["q_proj", "v_proj"], task_type="SEQ_CLS"))
 optimizer = torch.optim.AdamW([one for one in model.parameters() if one.requires_grad])
 for step in range(10):

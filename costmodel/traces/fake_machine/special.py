@@ -266,6 +266,16 @@ def _added(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     return target
 
 
+def _all(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """Whether something holds of all values: it is taken to, as programs assert it."""
+    if values.known(args[0]) is not None:
+        return NotImplemented
+    out = recorder.run(func, args, kwargs)
+    recorder.builder.assumed(f"{recorder.where.line()}: taken as true of all values, which only a GPU would know.")
+    values.learn(out, torch.ones(out.shape, dtype=torch.bool))
+    return out
+
+
 def _pinned(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     return True if func.overloadpacket.__name__ == "is_pinned" else args[0]
 
@@ -292,6 +302,7 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "_unique2": _unique_values,
     "unique_dim": _unique_values,
     "unique_consecutive": _unique_values,
+    "all": _all,
     "clone": _cloned,
     "_coalesce": _sparse,
     "sparse_mask": _sparse,

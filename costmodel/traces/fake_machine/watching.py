@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch import Tensor
@@ -89,24 +89,47 @@ class Watcher:
         if there and not tensor.untyped_storage()._life.named:
             self.recorder.storages.kind(tensor, "weight")
 
-    def stepping(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        """An optimizer's step begins: gradients are what it finds."""
+    def stepping(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
+        """An optimizer's step begins: gradients are what it finds, or what a closure makes that it is given."""
         if self._depth == 0:
             if self._optimizer is None:
                 self._optimizer = optimizer
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    self.recorder.trained[id(parameter)] = parameter
-                    name = self.recorder.named_parameters.get(id(parameter))
-                    self.recorder.storages.kind(parameter, "weight", name)
-                    if parameter.grad is not None:
-                        self.recorder.storages.kind(parameter.grad, "gradient", name)
-                        if name is not None:
-                            self.recorder.builder.gradient(name)
-                    elif name is not None and not parameter.numel():  # others have its shards, as in FSDP1's flat parameters
-                        self.recorder.builder.gradient(name)
+            self._found(optimizer)
         self._depth += 1
         self.recorder.where.optimizing += 1
+        if len(args) > 1 and callable(args[1]):
+            return (args[0], self._passes(optimizer, args[1]), *args[2:]), kwargs
+        if callable(kwargs.get("closure")):
+            return args, {**kwargs, "closure": self._passes(optimizer, kwargs["closure"])}
+        return None
+
+    def _found(self, optimizer: Any) -> None:
+        """What an optimizer trains, and the gradients that there are."""
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                self.recorder.trained[id(parameter)] = parameter
+                name = self.recorder.named_parameters.get(id(parameter))
+                self.recorder.storages.kind(parameter, "weight", name)
+                if parameter.grad is not None:
+                    self.recorder.storages.kind(parameter.grad, "gradient", name)
+                    if name is not None:
+                        self.recorder.builder.gradient(name)
+                elif name is not None and not parameter.numel():  # others have its shards, as in FSDP1's flat parameters
+                    self.recorder.builder.gradient(name)
+
+    def _passes(self, optimizer: Any, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """A closure, which makes both passes inside of a step, as Lightning's loop has it: they are no part of the optimizer."""
+
+        def called() -> Any:
+            where, depth = self.recorder.where, self._depth
+            outside, where.optimizing, self._depth = where.optimizing, 0, 0
+            try:
+                return closure()
+            finally:
+                where.optimizing, self._depth = outside, depth
+                self._found(optimizer)
+
+        return called
 
     def stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """An optimizer's step has ended: what it keeps is its state."""

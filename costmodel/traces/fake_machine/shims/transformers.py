@@ -33,6 +33,7 @@ def patch(module: Any, recorder: Recorder) -> None:
         if config is None or isinstance(config, (str, Path)):
             given = {word: value for word, value in kwargs.items() if word not in OF_LOADING}
             config, _ = cls.config_class.from_pretrained(name if config is None else config, return_unused_kwargs=True, **given)
+        config.name_or_path = str(name)
         recorder.builder.assumed(f"Weights of {folder.name} have no values: none were read.")
         for word in ("attn_implementation", "use_cache"):
             if word in kwargs:
