@@ -297,6 +297,7 @@ NEAR = {
     "systems of the literature": ("diloco alexnet", "compare --systems"),
     "a wrong option of the memory": ("memory llama3-8b 8xh100 --by-tensor", "--tensors"),
     "steps and tokens": ("train llama3-8b 8xh100 --tokens 1T --steps 100", "give one of them"),
+    "a number where it is looked for": ("gpus llama3-8b 30 days 1T tokens 8xh100", "say --device h100 without a number"),
     "an option of another command": ("cards llama3-8b --budget 2000", "`costmodel design`"),
     "models as an option": ("sweep --models llama3-8b --gpus 8", "the model stands by itself"),
     "a word as an option": ("models --search qwen", "the word stands by itself"),

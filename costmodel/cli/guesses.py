@@ -288,6 +288,9 @@ def _hardware(
             machines.append(found)
     said = _as_options(machines, known) if machines else []
     if said is None:
+        counted = next((one for one in machines if one.gpus and one.option in known and "--gpus" not in known), None)
+        if counted is not None:
+            raise Misused(f"how many {counted.name} is what is looked for: say {counted.option} {counted.name} without a number")
         return plain, []
     if twice := given & {word for word in said if word in known}:
         raise Misused(f"{' '.join(said)} as the words say, and {twice.pop()} beside it: give one of them")
