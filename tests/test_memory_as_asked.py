@@ -23,7 +23,7 @@ LLAMA_LORA = (
 
 def asked(run, *words):
     code, out, err = run("estimate", *words, "--json")
-    assert (code in (0, 1), err) == (True, "")
+    assert code in (0, 1) and (not err or (" as it has been since " in err and err.count("\n") == 1))  # a month that is asked for
     return strict(out)
 
 
@@ -33,7 +33,7 @@ def allocated(answer):
 
 
 FULL = (
-    "llama3-8b", "--cluster", "dgx-a100-40gb", "--gpus", "4", "--framework", "hf-fsdp", "--gbs", "4", "--seq-len", "1024",
+    "llama3-8b", "--cluster", "dgx-a100-40gb", "--gpus", "4", "--framework", "hf-fsdp@2024.6", "--gbs", "4", "--seq-len", "1024",
     "--recompute", "full",
 )  # fmt: skip
 QLORA = (

@@ -145,6 +145,8 @@ class Framework:
     separate_rotation : queries and keys are rotated by several kernels
     keep_rotated : queries and keys are kept before and after their rotation
     repeat_keys : keys and values that several queries share are copied for each before the attention kernel
+    wide_scores : unfused attention of models whose norms are RMSNorms takes its softmax in 32 bit and keeps it so beside a copy
+        as wide as its queries; keys and values are there once for each query
     keep_quantised_inputs : products with quantised weights keep their inputs, unread, until the next loss replaces the last
     adapter_dropout : what its adapters take is dropped out, as its recipes have it
     keep_expert_outputs : the router's probabilities weigh the outputs of experts, which are kept for it; else what their second
@@ -273,6 +275,7 @@ class Framework:
     separate_rotation: bool = False
     keep_rotated: bool = False
     repeat_keys: bool = False
+    wide_scores: bool = False
     keep_quantised_inputs: bool = False
     adapter_dropout: bool = True
     keep_activated: bool = False

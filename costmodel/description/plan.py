@@ -140,8 +140,8 @@ class Plan:
     attention_dtype : of the products of the attention core, ``"fp8"`` beside products in 8 or 4 bit (``fp8_dpa`` of Transformer
         Engine, ``--fp8-dot-product-attention`` of Megatron-Core); that of the activations if None
     loss : from logits to their gradient, by what it holds of each: one of `LOSSES`; the framework's own if None
-    base_dtype : of the weights beside which adapters train: ``"fp32"`` where a model was loaded without a dtype and runs under
-        autocast, as Hugging Face's Trainer has it with ``bf16=True`` alone; as they are multiplied if None
+    base_dtype : of weights as they are loaded: ``"fp32"`` where they stay in 32 bit and are multiplied in 16 under autocast, as
+        Hugging Face's Trainer has it with ``bf16=True`` of a model in float32; as they are multiplied if None
     reentrant : recomputed layers run under autograd's reentrant checkpoints
         (``gradient_checkpointing_kwargs={"use_reentrant": True}``)
     transposed_weights : weights in fp8 are held transposed too, for devices that multiply fp8 in one layout; if None as the
@@ -261,7 +261,8 @@ class Plan:
     loss: str | None = field(default=None, metadata=row(
         OneOf(LOSSES), unset="the framework's own", rare=True, software=True))  # fmt: skip
     base_dtype: str | None = field(default=None, metadata=row(
-        OneOf(("fp32",)), unset="as it is multiplied", rare=True, owner=Owner("adapter", ("lora",))))  # fmt: skip
+        OneOf(("fp32",)), unset="as it is multiplied", rare=True, owner=Owner("adapter", ("none", "lora")),
+        inert="the framework holds weights that train in 32 bit anyway, or a master copy of them"))  # fmt: skip
     reentrant: bool | None = field(default=None, metadata=row(
         Flag(), rare=True, software=True, inert="no layers are recomputed beside weights that don't train"))  # fmt: skip
     transposed_weights: bool | None = field(default=None, metadata=row(

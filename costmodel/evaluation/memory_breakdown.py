@@ -361,7 +361,7 @@ def timeline_of(asked: MemoryInputs, stage: int) -> MemoryTimeline:
             temporaries = 0.0 if kind == "backward-weight" else has.backward
             note(kind, number, running / chunks, temporaries, waiting * has.waiting_logits)
             running -= kind != "backward-input"
-    if has.late_gradients > 0.0:
+    if has.late_gradients > 0.0 or has.ending > has.backward + has.gathered:
         note("backward", number, 0.0, has.ending - has.gathered, 0.0, late=True)
     note("update", -1, 0.0, has.update, 0.0, late=True)
     return MemoryTimeline(stage=stage, moments=tuple(moments))

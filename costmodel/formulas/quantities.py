@@ -379,6 +379,7 @@ class FrameworkHabits(NamedTuple):
     separate_rotation: Number  # 1: several kernels rotate queries and keys
     keep_rotated: Number  # 1: queries and keys are kept before and after
     repeat_keys: Number  # 1: keys and values that several queries share are copied for each
+    wide_scores: Number  # 1: unfused attention keeps its softmax in 32 bit beside a copy as wide as its queries
     keep_expert_outputs: Number  # 1: outputs of experts are kept, as the router's probabilities weigh them
     keep_activated: Number  # 1: activation and product are kernels of their own, between which the activated gate is kept
     compiled: Number  # 1: what lies between products is compiled, and what no backward pass reads isn't kept
@@ -472,6 +473,7 @@ class OptimizerChoice(NamedTuple):
 
     newton_schulz_steps: Number  # of Muon; else 0
     passing_bytes: Number  # moved per parameter for tensors that live for one update alone
+    held_bytes: Number  # of each element of the largest parameter, while it goes through them one by one
 
 
 class OverlapChoices(NamedTuple):

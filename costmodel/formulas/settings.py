@@ -90,6 +90,13 @@ PASSING_BYTES = {"adafactor": 52.0}
 """Moved per parameter for tensors that live for one update alone: Adafactor squares the gradient, averages it over rows and
 columns, multiplies both out, and scales, measures and clips the update in kernels of their own (huggingface/transformers
 src/transformers/optimization.py, ``Adafactor.step``)."""
+NARROW_MOMENTS = {"adam": 4.0, "sgd-momentum": 2.0, "lion": 2.0, "muon": 2.0, "rmsprop": 4.0}
+"""Bytes per parameter of moments that are as wide as the weights, where 16-bit weights have no master copy and are updated
+themselves: PyTorch's optimizers make each by ``torch.zeros_like(parameter)`` (torch/optim/adamw.py ``_init_group``)."""
+HELD_TENSORS = {"adafactor": (16.0, 8.0)}
+"""Bytes an element of the largest parameter that an update holds of it at a time, where it goes through them one by one: of
+16-bit weights gradient and weight in 32 bit, the update and its negative; of 32-bit weights the last two
+(huggingface/transformers src/transformers/optimization.py, ``Adafactor.step``)."""
 SYNCHRONISATIONS = {
     "all-reduce": communication.ALL_REDUCE, "hierarchical": communication.HIERARCHICAL,
     "parameter-server": communication.PARAMETER_SERVER, "byteps": communication.BYTEPS, "local-sgd": communication.LOCAL_SGD,
@@ -158,7 +165,9 @@ _LOSS_TRAFFIC = tuple(LOSS_TRAFFIC.values())
 _WIDER = tuple(2.0 if name in AS_WIDE_AS_LOGITS else 1.0 for name in LOSSES)
 _FUSED = tuple(float(name in FUSED_LOSSES) for name in LOSSES)
 _PASSING = tuple(PASSING_BYTES.get(name, 0.0) for name in OPTIMIZERS)
-_QUANTISED_MOMENTS, _MUON = _place("adam-8bit", OPTIMIZERS), _place("muon", OPTIMIZERS)
+_NARROW = tuple(NARROW_MOMENTS.get(name, moments) for name, (_, moments) in OPTIMIZERS.items())
+_HELD, _HELD_WIDE = zip(*(HELD_TENSORS.get(name, (0.0, 0.0)) for name in OPTIMIZERS), strict=True)
+_MUON = _place("muon", OPTIMIZERS)
 
 
 def _chosen(choice: Number, default: Number) -> Number:
@@ -260,9 +269,9 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
     """
     operand, activation = ops.pick(choices.dtype, _OPERAND), ops.pick(choices.dtype, _ACTIVATION)
     wide = activation > 2.0
-    least = ops.where(wide, 4.0, 0.0)  # what is in the weights' width in 16 bit is in 32
     trains = choices.adapter < 0.5
-    base = choices.base_dtype >= 0.0
+    base = _wide_base(choices, defaults) > 0.0
+    least = ops.where(wide | base, 4.0, 0.0)  # what is in the weights' width in 16 bit is in 32
     half = (
         defaults.half_gradients * _is(choices.dtype, _HALF) * ops.where(choices.gradient_bytes < 0.0, 1.0, 0.0)
     )  # fmt: skip
@@ -273,7 +282,8 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
     usual = ops.where(half > 0.0, 2.0, ops.maximum(ops.maximum(defaults.gradient_bytes, least), lifted))
     gradient = _chosen(choices.gradient_bytes, usual)
     parameter = ops.where(base, 4.0, ops.where(wide, 4.0, defaults.parameter_bytes))
-    held = ops.where(trains, ops.maximum(defaults.held_bytes, parameter), parameter)
+    as_loaded = (choices.base_dtype >= 0.0) & (defaults.held_bytes > 0.0)  # gathered as they are multiplied
+    held = ops.where(trains | as_loaded, ops.maximum(defaults.held_bytes, parameter), parameter)
     copied_up = 4.0 * half  # of a gradient in 32 bit
     adapter = ops.where(trains, 0.0, ops.maximum(ops.maximum(defaults.held_bytes, parameter), lifted))
     updating = ops.maximum(ops.maximum(usual_update, ops.maximum(least, lifted)), ops.where(held > parameter, held, 0.0))
@@ -309,7 +319,7 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
         update=ops.where(usual_update > 0.0, updating, copied_up), flat_gradient=defaults.flat_gradient_bytes,
         gradient=gradient, reduce=ops.minimum(ops.maximum(ops.maximum(defaults.reduce_bytes, least), lifted), gradient),
         optimizer=ops.where(
-            served, 0.0, _optimizer_width(choices.optimizer, wide | (lifted > 0.0), ops.maximum(held, adapter), states)),
+            served, 0.0, _optimizer_width(choices.optimizer, wide | base | (lifted > 0.0), ops.maximum(held, adapter), states)),
         outer=ops.where(ops.equal(choices.synchronisation, communication.LOCAL_SGD), OUTER_BYTES, 0.0),
         logit=ops.where(choices.loss < 0.0, logit, named),
         layernorm_logit=ops.where(choices.loss < 0.0, ops.where(apart > 0.0, apart, logit), named),
@@ -318,6 +328,17 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
         tensor_logit_traffic=ops.where(choices.loss < 0.0, defaults.tensor_logit_traffic, moved),
         wide=held - parameter, residual=ops.where(wide_residual > 0.0, 4.0, activation), adapter=adapter,
     )  # fmt: skip
+
+
+def _wide_base(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
+    """1 where weights are in 32 bit as they were loaded, and cast where they are multiplied.
+
+    Not where a library that shards casts all of them, nor where each is gathered as narrow as it is multiplied; of software that
+    trains a master copy beside the weights, they are as narrow as it makes them.
+    """
+    own = (defaults.held_bytes <= 0.0) & (_sharded_by_another(choices, defaults) <= 0.0)
+    bare = (choices.adapter > 0.5) | (defaults.optimizer_bytes <= _BARE)
+    return ops.where((choices.base_dtype >= 0.0) & own & bare, 1.0, 0.0)
 
 
 def _sharded_by_another(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
@@ -340,10 +361,10 @@ def _bucket_code(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
 def _optimizer_width(optimizer: Number, wide: bool, held: Number, usual: Number) -> Number:
     """Bytes of the optimizer's state per parameter: the framework's own, or that of one which a plan names."""
     own = ops.where(wide, precision.optimizer_bytes(held, *_ADAM), usual)
-    # where the framework updates 16-bit weights themselves, quantised moments have no master copy beside them either
-    bare = ops.equal(optimizer, _QUANTISED_MOMENTS) & (own <= _BARE)
-    master = ops.where(bare, 0.0, ops.pick(optimizer, _MASTER))
-    return ops.where(optimizer < 0.0, own, precision.optimizer_bytes(held, master, ops.pick(optimizer, _MOMENTS)))
+    # where the framework updates 16-bit weights themselves, no optimizer has a master copy of them, nor moments that are wider
+    bare = own <= _BARE
+    named = precision.optimizer_bytes(held, ops.pick(optimizer, _MASTER), ops.pick(optimizer, _MOMENTS))
+    return ops.where(optimizer < 0.0, own, ops.where(bare, ops.pick(optimizer, _NARROW), named))
 
 
 def kernel_choices(choices: PlanChoices, defaults: FrameworkDefaults) -> KernelChoices:
@@ -400,14 +421,20 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
         optimizer=OptimizerChoice(
             newton_schulz_steps=ops.where(ops.equal(choices.optimizer, _MUON), NEWTON_SCHULZ_STEPS, 0.0),
             passing_bytes=ops.where(choices.optimizer < 0.0, 0.0, ops.pick(choices.optimizer, _PASSING)),
+            held_bytes=ops.where(
+                choices.optimizer < 0.0, 0.0,
+                ops.where(of.parameter + of.wide < 4.0, ops.pick(choices.optimizer, _HELD),
+                          ops.pick(choices.optimizer, _HELD_WIDE))),
         ),
         widths=of, kernels=kernel_choices(choices, defaults),
         framework=FrameworkHabits(
-            gather_logits=habits.gather_logits, linear_loss=habits.linear_loss, autocast=habits.autocast,
+            gather_logits=habits.gather_logits, linear_loss=habits.linear_loss,
+            autocast=ops.maximum(habits.autocast, _wide_base(choices, defaults)),
             balanced_stages=habits.balanced_stages, listed_chunks=habits.listed_chunks,
             own_inputs=habits.own_inputs, keep_gathered=habits.keep_gathered, separate_rotation=habits.separate_rotation,
             keep_rotated=habits.keep_rotated,
-            repeat_keys=habits.repeat_keys, keep_expert_outputs=habits.keep_expert_outputs,
+            repeat_keys=habits.repeat_keys, wide_scores=habits.wide_scores,
+            keep_expert_outputs=habits.keep_expert_outputs,
             keep_activated=habits.keep_activated, compiled=habits.compiled,
             separate_projections=habits.separate_projections,
             grouped_experts=habits.grouped_experts, looped_expert_kernels=habits.looped_expert_kernels,

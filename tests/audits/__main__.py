@@ -1,4 +1,4 @@
-"""The ledger, what a layer saves, what a loss holds and what loading takes, beside real packages.
+"""The ledger, what a layer saves, a loss holds, loading takes and a step holds at its fullest, beside real packages.
 
 `python -m tests.audits [CASE ...]` prints tables in Markdown, their versions in it.
 
@@ -14,11 +14,12 @@ from pathlib import Path
 
 from costmodel.text.errors import NotModelled
 from costmodel.traces.record import Trace
-from tests.audits import bloom, loading, losses, moved, pretraining, saved
+from tests.audits import bloom, loading, losses, moved, peaks, pretraining, saved
 from tests.audits.case import Case
 
 AUDITS = (
     bloom.CASES, pretraining.CASES, pretraining.HELD, saved.CASES, moved.CASES, losses.CASES, moved.LOSSES, loading.CASES,
+    peaks.CASES,
 )  # fmt: skip
 
 

@@ -106,7 +106,7 @@ def test_buckets_of_distributed_data_parallel_lie_beside_the_gradients():
     """PyTorch's ``gradient_as_bucket_view`` is off by default, in accelerate, too; Lightning's GPT-2 XL held 37.0 GiB so."""
     model = load_model("gpt2-xl")
     alone, several = (
-        estimate(model, load_cluster("dgx-a100", gpus=ranks), Plan(global_batch=ranks, seq_len=1024), "hf-trainer").memory
+        estimate(model, load_cluster("dgx-a100", gpus=ranks), Plan(global_batch=2 * ranks, seq_len=1024), "hf-trainer").memory
         for ranks in (1, 4)
     )
     assert several.gradients - alone.gradients == pytest.approx(2 * model.parameters, rel=1e-3)

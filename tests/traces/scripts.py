@@ -50,6 +50,30 @@ ZERO = DDP.replace("torch.optim.AdamW(net.parameters())", "Redundant(net.paramet
     "from torch.nn", "from torch.distributed.optim import ZeroRedundancyOptimizer as Redundant\nfrom torch.nn"
 )
 
+MEETING = """
+import torch, torch.nn as nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.a, self.b = nn.Embedding(100, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, tokens):
+        hidden = self.words(tokens)
+        hidden = hidden + self.a(hidden)
+        if HOLD:
+            hidden.register_hook(lambda gradient: kept.append(gradient))
+        hidden = hidden + self.b(hidden * 2)
+        return hidden @ self.words.weight.t()
+
+kept, net = [], Net().cuda()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for _ in range(3):
+    net(torch.zeros(3, dtype=torch.long, device="cuda")).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
 RECURRENT = """
 import torch, torch.nn as nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence

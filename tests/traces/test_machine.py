@@ -499,3 +499,11 @@ def test_what_looks_up_places_of_a_tensor_reads_those_alone(tmp_path: Path) -> N
     assert moved["aten.index_add_"] == (2 * (rows + indices), rows + indices)
     assert moved["aten.nll_loss_forward"] == (8 + indices, 8)
     assert moved["aten.nll_loss_backward"] == (4 + indices + 4, rows)
+
+
+@pytest.mark.parametrize(("hold", "sums"), [(False, {"aten.add_": 2, "aten.add": 1}), (True, {"aten.add_": 1, "aten.add": 2})])
+def test_gradients_that_meet_are_summed_in_one_of_them_that_nobody_else_holds_and_that_is_no_view(tmp_path, hold, sums):
+    """What a profile of PyTorch 2.13 for CPUs shows of the same code; two sums of its forward pass are ``aten.add``, too."""
+    (role,) = traced(tmp_path, scripts.MEETING.replace("HOLD", str(hold)), gpus=1, steps=2).roles
+    kernels = [role.texts[role.kernels.op[row]] for row in role.rows(KERNEL, role.step())]
+    assert {op: kernels.count(op) - 2 * (op == "aten.add") for op in sums} == sums

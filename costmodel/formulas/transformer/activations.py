@@ -49,6 +49,7 @@ def attention_activations(model: ModelNumbers, settings: Settings, plan: PlanNum
     kv_heads = attention.kv_heads * plan.tensor / parameters.key_holders(model, plan.tensor)
     masked = under_mask(settings, plan)
     copied = ops.maximum(settings.framework.repeat_keys, attention.repeated_keys * settings.framework.separate_rotation)
+    copied = ops.maximum(copied, settings.framework.wide_scores * (1.0 - settings.kernels.flash_attention))
     repeated = ops.where((copied > 0.0) | (masked > 0.0), attention.heads, kv_heads)
     plain = attention.heads * attention.head_dim + repeated * (attention.head_dim + attention.value_head_dim)
     full = attention.heads * (2.0 * attention.head_dim + attention.value_head_dim)
@@ -58,11 +59,12 @@ def attention_activations(model: ModelNumbers, settings: Settings, plan: PlanNum
     product = attention.fused * by_parts * (attention.heads + kv_heads) * attention.head_dim
     product = ops.where(repeated > kv_heads, 0.0, product)  # values that are repeated are no view of it
     saved = ops.where(attention.latent > 0.0, full + compressed, plain + rotated + product)
-    _, last, _, _ = adapters.input_bytes(settings)
+    _, last, _, _ = adapters.input_bytes(model, settings)
     dropped = ops.maximum(settings.adapter.dropout, settings.adapter.lifted) * settings.adapter.output * last
     output_width = ops.where(settings.kernels.flash_attention > 0.0, widths.attended + dropped, last)
     laid_out = settings.kernels.flash_attention * ops.where(masked > 0.0, 0.0, by_parts * attention.split_rotation)
-    output = attention.heads * attention.value_head_dim * (output_width + laid_out * last)
+    copied_out = ops.maximum(settings.adapter.dropout, settings.adapter.lifted) * settings.adapter.output  # which is kept instead
+    output = attention.heads * attention.value_head_dim * (output_width + laid_out * (1.0 - copied_out) * last)
     scores = (1.0 - plan.recompute_attention) * score_activations(model, settings)
     statistics = 4.0 * attention.heads * settings.kernels.flash_attention
     gate = bytes_ * attention.gate * 2.0 * attention.heads * attention.value_head_dim  # it, and what it weighs
@@ -78,12 +80,33 @@ def attention_activations(model: ModelNumbers, settings: Settings, plan: PlanNum
 def score_activations(model: ModelNumbers, settings: Settings) -> Number:
     """Bytes that separate kernels save of the scores of one layer for one token of a micro-batch, divided over tensor ranks.
 
+    Of a softmax in 32 bit itself, which its gradient reads, and the copy that multiplies values.
+
     Parameters
     ----------
     model, settings : `ModelNumbers`, `Settings`
     """
-    per_score = settings.widths.activation + model.dropout * (settings.widths.activation + 1.0)
+    wide = wide_scores(model, settings) * WIDE_INPUT_BYTES
+    per_score = settings.widths.activation + wide + model.dropout * (settings.widths.activation + 1.0)
     return (1.0 - settings.kernels.flash_attention) * per_score * model.attention.heads * settings.seq_len
+
+
+def wide_scores(model: ModelNumbers, settings: Settings) -> Number:
+    """1 where separate kernels take the softmax of narrower scores in 32 bit.
+
+    As the code of models does whose norms are RMSNorms, or autocast.
+
+    Parameters
+    ----------
+    model, settings : `ModelNumbers`, `Settings`
+
+    References
+    ----------
+    huggingface/transformers src/transformers/models/llama/modeling_llama.py (``eager_attention_forward``), models/gpt2/
+    modeling_gpt2.py (the same, in the dtype of the scores); pytorch/pytorch aten/src/ATen/autocast_mode.h (softmax in 32 bit)
+    """
+    asked = settings.framework.wide_scores * ops.where(traffic.norms_are_rms(model), 1.0, adapters.autocasts(settings))
+    return asked * ops.where(settings.widths.activation < WIDE_INPUT_BYTES, 1.0, 0.0)
 
 
 def mlp_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
@@ -110,6 +133,8 @@ def mlp_parts(model: ModelNumbers, settings: Settings) -> tuple[Number, Number, 
     weigh what the second product reads do so inside the kernel of a gated activation; another's output they multiply, and it
     is kept for their gradient.
 
+    What products of quantised weights make is as wide as what they read: in 32 bit behind norms that are.
+
     Parameters
     ----------
     model, settings : `ModelNumbers`, `Settings`
@@ -118,20 +143,23 @@ def mlp_parts(model: ModelNumbers, settings: Settings) -> tuple[Number, Number, 
     ----------
     NVIDIA/Megatron-LM@d98e8a6 megatron/core/transformer/moe/experts.py (``weighted_bias_swiglu_impl``: probabilities before the
     second product), megatron/core/transformer/mlp.py (``per_token_scale``: fused for gated activations alone);
-    huggingface/transformers src/transformers/models/mixtral/modeling_mixtral.py (behind it)
+    huggingface/transformers src/transformers/models/mixtral/modeling_mixtral.py (behind it);
+    bitsandbytes-foundation/bitsandbytes bitsandbytes/nn/modules.py (``Linear4bit.forward``: ``.to(inp_dtype)``)
     """
     widths, mixture = settings.widths, model.experts
-    _, _, first, last = adapters.input_bytes(settings)
+    _, _, first, last = adapters.input_bytes(model, settings)
     beside = model.mlp.gated * settings.framework.keep_activated
     limited = widths.activation * 2.0 * traffic.clamps_apart(model, settings)
     of_experts = (1.0 - settings.kernels.fused_experts) * limited
     read = ops.where(model.mlp.gated > 0.0, 2.0, traffic.plain_activation_keeps(model, settings))
     wide = adapters.autocasts(settings) * ops.where(read > 1.0, CAST_UP_BYTES, 0.0) * (1.0 - model.mlp.gated)
-    width = widths.activated * read + wide + widths.activation * beside + last
+    made = ops.where(settings.adapter.unpacked_bytes > 0.0, widths.residual, widths.activation)
+    activated_width = ops.where(made > widths.activation, made, widths.activated)
+    width = activated_width * read + wide + made * beside + last
     routed = mixture.load * mixture.per_token
     permuted = (first + settings.framework.keep_expert_outputs * widths.activation) * model.hidden
     weighed = (1.0 - settings.framework.keep_expert_outputs) * (1.0 - model.mlp.gated) * widths.activation
-    activated = routed * (widths.activation * beside + weighed + last + of_experts) * mixture.width
+    activated = routed * (made * beside + weighed + last + of_experts) * mixture.width
     experts = routed * ((width + weighed + of_experts) * mixture.width + permuted)
     return (width + limited) * model.mlp.width * model.mlp.share, experts, (width + limited) * mixture.shared_width, activated
 
@@ -162,7 +190,7 @@ def module_activations(model: ModelNumbers, settings: Settings, plan: PlanNumber
     expanded = latent * widths.activation * attention.heads * (2.0 * attention.head_dim + attention.value_head_dim)
     mlp = (1.0 - share) * plan.recompute_mlp * dense + share * sparse
     inner = tokens / plan.tensor * (mlp + plan.recompute_latent_projections * expanded)
-    projections, _, first, _ = adapters.input_bytes(settings)
+    projections, _, first, _ = adapters.input_bytes(model, settings)
     apart = 0.5 * (latent * projections + (1.0 - again.routed) * share * first)
     modules = inner + plan.recompute_norms * model.hidden * gathered * model.norms * apart
     made = ops.maximum(layer_activations(model, settings, plan) - operators_kept(model, settings, plan), modules)
@@ -255,8 +283,9 @@ def layer_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     shared = ops.where(traffic.norm_is_fused(model, settings) > 0.0, further, 0.0)
     inputs = (model.norms - shared) * norm_input_bytes(model, settings)  # one, where several norms read the same
     outer = model.hidden * split * (inputs + 2.0 * model.dropout)
-    projections, _, first, _ = adapters.input_bytes(settings)
-    own = ops.maximum(settings.framework.own_inputs * ops.where(plan.tensor > 1.0, 1.0, 0.0), adapters.autocasts(settings))
+    projections, _, first, _ = adapters.input_bytes(model, settings)
+    cast = adapters.autocasts(settings) * (1.0 - settings.adapter.frozen)  # for each product; adapters' inputs are counted so
+    own = ops.maximum(settings.framework.own_inputs * ops.where(plan.tensor > 1.0, 1.0, 0.0), cast)
     apart = own * settings.framework.separate_projections
     read = (1.0 + 2.0 * apart * (1.0 - model.attention.fused)) * projections + (1.0 + apart * model.mlp.gated) * first
     outer = outer + model.hidden * gathered * model.norms * 0.5 * read
@@ -345,6 +374,7 @@ def backward_temporaries(
 
     The gradients of its inner tensors; where it is recomputed, or fetched from the host, also the layer's own
     activations, whole; where modules of it are, theirs. Scores that are recomputed live again while the layer is at work.
+    Beside a softmax in 32 bit its gradient is there in 32 bit twice, the copy in 16 bit no more.
 
     Parameters
     ----------
@@ -358,4 +388,5 @@ def backward_temporaries(
     fresh = software.memory.activation_overhead * layer_ + unpacked
     modules = software.memory.activation_overhead * (module_activations(model, settings, plan) + scores)
     again = ops.where(plan.recompute_layers > 0.0, fresh, modules + settings.offload.activations * kept)
-    return again + software.memory.backward_overhead * layer_
+    wide = wide_scores(model, settings) * model.attention.share * tokens * score_activations(model, settings)
+    return again + software.memory.backward_overhead * (layer_ - wide) + wide

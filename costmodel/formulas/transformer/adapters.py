@@ -270,7 +270,7 @@ def dequantisation(settings: Settings, nparameters: Number, device: DeviceNumber
 
 
 def autocasts(settings: Settings) -> Number:
-    """1 where weights that train are in 32 bit and cast to 16 where they are multiplied.
+    """1 where weights are in 32 bit and cast to 16 where they are multiplied; what isn't a product stays in 32.
 
     Parameters
     ----------
@@ -281,7 +281,8 @@ def autocasts(settings: Settings) -> Number:
     pytorch/pytorch torch/amp/autocast_mode.py; aten/src/ATen/autocast_mode.h
     """
     narrow = ops.where(settings.widths.activation < precision.FULL_BYTES, 1.0, 0.0)
-    return settings.framework.autocast * (1.0 - settings.adapter.frozen) * narrow
+    wide = ops.where(settings.widths.parameter < precision.FULL_BYTES, 1.0 - settings.adapter.frozen, 1.0)
+    return settings.framework.autocast * wide * narrow
 
 
 def unpacked_weights(settings: Settings, nparameters: Number) -> Number:
@@ -304,7 +305,7 @@ def kept_inputs(adapter: AdapterChoice, separate: Number) -> tuple[Number, Numbe
     Parameters
     ----------
     adapter : `AdapterChoice`
-    separate : 1: queries, keys and values are products of their own, each with an adapter
+    separate : 1: queries, keys and values are products of their own, and gate and up, each with an adapter
 
     References
     ----------
@@ -317,23 +318,25 @@ def kept_inputs(adapter: AdapterChoice, separate: Number) -> tuple[Number, Numbe
     projections, gated = adapter.query + adapter.key + adapter.value, adapter.gate + adapter.up
     apart = ops.maximum(adapter.dropout, adapter.lifted)
     of_each = adapter.fused + ops.where(separate > 0.0, projections, ops.minimum(projections, 1.0))
+    of_both = ops.where(separate > 0.0, gated, ops.minimum(gated, 1.0))
     return (
         own + ops.where(apart > 0.0, of_each, ops.minimum(projections + adapter.fused, 1.0)), own + adapter.output,
-        own + ops.where(apart > 0.0, gated, ops.minimum(gated, 1.0)), own + adapter.down,
+        own + ops.where(apart > 0.0, of_both, ops.minimum(gated, 1.0)), own + adapter.down,
     )  # fmt: skip
 
 
-def input_bytes(settings: Settings) -> tuple[Number, Number, Number, Number]:
+def input_bytes(model: ModelNumbers, settings: Settings) -> tuple[Number, Number, Number, Number]:
     """Bytes a channel that products keep of their inputs: of the first projections, the last, the MLP's first and last.
 
     Beside each input that was dropped out its mask, a byte a channel.
 
     Parameters
     ----------
-    settings : `Settings`
+    model, settings : `ModelNumbers`, `Settings`
     """
-    adapter, width = settings.adapter, settings.widths.input
-    first, last, mlp_first, mlp_last = kept_inputs(adapter, settings.framework.separate_projections)
+    width, apart = settings.widths.input, settings.framework.separate_projections * (1.0 - model.attention.fused)
+    adapter = settings.adapter._replace(gate=settings.adapter.gate * model.mlp.gated)
+    first, last, mlp_first, mlp_last = kept_inputs(adapter, apart)
     masked = ops.where(adapter.uncast > 0.0, precision.FULL_BYTES, width) + adapter.dropout
     own = (1.0 - adapter.frozen * (1.0 - adapter.keep_inputs)) * (width - masked)  # which isn't an adapter's
     return first * masked + own, last * masked + own, mlp_first * masked + own, mlp_last * masked + own
@@ -347,8 +350,11 @@ def inner_channels(model: ModelNumbers, adapter: AdapterChoice) -> Number:
     model, adapter : `ModelNumbers`, `AdapterChoice`
     """
     share = model.experts.layers / model.layers
-    attention = adapter.query + adapter.key + adapter.value * model.attention.value_rows + adapter.fused + adapter.output
-    mlp = adapter.gate * model.mlp.gated + adapter.up + adapter.down
+    first = adapter.query + adapter.key + adapter.value * model.attention.value_rows
+    both = adapter.gate * model.mlp.gated + adapter.up
+    merged = model.attention.fused > 0.0  # one matrix, with one adapter
+    attention = ops.where(merged, ops.minimum(first, 1.0), first) + adapter.fused + adapter.output
+    mlp = ops.where(merged, ops.minimum(both, 1.0), both) + adapter.down
     shared = ops.where(model.experts.shared_width > 0.0, 1.0, 0.0)
     times = (1.0 - share) * model.mlp.share + share * (model.experts.per_token * model.experts.load + shared)
     return adapter.rank * (model.attention.share * attention + times * mlp)

@@ -56,13 +56,14 @@ def _on_device(model: ModelNumbers, settings: Settings, plan: PlanNumbers, place
     kept = memory.state_bytes_of(owned, settings, plan, place.layers, place.experts)[0]
     dense, routed = memory.whole_parameters(owned, place.layers, place.experts)
     quantised = settings.widths.parameter - settings.widths.stored  # embedding and head aren't
-    whole = settings.widths.stored * (dense + routed) + quantised * (owned.edges + owned.edges_routed)
-    stored, loading = settings.widths.stored, settings.loading.kind
+    stored, loading = loaded_width(settings), settings.loading.kind
+    whole = stored * (dense + routed) + quantised * (owned.edges + owned.edges_routed)
     sharded = memory.split_parameters(dense, routed, plan) > 0.0
     shard, expert_shard = communication.shard_groups(plan)
     # what trains in 32 bit is cast up once it is split
     split = memory.local_parameters(plan.shard_weights, dense, routed, shard, expert_shard)
-    narrow = kept - (1.0 - settings.offload.parameters * plan.shard_weights) * settings.widths.wide * split
+    lifted = (1.0 - settings.adapter.frozen) * settings.widths.wide
+    narrow = kept - (1.0 - settings.offload.parameters * plan.shard_weights) * lifted * split
     flat = ops.where(settings.buckets.live > 0.0, 0.0, 1.0 - settings.buckets.padded)
     unit = (1.0 + flat) * stored * unsplit_parameters(model, owned, settings, plan, place)
     by_units = ops.where(loading > PARTS, narrow + unit, kept)
@@ -107,10 +108,20 @@ def host_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers, netwo
     ``is_local_dist_rank_0``); pss of two processes that load a model in the dtype of its files: half of it each, in 32 bit twice
     """
     ranks = ops.minimum(network.node.size, plan.tensor * plan.context * plan.pipeline * plan.data)
-    as_written = settings.loading.mapped * ops.where(ops.equal(settings.widths.stored, CHECKPOINT_BYTES), 1.0, 0.0)
+    as_written = settings.loading.mapped * ops.where(ops.equal(loaded_width(settings), CHECKPOINT_BYTES), 1.0, 0.0)
     kind = way(settings, plan)
     copies = ops.where((kind > ONE_RANK) & (as_written <= 0.0), ranks, 1.0)
     return ops.where(kind > PARTS, copies * _stored_bytes(model, settings), 0.0)
+
+
+def loaded_width(settings: Settings) -> Number:
+    """Bytes of a weight as it is loaded: what trains is cast up afterwards, what is frozen stays as wide as it was loaded.
+
+    Parameters
+    ----------
+    settings : `Settings`
+    """
+    return settings.widths.stored + settings.adapter.frozen * settings.widths.wide
 
 
 def way(settings: Settings, plan: PlanNumbers) -> Number:
@@ -126,7 +137,7 @@ def way(settings: Settings, plan: PlanNumbers) -> Number:
 def _stored_bytes(model: ModelNumbers, settings: Settings) -> Number:
     """Bytes of all weights as they are held: of those that are quantised all but embedding and head."""
     edges, widths = parameters.embedding_parameters(model) + parameters.head_parameters(model), settings.widths
-    return widths.stored * parameters.total_parameters(model) + (widths.parameter - widths.stored) * edges
+    return loaded_width(settings) * parameters.total_parameters(model) + (widths.parameter - widths.stored) * edges
 
 
 def saved_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
@@ -149,6 +160,6 @@ def saved_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> N
 
 
 __all__ = [
-    "EVERY_RANK", "ONE_RANK", "PARTS", "WHOLE", "device_bytes", "host_bytes", "saved_bytes", "unsplit_parameters",
+    "EVERY_RANK", "ONE_RANK", "PARTS", "WHOLE", "device_bytes", "host_bytes", "loaded_width", "saved_bytes", "unsplit_parameters",
     "way",
 ]  # fmt: skip

@@ -233,7 +233,8 @@ def state_bytes_of(
     # quantised are the matrices of layers: embedding, head and what predicts further tokens keep their width, or the residual's
     apart = copies * local_parameters(plan.shard_weights, owned.edges, owned.edges_routed, shard, expert_shard)
     away = settings.offload.parameters * plan.shard_weights
-    edges = widths.parameter - widths.stored + (widths.residual - widths.activation)
+    lifted = ops.where(widths.residual > widths.activation, widths.residual, 0.0)
+    edges = ops.maximum(widths.parameter, lifted) - widths.stored
     adapted = widths.adapter * trained * held
     weights = (1.0 - away) * ((widths.stored + widths.wide) * held + adapted + edges * apart + widths.weight_copy * cast)
     waiting_here = 1.0 - settings.framework.offload_gradients * away
@@ -413,8 +414,10 @@ def context_temporaries(model: ModelNumbers, settings: Settings, plan: PlanNumbe
 def update_temporaries(
     owned: RankParameters, settings: Settings, plan: PlanNumbers, layers: Number, experts: Number
 ) -> Number:
-    """Bytes that the optimizer of a stage holds beside its state while it updates: what its shard needs, and where gradients
-    are laid out flat to be sent, that copy of all of them.
+    """Bytes that the optimizer of a stage holds beside its state while it updates.
+
+    What its shard needs, or what the largest parameter does where it goes through them one by one; where gradients are laid out
+    flat to be sent, that copy of all of them.
 
     Parameters
     ----------
@@ -429,7 +432,10 @@ def update_temporaries(
     updated = ops.where(plan.shard_weights > 0.0, ops.minimum(updated, settings.buckets.updated), updated)
     sent = ops.where(shard > 1.0, dense, 0.0) + ops.where(expert_shard > 1.0, routed, 0.0)
     flat = (1.0 - settings.offload.optimizer) * settings.trainable * settings.widths.flat_gradient * sent
-    return flat + settings.widths.update * (1.0 - settings.offload.optimizer) * updated
+    largest = (1.0 - settings.adapter.frozen) * local_parameters(plan.shard_optimizer, owned.head, 0.0, shard, expert_shard)
+    one = settings.optimizer.held_bytes
+    held = ops.where(one > 0.0, one * largest, settings.widths.update * updated)
+    return flat + (1.0 - settings.offload.optimizer) * held
 
 
 def bucket_buffers(settings: Settings, plan: PlanNumbers) -> Number:
@@ -648,7 +654,9 @@ def stage_contents(
     saved = _together(place, on_device * (dense.kept - dense.graphed), on_device * (expert.kept - expert.graphed))
     graphed = _together(place, on_device * dense.graphed, on_device * expert.graphed) + graphs * mask
     backward = _largest(place, dense.backward, expert.backward) + (1.0 - graphs) * unit
+    early, ending = edge_gradients(model, settings, plan, place, owned, micro_batches)
     backward = backward + outliving_gradients(model, settings, plan, layers)
+    ended, backward = ops.maximum(backward, ending), backward + early
     captured = _largest(place, dense.graphed_backward, expert.graphed_backward) + graphs * unit
     turns = 1.0 + ops.where(micro_batches > 1.0, settings.framework.double_registers, 0.0)
     held = schedules.in_flight(plan.schedule, plan.pipeline, plan.virtual_stages, micro_batches, place.rank)
@@ -668,9 +676,37 @@ def stage_contents(
         logits=turns * place.last * logits(model, settings, plan, micro_batches),
         waiting_logits=turns * place.last * waiting_logits(model, settings, plan, micro_batches),
         backward=turns * backward,
-        ending=ops.maximum(turns * backward + gathered, embedding_gradients(owned, settings, plan)),
+        ending=ops.maximum(turns * ended + gathered, embedding_gradients(owned, settings, plan)),
         update=update_temporaries(owned, settings, plan, layers, experts),
     )
+
+
+def edge_gradients(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, place: Place, owned: RankParameters, micro_batches: Number
+) -> tuple[Number, Number]:
+    """Bytes of the head's whole gradient beside the last layer's backward pass, and of embedding's and head's where it ends.
+
+    The first where gradients come up only as they are made, or where that of a matrix that is both waits for the embedding's:
+    from autograd's sum of the two on there are the head's, the embedding's and, of weights that are multiplied as they are,
+    whose gradient is a view, a third, their sum; one of them is the gradient itself, if none was there before.
+
+    Parameters
+    ----------
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
+    place : the rank, `Place`
+    owned : `RankParameters`
+    micro_batches : of a step
+
+    References
+    ----------
+    pytorch/pytorch torch/csrc/autograd/input_buffer.cpp (``accumulate``, ``can_accumulate_inplace``)
+    """
+    trains = (1.0 - settings.adapter.frozen) * (1.0 - plan.shard_weights) * settings.framework.lazy_gradients
+    both = model.vocabulary.tied * place.first * place.last
+    whole = trains * place.last * settings.widths.parameter * owned.head
+    once = ops.where(micro_batches > 1.0, 0.0, 1.0)
+    summed = 1.0 - adapters.autocasts(settings)
+    return ops.maximum(once, both) * whole, both * (2.0 + summed - once) * whole
 
 
 def outliving_gradients(model: ModelNumbers, settings: Settings, plan: PlanNumbers, layers: Number) -> Number:
@@ -758,9 +794,9 @@ def fullest_moment(
     """Bytes of the logits that wait, and whether a stage is fullest in a pass with its activations, at the loss, at the update;
     and bytes that are kept for tensors of other streams by then.
 
-    Three moments can be the fullest: the loss, with every layer's activations saved and the logits alive; the
-    backward pass of the last layer, with all but its own logits saved; the update, with nothing saved. Gradients that
-    come up late add one: the end of the first layer's backward pass, when they are whole.
+    Four moments can be the fullest: the loss, with every layer's activations saved and the logits alive; the
+    backward pass of the last layer, with all but its own logits saved; the end of the first layer's or the embedding's, when
+    gradients that come up late are whole; the update, with nothing saved.
 
     Parameters
     ----------
@@ -770,7 +806,8 @@ def fullest_moment(
     """
     others, alone = logits_in_flight(contents, plan, micro_batches)
     passing = passing_bytes(contents, plan, micro_batches)
-    ending = ops.where(contents.late_gradients > 0.0, contents.ending, 0.0)
+    there = (contents.late_gradients > 0.0) | (contents.ending > contents.backward + contents.gathered)
+    ending = ops.where(there, contents.ending, 0.0)
     updating = ops.where(contents.update > ops.maximum(passing, ending), 1.0, 0.0)
     at_loss = ops.where(alone + contents.pooled_unit > contents.backward, 1.0, 0.0)
     pooled = contents.pooled_gradients + at_loss * contents.pooled_unit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -276,6 +277,40 @@ def _all(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     return out
 
 
+def _summed(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """Gradients that meet in a backward pass: autograd adds one to another that nobody else holds, unless that is a view.
+
+    Of tensors that know of modes it makes a third, as it would for classes of tensors (pytorch/pytorch
+    torch/csrc/autograd/input_buffer.cpp ``can_accumulate_inplace``).
+    """
+    first, second = args[:2]
+    if kwargs or not (isinstance(first, FakeTensor) and isinstance(second, FakeTensor)) or not _of_the_engine():
+        return NotImplemented
+    alone = sys.getrefcount(first) <= HELD_HERE and torch._C._storage_Use_Count(first.untyped_storage()._cdata) <= STORED_HERE
+    alike = first.shape == second.shape and first.dtype == second.dtype and first.device.type == "cuda"
+    if not alone or not alike or first._is_view():
+        return NotImplemented
+    recorder.run(aten.add_.Tensor, args, {}, [first, second], "add_")
+    return first
+
+
+HELD_HERE, STORED_HERE = 5, 2
+"""Python's references to a tensor that the engine alone holds, and those to its storage, while `_summed` looks at it."""
+
+
+def _of_the_engine() -> bool:
+    """Whether an operator comes from autograd's engine itself, not from code that a backward pass runs."""
+    if torch._C._current_graph_task_id() == -1:
+        return False
+    frame = sys._getframe(2)  # behind the operator's own handler
+    while frame is not None and frame.f_code.co_name != "_engine_run_backward":
+        name = frame.f_code.co_filename
+        if not ("/torch/" in name or "/costmodel/traces/" in name or name.endswith("contextlib.py")):
+            return False
+        frame = frame.f_back
+    return True
+
+
 def _pinned(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     return True if func.overloadpacket.__name__ == "is_pinned" else args[0]
 
@@ -307,6 +342,7 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "_coalesce": _sparse,
     "sparse_mask": _sparse,
     "add_": _added,
+    "add": _summed,
     "is_pinned": _pinned,
     "_pin_memory": _pinned,
     "isnan": _finite,

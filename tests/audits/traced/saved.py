@@ -27,7 +27,8 @@ KINDS = {
     "mixtral": {"num_local_experts": 4, "sliding_window": None, **MIXTURE},
     "qwen3_moe": {"num_experts": 4, "moe_intermediate_size": 96, "decoder_sparse_step": 1, "mlp_only_layers": [], **MIXTURE},
 }  # fmt: skip
-EVERY = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+EVERY = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "qkv_proj", "gate_up_proj",
+         "query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h"]  # fmt: skip
 kind, *options = sys.argv[1:]
 sizes = {key: value for key, value in SHAPE.items() if kind != "falcon" or key != "head_dim"}  # its own: hidden over heads
 config = AutoConfig.for_model(kind, **sizes, **KINDS[kind])

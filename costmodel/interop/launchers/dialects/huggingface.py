@@ -121,6 +121,8 @@ def trainer(reading: LaunchReading) -> None:
     reading.put("dtype", reading.one("_narrow") or wide)
     if wide is None and reading.one("_dtype") in ("bf16", "fp16"):
         reading.put("dtype", reading.one("_dtype"))
+    if wide is not None and reading.one("_dtype") == "fp32" and not reading.one("_four_bit"):
+        reading.put("base_dtype", "fp32")
     fsdp(reading)
     reading.put("recompute", reading.one("_recompute") or reading.one("_fsdp_recompute"))
     common.devices(reading)

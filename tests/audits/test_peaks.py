@@ -1,0 +1,45 @@
+"""A fine-tune's GPU holds at its fullest what the library says, tensor by tensor."""
+
+import dataclasses
+
+import pytest
+
+from tests.audits.peaks import CASES, NEAR, Choices, drawn, held, runs
+
+
+@pytest.mark.parametrize(("weights", "optimizer", "of_each"), [
+    ("bf16", "adamw_torch", (2, 2 * 2)), ("bf16", "sgd", (2, 0)), ("bf16", "adamw_8bit", (2, 2 * 1)),
+    ("bf16", "adafactor", (2, 0)),
+    ("fp32", "adamw_torch", (4, 2 * 4)), ("fp32", "sgd", (4, 0)), ("fp32", "adamw_8bit", (4, 2 * 1)),
+])  # fmt: skip
+def test_states_are_as_wide_as_the_weights_were_loaded_and_no_optimizer_has_a_copy_of_them(weights, optimizer, of_each):
+    """PyTorch's optimizers make each moment by ``torch.zeros_like(parameter)``; bitsandbytes' have a byte."""
+    asked = Choices(weights=weights, optimizer=optimizer, accumulation=2)
+    memory, parameters = asked.told().memory, asked.shape().parameters
+    width, moments = of_each
+    found = memory.weights, memory.gradients, memory.optimizer
+    assert found == pytest.approx((width * parameters, width * parameters, moments * parameters), rel=1e-6)
+
+
+def test_what_the_end_of_a_backward_pass_holds_of_tied_embeddings_is_counted_here():
+    """The head's gradient, the embedding's, their sum where weights are multiplied as they are; one is the gradient's own."""
+    asked = Choices("qwen3-4b", 1, optimizer="sgd", recompute="full", attention="flash", micro_batch=1, seq_len=64)
+    for weights, accumulation, more in (("bf16", 1, 2), ("bf16", 2, 3), ("fp32", 1, 1), ("fp32", 2, 2)):
+        one = dataclasses.replace(asked, weights=weights, accumulation=accumulation)
+        width = 4 if weights == "fp32" else 2
+        assert one.told().memory.temporaries == pytest.approx(more * width * 151936 * 2560, rel=1e-6)
+
+
+def test_draws_are_those_of_their_seed_and_questions_that_software_refuses_are_left_out():
+    assert drawn(5, 1) == drawn(5, 1) != drawn(5, 2)
+    assert not runs(Choices(how="zero2", gpus=2, weights="fp32"))
+    assert len({one.file for one in CASES.values()}) == len(CASES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_a_step_holds_at_its_fullest_what_the_library_says(name: str) -> None:
+    case = CASES[name]
+    if case.missing:
+        pytest.skip(f"{', '.join(case.missing)} isn't installed")
+    assert held(case.traced().roles[0]) == pytest.approx(case.told(), rel=NEAR)
