@@ -326,7 +326,9 @@ with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]):
         assert torch.allclose(out, out) and torch.multinomial(torch.rand(8, device="cuda"), 2).shape == (2,)
         optimizer.zero_grad()
 """
+    script = script.replace("        out = net(", "        large = torch.zeros(2048, 1024).to('cuda')\n        out = net(")
     role = traced(tmp_path, script, gpus=1).roles[0]
+    assert held_bytes(role, "input").max() >= 4 * 2048 * 1024  # a batch of the loop's own, without memory on the host
     weights = held_bytes(role, "weight")
     assert weights.max() == weights[role.step()].min() == 2 * 4 * (64 * 2048 + 2048)
 

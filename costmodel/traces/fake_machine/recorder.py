@@ -356,5 +356,7 @@ class Recorder(TorchDispatchMode):
             line=line,
             writes=[] if row is None else [row],
         )
-        if row is not None and not isinstance(source, FakeTensor) and phase != "optimizer":
+        # a batch that the loop itself put together may be so large that it holds no memory, as states on the host do
+        batch = not isinstance(source, FakeTensor) or not (module or "(" in line)
+        if row is not None and batch and phase != "optimizer":
             self.storages.kind(tensor, "input")
