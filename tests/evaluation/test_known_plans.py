@@ -120,7 +120,7 @@ def test_a_search_of_deepseek_v3_under_its_own_software_finds_the_plan_that_trai
     assert (64, "deduplicated") in [(one.expert_parallel, one.dispatcher) for one in alike]
 
 
-QWEN = {"global_batch": 2_048, "seq_len": 4_096}
+QWEN = {"global_batch": 2_048, "seq_len": 4_096, "fused_cross_entropy": True}
 LIGHT = "norms+expert-activation"
 QWEN_RUNS = {
     17.6: Plan(**QWEN, tensor_parallel=2, pipeline_parallel=8, virtual_stages=4, expert_parallel=32, recompute=LIGHT,
@@ -131,7 +131,8 @@ QWEN_RUNS = {
     29.0: Plan(**QWEN, tensor_parallel=4, pipeline_parallel=8, virtual_stages=4, expert_parallel=8,
                dispatcher="deduplicated"),
 }  # fmt: skip
-"""Qwen3-235B on 256 H100 in bf16, s a step (yanring/Megatron-MoE-ModelZoo@e8650517d6 best_practice/qwen3/readme.md)."""
+"""Qwen3-235B on 256 H100 in bf16, s a step (yanring/Megatron-MoE-ModelZoo@e8650517d6 best_practice/qwen3/readme.md; @1ed4179f72
+model_configs/benchmarking/Qwen3-235B-A22B.yaml has ``--cross-entropy-loss-fusion``)."""
 
 
 def test_plans_of_qwen3_235b_come_in_the_order_that_was_measured_and_fit():
