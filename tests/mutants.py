@@ -84,8 +84,8 @@ MUTANTS = {
     ),
     "launches-of-a-layer": Mutant(
         "formulas/transformer/launches.py",
-        "return 1.0 + further / PLAIN + routing + software.host.unfused_launches * separate",
-        "return 1.1 + further / PLAIN + routing + software.host.unfused_launches * separate",
+        "return plain_launches(model, settings) + further / PLAIN",
+        "return 1.1 * plain_launches(model, settings) + further / PLAIN",
         ("tests/formulas/test_launches.py",),
     ),
     "update-bytes": Mutant(

@@ -109,9 +109,10 @@ def test_ranks_of_every_schedule_hold_all_layers_once_and_the_fullest_is_found(q
 @quick
 @given(questions(offload=(0.0,)))
 def test_graphs_keep_all_that_comes_and_goes_in_their_layers_beside_the_loss_and_the_update(question):
-    """Eager, the fullest moment has the largest of loss, backward pass and update; with graphs these add up."""
+    """Eager, the fullest moment has the largest of loss, backward pass and update; with graphs these add up. Whole gradients of
+    embedding and head, where they come up as they are made or meet, are outside of them."""
     model, cluster, plan, framework = question
-    assume(not model.experts)
+    assume(not model.experts and not model.tied_embeddings and not framework.lazy_gradients)
     eager, graphed = (
         legal((model, cluster, dataclasses.replace(plan, cuda_graphs=graphs, graph_modules=None), framework))
         for graphs in (False, True)
@@ -119,7 +120,7 @@ def test_graphs_keep_all_that_comes_and_goes_in_their_layers_beside_the_loss_and
     for one, other in zip(eager.memory.stages, graphed.memory.stages, strict=True):
         line = eager.memory.timeline(one.stage).moments
         kept = max(moment.held.activations for moment in line) + max(
-            moment.held.temporaries for moment in line if moment.event.startswith("backward")
+            moment.held.temporaries for moment in line if moment.event.startswith("backward") and moment.held.activations
         )
         assert other.parts.activations == pytest.approx(kept, rel=1e-9)
         assert other.total >= one.total * (1.0 - 1e-12)

@@ -114,7 +114,9 @@ def test_plans_that_do_the_same_at_the_same_prices_are_played_once(monkeypatch):
 
 def test_a_plan_that_is_not_played_says_why():
     found = search(LLAMA, CLUSTER, global_batch=64, seq_len=8192, engine="numpy", top=2, check=True)
-    two_way = estimate(LLAMA, CLUSTER, dataclasses.replace(found.ranked[0].plan, schedule="dualpipe", virtual_stages=1))
+    two_way = estimate(
+        LLAMA, CLUSTER, Plan(global_batch=64, seq_len=8192, tensor_parallel=2, pipeline_parallel=2, schedule="dualpipe")
+    )
     (refused,) = checked(dataclasses.replace(found, ranked=[two_way])).replays
     assert refused.seconds is None and "dualpipe" in refused.left
 

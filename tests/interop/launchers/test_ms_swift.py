@@ -17,11 +17,11 @@ swift sft --model Qwen/Qwen2.5-32B --tuner_type full --torch_dtype bfloat16 --pa
 
 
 def test_a_full_fine_tune_holds_what_its_example_says():
-    """76 GiB of one GPU: modelscope/ms-swift@3602360a5 examples/train/full/train.sh."""
+    """76 GiB of one GPU: modelscope/ms-swift@b40f31df7, of December 2024, examples/train/full/train.sh."""
     launch = read_launch(FULL)
     assert (launch.framework, launch.gpus, launch.model.name) == ("ms-swift", 1, "qwen2.5-7b")
     assert launch.plan.recompute == "full" and launch.plan.adapter == "none"
-    found = estimate(launch.model, machine("a100-sxm-80gb"), launch.plan, launch.software)
+    found = estimate(launch.model, machine("a100-sxm-80gb"), launch.plan, "hf-trainer@2024.12")
     assert float(found.memory.total) / GiB == pytest.approx(76.0, rel=0.1)
 
 
