@@ -103,7 +103,7 @@ def elementwise_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     own_norms = ops.where((model.attention.qk_norm_channels > 0.0) & (model.attention.latent <= 0.0), turned, 0.0)
     activated = _activated(model, settings)[0] * bytes_
     routed = tokens * model.experts.per_token / plan.tensor * model.experts.load
-    apart = 1.0 - settings.kernels.fused_experts
+    unfused = 1.0 - settings.kernels.fused_experts
     senders = (plan.expert * plan.expert_tensor > 1.0) & (settings.kernels.deduplicated_dispatch <= 0.0)
     by_sender = ops.where(senders & (model.experts.number > plan.expert), SORTED * plan.expert_tensor, 0.0)
     return LayerTraffic(
@@ -111,10 +111,10 @@ def elementwise_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers
         norms=outer * model.norms * norm_bytes(model, settings, wide)[0],
         query_norms=own_norms * norm_bytes(model, settings, 0.0)[0], rotary=rotates(model) * turned * rotary,
         mlp=(activated - settings.kernels.fused_casts * bytes_) * tokens * model.mlp.share * model.mlp.width / plan.tensor,
-        experts=apart * activated * routed * model.experts.width,
+        experts=unfused * activated * routed * model.experts.width,
         shared_experts=activated * tokens * model.experts.shared_width / plan.tensor,
         permutation=routed * model.hidden * (PERMUTED + WEIGHED * grouped_apart(settings) + by_sender) * bytes_,
-        expert_biases=routed * model.hidden * apart * model.mlp.bias * EXPERT_BIAS,
+        expert_biases=routed * model.hidden * unfused * model.mlp.bias * EXPERT_BIAS,
         shared_inputs=shared_inputs(model, settings, plan, tokens, routed) * model.hidden
         * ops.where(wide > 0.0, precision.FULL_BYTES, bytes_),
         product_inputs=product_inputs(model, settings, plan) * CAST,
