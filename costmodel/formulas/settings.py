@@ -144,6 +144,7 @@ Engine, Liger): logits are read twice, read once more, and their gradient is wri
 of 4, a difference and an exponential in place of 8 each, a sum of 4, a quotient of 8; backward a product in place of 8 and a cast
 (megatron/core/tensor_parallel/cross_entropy.py). PyTorch's loss-parallel: the same with tensors of their own, 38; backward zeros
 of 4, an exponential of 8, a sum and a product of 12 and 12, a cast (torch/distributed/tensor/parallel/loss.py)."""
+FUSED_LOSS_TRAFFIC = LOSS_TRAFFIC["fused"]
 FUSED_LOSSES = ("fused", "fused-linear", "chunked")
 AS_WIDE_AS_LOGITS = ("16-bit", "16-bit-kept", "compiled", *FUSED_LOSSES)
 """Losses whose tensors are all of the dtype of the logits, so that they hold twice as much where products are in 32 bit."""
@@ -301,7 +302,7 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
     distributed = ops.where(choices.data_parallel > 1.0, ops.equal(rule, DISTRIBUTED), 0.0)
     wider = ops.where(wide, ops.pick(choices.loss, _WIDER), 1.0)
     named, moved = ops.pick(choices.loss, _LOGIT_BYTES) * wider, ops.pick(choices.loss, _LOSS_TRAFFIC) * wider
-    traffic = ops.where(choices.fused_cross_entropy > 0.0, LOSS_TRAFFIC["fused"], defaults.logit_traffic)
+    traffic = ops.where(choices.fused_cross_entropy > 0.0, FUSED_LOSS_TRAFFIC, defaults.logit_traffic)
     apart = ops.where(choices.fused_cross_entropy > 0.0, 0.0, defaults.layernorm_logit_bytes)
     served = ops.equal(choices.synchronisation, communication.PARAMETER_SERVER)
     activated, attended = defaults.activation_input_bytes, defaults.attention_output_bytes

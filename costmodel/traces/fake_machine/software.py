@@ -125,7 +125,7 @@ def _scattered(recorder: Recorder) -> Any:
         if len(devices) > 1:
             raise NotModelled(
                 f"{recorder.where.line()}: one process that computes on {len(devices)} GPUs, as nn.DataParallel does: trace it "
-                f"with --gpus 1, or its replicas by DistributedDataParallel"
+                f"on one GPU, or its replicas by DistributedDataParallel"
             )
         return [tensor.to(f"cuda:{devices[0]}", non_blocking=True)]
 
@@ -138,7 +138,7 @@ def spawned(fn: Callable[..., Any], args: Sequence[Any] = (), nprocs: int = 1, *
     if nprocs != here:
         raise NotModelled(
             f"the program starts {counted(nprocs, 'process', 'processes')} by itself where {counted(here, 'GPU')} of a node "
-            f"{'are' if here > 1 else 'is'} traced: --gpus {nprocs}"
+            f"{'are' if here > 1 else 'is'} traced: ask for {nprocs}"
         )
     fn(place, *args)
 
