@@ -42,7 +42,7 @@ INTERVALS = "tests/evaluation/test_intervals_hold.py"
 MUTANTS = {
     "products-work": Mutant(
         "formulas/compute.py", "work = (tiles + output) * (k + depth) * (2.0 / flop_rate)",
-        "work = (tiles + output) * (k + depth) * (2.2 / flop_rate)", ("tests/formulas/test_layer_times.py",),
+        "work = (tiles + output) * (k + depth) * (2.2 / flop_rate)", (OUTSIDE,),
     ),
     "flash-backward": Mutant(
         "formulas/transformer/attention.py", "FLASH_BACKWARD = 2.5", "FLASH_BACKWARD = 2.75", (OUTSIDE,),

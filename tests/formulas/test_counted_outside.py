@@ -10,7 +10,7 @@ import pytest
 from costmodel import Plan, estimate, load_cluster, load_framework, load_model
 from costmodel.arithmetic.named_tuples import replaced
 from costmodel.catalogue.communication import constants_of_a_step
-from costmodel.formulas import training_step
+from costmodel.formulas import compute, training_step
 from costmodel.formulas.network import communication
 from costmodel.formulas.quantities import LevelNumbers, NetworkNumbers
 from costmodel.formulas.transformer import attention, layer, memory
@@ -44,6 +44,13 @@ def test_experts_exchange_what_tokens_send_to_the_ranks_of_their_experts(ranks, 
     moved = communication.layer_exchange(*inputs[:5])
     assert moved.expert_forward == pytest.approx(2 * sent / BANDWIDTH)
     assert moved.expert_backward == pytest.approx(2 * sent / BANDWIDTH)
+
+
+def test_a_large_product_takes_a_multiplication_and_an_addition_of_each_pair():
+    """At the rate that it is given, but for the tiles at its edges and the start of each."""
+    device, size = load_cluster("dgx-h100").device.numbers("bf16"), 32_768.0
+    seconds = compute.gemm(size, size, size, 2.0, device.flop_rate, device)
+    assert seconds == pytest.approx(2.0 * size**3 / device.flop_rate, rel=0.01)
 
 
 def test_an_unfused_loss_moves_what_its_kernels_read_and_write():
