@@ -18,14 +18,12 @@ from costmodel.formulas.training_step import HOST_MEMORY_OVER_LINK
 from costmodel.formulas.transformer import attention
 from costmodel.text.errors import NotModelled
 from costmodel.traces.builder import shape_of
-from costmodel.traces.record import DEVICE_TO_HOST, HOST_TO_DEVICE, NOWHERE, PROCESSORS, Role, Trace
+from costmodel.traces.record import DEVICE_TO_HOST, GROUPED, HOST_TO_DEVICE, NOWHERE, PROCESSORS, Role, Trace
 
 Floats = NDArray[np.float64]
 
 PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "linear", "matmul", "_scaled_mm", "_grouped_mm", "_scaled_grouped_mm", "_int_mm")
 """Operators of matrix products, without their library's prefix."""
-GROUPED = ("_grouped_mm", "_scaled_grouped_mm")
-"""Of these, one kernel for many."""
 RECURRENCES = ("recurrence", "recurrence_backward")
 """Operators that go through the steps of a recurrent layer."""
 CONVOLUTIONS = ("convolution", "convolution_backward", "_convolution", "cudnn_convolution", "conv2d")

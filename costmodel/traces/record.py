@@ -41,6 +41,8 @@ GRAPH, END_OF_GRAPH = 11, 12
 """What stands between these two is launched as one CUDA graph."""
 HOST_TO_DEVICE, DEVICE_TO_HOST = "copy host to device", "copy device to host"
 """Operators of copies over the host's bus, where kernels are named."""
+GROUPED = ("_grouped_mm", "_scaled_grouped_mm")
+"""Operators of products of which one kernel makes many, and which PyTorch's own counter of operations doesn't know."""
 SEND, RECEIVE = "send", "recv"
 """Operators of transactions of two ranks; all others are collectives of a group."""
 NOWHERE = -1

@@ -68,8 +68,7 @@ def attention_activations(model: ModelNumbers, settings: Settings, plan: PlanNum
     scores = (1.0 - plan.recompute_attention) * score_activations(model, settings)
     statistics = 4.0 * attention.heads * settings.kernels.flash_attention
     gate = bytes_ * attention.gate * 2.0 * attention.heads * attention.value_head_dim  # it, and what it weighs
-    normed = ops.where(attention.qk_norm_channels > 0.0, attention.heads + kv_heads, 0.0) * attention.head_dim
-    normed = ops.where(attention.latent > 0.0, 0.0, normed) * norm_input_bytes(model, settings)
+    normed = traffic.norms_queries(model) * (attention.heads + kv_heads) * attention.head_dim * norm_input_bytes(model, settings)
     mask = plan.tensor * masked * mask_bytes(settings, 1.0)
     taken = ops.where(attention.latent > 0.0, full, plain)  # by the kernel, which keeps them as it multiplies them
     narrower = settings.kernels.narrow_attention * ops.maximum(bytes_ - NARROW_BYTES, 0.0) * taken

@@ -171,7 +171,7 @@ def plain_launches(model: ModelNumbers, settings: Settings) -> Number:
     eager = framework.keep_activated * (1.0 - framework.compiled)
     apart = framework.separate_rotation * OF_ROTATION
     of_rms = ops.where(settings.kernels.fused_norms > 0.0, OF_NORM, OF_NORM_APART)
-    of_norm = ops.where(traffic.norm_is_fused(model, settings) > 0.0, OF_NORM, of_rms)
+    of_norm = ops.where(traffic.norm_is_fused(model, settings) > 0.0, OF_NORM, OF_NORM_APART)
     separate = framework.separate_projections
     always = 4.0 + 1.0 + 2.0 + 1.0  # products of what one may join, attention, two sums, activation
     llama = always + 2.0 * of_rms + apart + separate * 3.0 + 1.0
@@ -197,10 +197,8 @@ def query_norm_kernels(model: ModelNumbers, settings: Settings) -> Number:
     ----------
     model, settings : `ModelNumbers`, `Settings`
     """
-    fused = traffic.norm_is_fused(model, settings)
-    each = fused * OF_NORM + (1.0 - fused) * OF_NORM_APART
-    normed = ops.where((model.attention.qk_norm_channels > 0.0) & (model.attention.latent <= 0.0), 2.0, 0.0)
-    return model.attention.share * normed * each
+    each = ops.where(traffic.norm_is_fused(model, settings) > 0.0, OF_NORM, OF_NORM_APART)
+    return model.attention.share * 2.0 * traffic.norms_queries(model) * each
 
 
 def hook_time(settings: Settings, model: ModelNumbers, plan: PlanNumbers, software: Software) -> Number:

@@ -95,21 +95,18 @@ def elementwise_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     bytes_ = settings.widths.activation
     wide = wide_stream(settings)
     outer = norm_tokens(settings, plan) * model.hidden
-    added = ops.where(wide > 0.0, 2.0 * precision.FULL_BYTES + bytes_, 3.0 * bytes_)
     turned = tokens * model.attention.share * (model.attention.heads + model.attention.kv_heads) / plan.tensor
     turned = turned * model.attention.head_dim
-    apart = settings.framework.separate_rotation
-    rotary = 2.0 * bytes_ * (1.0 + (APART_ROTARY - 1.0) * apart) + WIDE_ROTARY * wide * apart
-    own_norms = ops.where((model.attention.qk_norm_channels > 0.0) & (model.attention.latent <= 0.0), turned, 0.0)
     activated = _activated(model, settings)[0] * bytes_
     routed = tokens * model.experts.per_token / plan.tensor * model.experts.load
     unfused = 1.0 - settings.kernels.fused_experts
     senders = (plan.expert * plan.expert_tensor > 1.0) & (settings.kernels.deduplicated_dispatch <= 0.0)
     by_sender = ops.where(senders & (model.experts.number > plan.expert), SORTED * plan.expert_tensor, 0.0)
     return LayerTraffic(
-        residuals=outer * (blocks(model) + model.dropout) * added,
+        residuals=outer * (blocks(model) + model.dropout) * sum_bytes(settings, wide)[0],
         norms=outer * model.norms * norm_bytes(model, settings, wide)[0],
-        query_norms=own_norms * norm_bytes(model, settings, 0.0)[0], rotary=rotates(model) * turned * rotary,
+        query_norms=norms_queries(model) * turned * norm_bytes(model, settings, 0.0)[0],
+        rotary=rotates(model) * turned * rotation_bytes(settings, wide)[0],
         mlp=(activated - settings.kernels.fused_casts * bytes_) * tokens * model.mlp.share * model.mlp.width / plan.tensor,
         experts=unfused * activated * routed * model.experts.width,
         shared_experts=activated * tokens * model.experts.shared_width / plan.tensor,
@@ -131,6 +128,47 @@ def wide_stream(settings: Settings) -> Number:
     """
     wider = ops.where(settings.widths.residual > settings.widths.activation, 1.0, 0.0)
     return ops.maximum(adapters.autocasts(settings), wider)
+
+
+def norms_queries(model: ModelNumbers) -> Number:
+    """1 where queries and keys have norms of their own; of latent attention norms are in the latents.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+    """
+    return ops.where((model.attention.qk_norm_channels > 0.0) & (model.attention.latent <= 0.0), 1.0, 0.0)
+
+
+def sum_bytes(settings: Settings, wide: Number) -> tuple[Number, Number]:
+    """Bytes of a channel that adding a block's output to the hidden state moves, forward and backward.
+
+    Of a wide sum the gradient is cast for the block whose output it added.
+
+    Parameters
+    ----------
+    settings : `Settings`
+    wide : 1: the hidden state is in 32 bit beside activations in 16
+    """
+    width, full = settings.widths.activation, precision.FULL_BYTES
+    return (
+        ops.where(wide > 0.0, 2.0 * full + width, 3.0 * width), ops.where(wide > 0.0, 4.0 * full + width, 3.0 * width),
+    )  # fmt: skip
+
+
+def rotation_bytes(settings: Settings, wide: Number) -> tuple[Number, Number]:
+    """Bytes of a channel of queries or keys that its rotation moves, forward and backward.
+
+    Parameters
+    ----------
+    settings : `Settings`
+    wide : 1: cosines and sines are in 32 bit beside activations in 16
+    """
+    apart, fused = settings.framework.separate_rotation, 2.0 * settings.widths.activation
+    return (
+        fused * (1.0 + (APART_ROTARY - 1.0) * apart) + WIDE_ROTARY * wide * apart,
+        fused * (1.0 + (APART_ROTARY_BACKWARD - 1.0) * apart) + WIDE_ROTARY_BACKWARD * wide * apart,
+    )
 
 
 def norm_bytes(model: ModelNumbers, settings: Settings, wide: Number) -> tuple[Number, Number]:
@@ -371,16 +409,13 @@ def between_products(moved: LayerTraffic, model: ModelNumbers, settings: Setting
     model, settings : `ModelNumbers`, `Settings`
     """
     share = model.experts.layers / model.layers
-    wide, width, apart = wide_stream(settings), settings.widths.activation, settings.framework.separate_rotation
+    wide = wide_stream(settings)
     permuted, of_experts = share * moved.permutation, share * moved.expert_biases
     grouped = grouped_apart(settings)
     permuted_back = permuted * (PERMUTED + WEIGHED_BACK * grouped) / (PERMUTED + WEIGHED * grouped)
     gates_back = grouped * model.mlp.gated * 2.0 * JOINED
     activated, back = _activated(model, settings)
-    # of a wide sum the gradient is cast for the block whose output it added
-    added_back = ops.where(wide > 0.0, (4.0 * precision.FULL_BYTES + width) / (2.0 * precision.FULL_BYTES + width), 1.0)
-    turned = 2.0 * width * (1.0 + (APART_ROTARY - 1.0) * apart) + WIDE_ROTARY * wide * apart
-    turned_back = 2.0 * width * (1.0 + (APART_ROTARY_BACKWARD - 1.0) * apart) + WIDE_ROTARY_BACKWARD * wide * apart
+    (added, added_back), (turned, turned_back) = sum_bytes(settings, wide), rotation_bytes(settings, wide)
     (normed, normed_back), (narrow, narrow_back) = norm_bytes(model, settings, wide), norm_bytes(model, settings, 0.0)
     biases_back = EXPERT_BIAS_BACKWARD / EXPERT_BIAS * of_experts
     dense, sparse = (1.0 - share) * moved.mlp, share * (moved.experts + moved.shared_experts)
@@ -390,7 +425,7 @@ def between_products(moved: LayerTraffic, model: ModelNumbers, settings: Setting
     return (
         moved.residuals + permuted + moved.rotary + of_experts + moved.norms + moved.query_norms + dense + sparse
         + moved.product_inputs,
-        added_back * moved.residuals + permuted_back + turned_back / turned * moved.rotary + biases_back
+        added_back / added * moved.residuals + permuted_back + turned_back / turned * moved.rotary + biases_back
         + normed_back / normed * moved.norms + narrow_back / narrow * moved.query_norms + dense_back
         + (back * sparse + gates_back * share * moved.experts) / activated
         + moved.shared_inputs + moved.product_inputs + moved.outputs,

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import flop_registry
 
+from costmodel.traces.record import GROUPED
+
 KNOWN_OPERATORS = {
     "aten", "prims", "c10d", "_c10d_functional", "c10d_functional", "_c10d_functional_autograd", "fsdp", "inductor",
     "torchvision", "_quantized", "quantized", "profiler", "symm_mem", "costmodel", "rngprims", "bitsandbytes",
@@ -35,8 +37,6 @@ UNREAD = {"nll_loss_backward": 1, "nll_loss2d_backward": 1}
 """Operators that take an operand for its shape alone, and which it is."""
 SCATTERS = {"index_put_", "index_add_", "index_copy_", "scatter_", "scatter_add_"}
 """Operators that read and write of the tensor that they change no more than places of it that others name."""
-GROUPED = {"_grouped_mm", "_scaled_grouped_mm"}
-"""Products of groups, of which PyTorch's own counter of operations doesn't know."""
 LIKE = {"empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like"}
 """Operators that make tensors like another."""
 FACTORIES = {"empty", "zeros", "ones", "full", "rand", "randn", "empty_strided"}
