@@ -15,7 +15,6 @@ from costmodel.formulas.pipeline import schedules
 from costmodel.formulas.quantities import (
     CompressionChoice,
     FrameworkDefaults,
-    FrameworkHabits,
     KernelChoices,
     LoadingNumbers,
     ModelNumbers,
@@ -207,25 +206,15 @@ def resolved(choices: PlanChoices, defaults: FrameworkDefaults, usual_dtype: Num
     dtype = _chosen(choices.dtype, usual_dtype)
     full = defaults.wide_quantised * _is(choices.adapter, adapters.QUANTISED) > 0.0
     sequences = defaults.sequence_parallel * ops.where(choices.tensor_parallel > 1.0, 1.0, 0.0)
-    return PlanChoices(
-        global_batch=choices.global_batch, seq_len=choices.seq_len, batching=choices.batching,
-        mean_length=choices.mean_length, tensor_parallel=choices.tensor_parallel,
-        context_parallel=choices.context_parallel, expert_parallel=choices.expert_parallel,
-        expert_tensor_parallel=choices.expert_tensor_parallel, pipeline_parallel=choices.pipeline_parallel,
-        virtual_stages=choices.virtual_stages, data_parallel=_chosen(choices.data_parallel, 1.0),
-        micro_batch=choices.micro_batch,
+    return choices._replace(
+        data_parallel=_chosen(choices.data_parallel, 1.0), zero_stage=stage,
         schedule=_chosen(choices.schedule, ops.where(choices.virtual_stages > 1.0, chunked, whole)),
-        sequence_parallel=_chosen(choices.sequence_parallel, sequences), zero_stage=stage, shard_group=choices.shard_group,
-        recompute=choices.recompute, dtype=ops.where(full, _FULL, dtype), gradient_bytes=choices.gradient_bytes,
-        optimizer=choices.optimizer, adapter=choices.adapter, lora_rank=choices.lora_rank, lora_targets=choices.lora_targets,
-        attention=_chosen(choices.attention, usual.attention), attention_dtype=choices.attention_dtype, loss=choices.loss,
-        base_dtype=choices.base_dtype,
-        reentrant=_chosen(choices.reentrant, usual.reentrant),
+        sequence_parallel=_chosen(choices.sequence_parallel, sequences), dtype=ops.where(full, _FULL, dtype),
+        attention=_chosen(choices.attention, usual.attention), reentrant=_chosen(choices.reentrant, usual.reentrant),
         transposed_weights=_chosen(choices.transposed_weights, transposed),
         fused_cross_entropy=ops.where(
             choices.loss < 0.0, _chosen(choices.fused_cross_entropy, usual.fused_cross_entropy), choices.fused_cross_entropy),
-        fused_norms=_chosen(choices.fused_norms, usual.fused_norms), cuda_graphs=choices.cuda_graphs,
-        graph_modules=choices.graph_modules, fused_experts=choices.fused_experts, fused_operators=choices.fused_operators,
+        fused_norms=_chosen(choices.fused_norms, usual.fused_norms),
         overlap_gradients=_chosen(choices.overlap_gradients, gradients),
         overlap_parameters=_chosen(choices.overlap_parameters, usual.overlap_parameters),
         overlap_tensor=_chosen(choices.overlap_tensor, usual.overlap_tensor),
@@ -233,13 +222,8 @@ def resolved(choices: PlanChoices, defaults: FrameworkDefaults, usual_dtype: Num
         overlap_experts=_chosen(choices.overlap_experts, usual.overlap_experts),
         dispatcher=_chosen(choices.dispatcher, usual.dispatcher),
         context_communication=_chosen(choices.context_communication, defaults.context_communication),
-        rank_order=choices.rank_order, synchronisation=choices.synchronisation, servers=choices.servers,
-        local_steps=choices.local_steps, compression=choices.compression, compression_density=choices.compression_density,
-        compression_rank=choices.compression_rank,
         expandable_segments=_chosen(choices.expandable_segments, usual.expandable_segments),
         loading=_chosen(choices.loading, usual.loading),
-        bucket_bytes=choices.bucket_bytes, prefetch_bytes=choices.prefetch_bytes, parameter_offload=choices.parameter_offload,
-        optimizer_offload=choices.optimizer_offload, activation_offload=choices.activation_offload,
     )  # fmt: skip
 
 
@@ -428,26 +412,8 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
                           ops.pick(choices.optimizer, _HELD_WIDE))),
         ),
         widths=of, kernels=kernel_choices(choices, defaults),
-        framework=FrameworkHabits(
-            gather_logits=habits.gather_logits, linear_loss=habits.linear_loss,
-            autocast=ops.maximum(habits.autocast, _wide_base(choices, defaults)),
-            balanced_stages=habits.balanced_stages, listed_chunks=habits.listed_chunks,
-            own_inputs=habits.own_inputs, keep_gathered=habits.keep_gathered, separate_rotation=habits.separate_rotation,
-            keep_rotated=habits.keep_rotated,
-            repeat_keys=habits.repeat_keys, wide_scores=habits.wide_scores,
-            keep_expert_outputs=habits.keep_expert_outputs,
-            keep_activated=habits.keep_activated, compiled=habits.compiled,
-            separate_projections=habits.separate_projections,
-            grouped_experts=habits.grouped_experts, looped_expert_kernels=habits.looped_expert_kernels,
-            fused_accumulation=habits.fused_accumulation,
-            weighed_experts=habits.weighed_experts, weight_traffic=habits.weight_traffic,
-            module_hooks=habits.module_hooks, deferred_sums=habits.deferred_sums,
-            lazy_gradients=habits.lazy_gradients, double_registers=habits.double_registers, flat_updates=habits.flat_updates,
-            blocking_launches=habits.blocking_launches, scatter_boundary=habits.scatter_boundary,
-            host_update_rate=habits.host_update_rate, reentrant=choices.reentrant, offload_gradients=habits.offload_gradients,
-            edges_apart=habits.edges_apart, inputs_again=habits.inputs_again, gathered_ring=habits.gathered_ring,
-            stream_pools=habits.stream_pools,
-        ),
+        framework=habits._replace(
+            autocast=ops.maximum(habits.autocast, _wide_base(choices, defaults)), reentrant=choices.reentrant),
         synchronisation=SynchronisationChoice(
             kind=choices.synchronisation, servers=choices.servers, local_steps=choices.local_steps,
             link_share=defaults.server.link_share, request_time=defaults.server.request_time, stored=defaults.server.stored,
@@ -485,13 +451,7 @@ def settings_of_model(
     defaults : `FrameworkDefaults`
     """
     found = settings(choices, defaults)
-    return Settings(
-        seq_len=found.seq_len, global_batch=found.global_batch, lengths=found.lengths,
-        trainable=adapters.trained_share(model, found.adapter, nparameters), adapter=found.adapter, optimizer=found.optimizer,
-        widths=found.widths, kernels=found.kernels, framework=found.framework, synchronisation=found.synchronisation,
-        compression=found.compression, buckets=found.buckets, overlap=found.overlap, offload=found.offload,
-        expandable_segments=found.expandable_segments, loading=found.loading,
-    )  # fmt: skip
+    return found._replace(trainable=adapters.trained_share(model, found.adapter, nparameters))
 
 
 def plan_numbers(choices: PlanChoices, layers: Number) -> PlanNumbers:

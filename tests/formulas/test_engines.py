@@ -60,8 +60,7 @@ IN_KERNELS = {
     info.rpartition(".")[2] for path in PACKAGE.rglob("*kernel.py")
     for info in re.findall(r"^from costmodel\.formulas\.([\w.]+) import", path.read_text(encoding="utf-8"), re.MULTILINE)
 }  # fmt: skip
-"""Modules whose formulas Numba compiles as parts of kernels. No kernel has those of the others: searches run vector code. (What
-turns choices to settings runs as neither, and is compared by Numba all at once.)"""
+"""Modules whose formulas Numba compiles as parts of kernels. No kernel has those of the others: searches run vector code."""
 PARTS_OF_A_STEP = {
     "gradients.fullest_stage", "gradients.summed", "layer.layer_work", "memory.fullest_stage", "memory.stage_bills",
     "training_step.layer_pass",
@@ -409,7 +408,7 @@ def test_what_is_compared_within_whole_steps_is_part_of_them(settings):
     assert called(STEP, settings) | called(STEP, [uncompressed]) >= PARTS_OF_A_STEP
 
 
-@pytest.mark.parametrize("module", [*sorted(IN_KERNELS), pytest.param("settings", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("module", sorted(IN_KERNELS))
 def test_numba_gives_what_plain_python_gives(module, settings):
     import numba
 

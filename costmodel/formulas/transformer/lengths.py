@@ -228,7 +228,7 @@ def at_work(settings: Settings, plan: PlanNumbers) -> Settings:
     attended = ops.where(alone, own_sample(lengths, longest), lengths.attended)
     attended = ops.where(padded, padded_square(plan.micro_batch, lengths, longest), attended)
     mean = ops.where(padded, worked, ops.where(_is(lengths, PADDED_WHOLE), longest, lengths.mean))
-    return _of(settings, ops.where(whole, longest, worked), SampleLengths(0.0, mean, attended))
+    return settings._replace(seq_len=ops.where(whole, longest, worked), lengths=SampleLengths(0.0, mean, attended))
 
 
 def of_layers(model: ModelNumbers, settings: Settings) -> Settings:
@@ -239,17 +239,7 @@ def of_layers(model: ModelNumbers, settings: Settings) -> Settings:
     model : `ModelNumbers`
     settings : at work, `Settings`
     """
-    return _of(settings, settings.seq_len * model.layer_tokens, settings.lengths)
-
-
-def _of(settings: Settings, seq_len: Number, lengths: SampleLengths) -> Settings:
-    return Settings(
-        seq_len=seq_len, global_batch=settings.global_batch, lengths=lengths, trainable=settings.trainable,
-        adapter=settings.adapter, optimizer=settings.optimizer, widths=settings.widths, kernels=settings.kernels,
-        framework=settings.framework, synchronisation=settings.synchronisation,
-        compression=settings.compression, buckets=settings.buckets, overlap=settings.overlap, offload=settings.offload,
-        expandable_segments=settings.expandable_segments, loading=settings.loading,
-    )  # fmt: skip
+    return settings._replace(seq_len=settings.seq_len * model.layer_tokens)
 
 
 def shapes_vary(settings: Settings) -> Number:

@@ -8,7 +8,7 @@ values no rank holds less than one head [shoeybi2019]_ section 3, NVIDIA/Megatro
 from __future__ import annotations
 
 from costmodel.arithmetic import ops
-from costmodel.formulas.quantities import ExpertNumbers, ModelNumbers, Number
+from costmodel.formulas.quantities import ModelNumbers, Number
 from costmodel.formulas.transformer import recurrent
 
 
@@ -346,18 +346,4 @@ def of_kind(model: ModelNumbers, mixed: Number) -> ModelNumbers:
     model : `ModelNumbers`
     mixed : 1 for layers with a mixture of experts, 0 for those without
     """
-    mixture = model.experts
-    experts = ExpertNumbers(
-        layers=mixed * model.layers, start=0.0, step=1.0, number=mixture.number, per_token=mixture.per_token,
-        width=mixture.width, shared_width=mixture.shared_width, load=mixture.load, padded=mixture.padded,
-        shared_gate=mixture.shared_gate, groups=mixture.groups, groups_per_token=mixture.groups_per_token,
-    )  # fmt: skip
-    return ModelNumbers(
-        layers=model.layers, hidden=model.hidden, attention=model.attention, recurrent=model.recurrent, mlp=model.mlp,
-        experts=experts,
-        vocabulary=model.vocabulary, norm_vectors=model.norm_vectors, norms=model.norms, wide_norm=model.wide_norm,
-        parallel_block=model.parallel_block,
-        prediction_layers=model.prediction_layers, dropout=model.dropout, last_norm=model.last_norm,
-        layer_tokens=model.layer_tokens, modulation=model.modulation,
-        stream_matrices=model.stream_matrices,
-    )  # fmt: skip
+    return model._replace(experts=model.experts._replace(layers=mixed * model.layers, start=0.0, step=1.0))
