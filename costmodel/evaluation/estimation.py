@@ -35,7 +35,7 @@ from costmodel.evaluation.memory_breakdown import MemoryInputs, PeakMemory
 from costmodel.formulas import training_step
 from costmodel.formulas.quantities import DeviceNumbers, Inputs, Memory, Number, PlanNumbers, Software, Step
 from costmodel.formulas.transformer import adapters
-from costmodel.formulas.transformer.loading import PARTS as MADE_IN_PARTS
+from costmodel.formulas.transformer.loading import beside_a_step
 from costmodel.text.checks import kind, real
 from costmodel.text.results import figure
 from costmodel.text.tables import headed, table
@@ -182,10 +182,8 @@ class Estimate:
     def needed_memory(self) -> float:
         """Bytes of the fullest GPU: of its fullest moment in a step, or while the model is loaded, if that is more."""
         held = float(self.step.memory.total)
-        _, settings, plan, *_ = self.inputs
-        if settings.loading.kind == MADE_IN_PARTS or plan.shard_weights <= 0.0:  # of which a step holds all, and more
-            return held
-        return max(held, self.loading.device_bytes)
+        more = beside_a_step(self.inputs.settings, self.inputs.plan.shard_weights) > 0.0
+        return max(held, self.loading.device_bytes) if more else held
 
     @property
     def fits(self) -> bool:

@@ -41,7 +41,7 @@ from costmodel.evaluation.twins import WITH_TWINS, groups_of_twins, led_by
 from costmodel.formulas import legality
 from costmodel.formulas.pipeline.schedules import CODES
 from costmodel.formulas.quantities import Inputs, PlanNumbers
-from costmodel.formulas.transformer.loading import PARTS
+from costmodel.formulas.transformer.loading import beside_a_step
 from costmodel.text.checks import choice, flag, listing, plain, positive_int
 from costmodel.text.errors import InvalidValue
 
@@ -161,11 +161,11 @@ def _with_host(question: Question, inputs: Inputs, product: Product, held: Colum
 
 def _with_loading(inputs: Inputs, product: Product, held: Column) -> Column:
     """Memory of plans, or what their ranks hold while a model is loaded, if that is more [bytes]."""
-    if inputs.settings.loading.kind == PARTS:  # a step holds as much and more
+    if not beside_a_step(inputs.settings, 1.0):
         return held
     flat = np.flatnonzero(product.legal & np.isfinite(held))
     plans = PlanNumbers(*product.plans(flat))
-    sharded = np.broadcast_to(np.asarray(plans.shard_weights), flat.shape) > 0.0  # so it does of weights that aren't
+    sharded = np.broadcast_to(beside_a_step(inputs.settings, plans.shard_weights), flat.shape) > 0.0
     if not sharded.any():
         return held
     with np.errstate(divide="ignore", invalid="ignore"):  # the arm of `where` that is not taken

@@ -32,6 +32,7 @@ from costmodel.formulas.quantities import (
     Widths,
 )
 from costmodel.formulas.transformer import adapters, lengths, loading, precision
+from costmodel.formulas.transformer.precision import FULL_BYTES
 from costmodel.formulas.transformer.update import NEWTON_SCHULZ_STEPS
 
 OPEN = -1.0
@@ -256,20 +257,20 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
     wide = activation > 2.0
     trains = choices.adapter < 0.5
     base = _wide_base(choices, defaults) > 0.0
-    least = ops.where(wide | base, 4.0, 0.0)  # what is in the weights' width in 16 bit is in 32
+    least = ops.where(wide | base, FULL_BYTES, 0.0)  # what is in the weights' width in 16 bit is in 32
     half = (
         defaults.half_gradients * _is(choices.dtype, _HALF) * ops.where(choices.gradient_bytes < 0.0, 1.0, 0.0)
     )  # fmt: skip
     another = _sharded_by_another(choices, defaults) > 0.0
     states = ops.where(another, defaults.sharded_optimizer_bytes, defaults.optimizer_bytes)
     usual_update = ops.where(another, defaults.sharded_update_bytes, defaults.update_bytes)
-    lifted = 4.0 * _lifted(choices, defaults)
+    lifted = FULL_BYTES * _lifted(choices, defaults)
     usual = ops.where(half > 0.0, 2.0, ops.maximum(ops.maximum(defaults.gradient_bytes, least), lifted))
     gradient = _chosen(choices.gradient_bytes, usual)
-    parameter = ops.where(base, 4.0, ops.where(wide, 4.0, defaults.parameter_bytes))
+    parameter = ops.where(base | wide, FULL_BYTES, defaults.parameter_bytes)
     as_loaded = (choices.base_dtype >= 0.0) & (defaults.held_bytes > 0.0)  # gathered as they are multiplied
     held = ops.where(trains | as_loaded, ops.maximum(defaults.held_bytes, parameter), parameter)
-    copied_up = 4.0 * half  # of a gradient in 32 bit
+    copied_up = FULL_BYTES * half  # of a gradient in 32 bit
     adapter = ops.where(trains, 0.0, ops.maximum(ops.maximum(defaults.held_bytes, parameter), lifted))
     updating = ops.maximum(ops.maximum(usual_update, ops.maximum(least, lifted)), ops.where(held > parameter, held, 0.0))
     copied = ops.where(operand < activation, operand, 0.0) * defaults.narrow_copies
@@ -311,7 +312,7 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
         tensor_logit=ops.where((choices.loss < 0.0) & (choices.fused_cross_entropy <= 0.0), defaults.tensor_logit_bytes, 0.0),
         logit_traffic=ops.where(choices.loss < 0.0, traffic, moved),
         tensor_logit_traffic=ops.where(choices.loss < 0.0, defaults.tensor_logit_traffic, moved),
-        wide=held - parameter, residual=ops.where(wide_residual > 0.0, 4.0, activation), adapter=adapter,
+        wide=held - parameter, residual=ops.where(wide_residual > 0.0, FULL_BYTES, activation), adapter=adapter,
     )  # fmt: skip
 
 
@@ -408,7 +409,7 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
             passing_bytes=ops.where(choices.optimizer < 0.0, 0.0, ops.pick(choices.optimizer, _PASSING)),
             held_bytes=ops.where(
                 choices.optimizer < 0.0, 0.0,
-                ops.where(of.parameter + of.wide < 4.0, ops.pick(choices.optimizer, _HELD),
+                ops.where(of.parameter + of.wide < FULL_BYTES, ops.pick(choices.optimizer, _HELD),
                           ops.pick(choices.optimizer, _HELD_WIDE))),
         ),
         widths=of, kernels=kernel_choices(choices, defaults),

@@ -14,7 +14,7 @@ from costmodel.formulas.quantities import (
     Software,
 )
 from costmodel.formulas.systems import byteps_shares, server_exchange
-from costmodel.formulas.transformer import lengths, parameters
+from costmodel.formulas.transformer import lengths, parameters, precision
 from costmodel.formulas.transformer.repetition import experts_again
 
 ALL_REDUCE, HIERARCHICAL, PARAMETER_SERVER, BYTEPS, LOCAL_SGD = 0.0, 1.0, 2.0, 3.0, 4.0
@@ -69,7 +69,7 @@ def ring_gradients(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -
     ----------
     model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     """
-    return 4.0 / settings.widths.activation * context_message(model, settings, plan)
+    return precision.FULL_BYTES / settings.widths.activation * context_message(model, settings, plan)
 
 
 def query_message(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:

@@ -6,10 +6,9 @@ from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import ModelNumbers, Number, PlanNumbers, Settings, Software
 from costmodel.formulas.transformer import adapters, layer, lengths, parameters, recurrent, traffic
 from costmodel.formulas.transformer.attention import NARROW_BYTES, mask_bytes, under_mask
+from costmodel.formulas.transformer.precision import FULL_BYTES
 from costmodel.formulas.transformer.repetition import experts_again
 
-WIDE_INPUT_BYTES = 4.0
-"""Of a channel of a norm's input in 32 bit, which an RMSNorm of separate kernels keeps for its square and its product."""
 CAST_UP_BYTES = 6.0
 """Of a channel of an activation that is written out, what autocast adds: a power is in 32 bit, and so are its input, the
 tangent and one more than that, each 2 bytes wider."""
@@ -85,7 +84,7 @@ def score_activations(model: ModelNumbers, settings: Settings) -> Number:
     ----------
     model, settings : `ModelNumbers`, `Settings`
     """
-    wide = wide_scores(model, settings) * WIDE_INPUT_BYTES
+    wide = wide_scores(model, settings) * FULL_BYTES
     per_score = settings.widths.activation + wide + model.dropout * (settings.widths.activation + 1.0)
     return (1.0 - settings.kernels.flash_attention) * per_score * model.attention.heads * settings.seq_len
 
@@ -105,7 +104,7 @@ def wide_scores(model: ModelNumbers, settings: Settings) -> Number:
     modeling_gpt2.py (the same, in the dtype of the scores); pytorch/pytorch aten/src/ATen/autocast_mode.h (softmax in 32 bit)
     """
     asked = settings.framework.wide_scores * ops.where(traffic.norms_are_rms(model), 1.0, adapters.autocasts(settings))
-    return asked * ops.where(settings.widths.activation < WIDE_INPUT_BYTES, 1.0, 0.0)
+    return asked * ops.where(settings.widths.activation < FULL_BYTES, 1.0, 0.0)
 
 
 def mlp_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
@@ -248,9 +247,9 @@ def norm_input_bytes(model: ModelNumbers, settings: Settings) -> Number:
     litgpt/model.py (``RMSNorm``), pytorch/torchtune torchtune/modules/rms_norm.py
     """
     cast = adapters.autocasts(settings)
-    read = ops.where(cast > 0.0, WIDE_INPUT_BYTES, settings.widths.activation)
-    multiplied = ops.where(model.wide_norm > 0.0, WIDE_INPUT_BYTES, read)
-    separate = WIDE_INPUT_BYTES + (1.0 - settings.adapter.frozen) * multiplied
+    read = ops.where(cast > 0.0, FULL_BYTES, settings.widths.activation)
+    multiplied = ops.where(model.wide_norm > 0.0, FULL_BYTES, read)
+    separate = FULL_BYTES + (1.0 - settings.adapter.frozen) * multiplied
     return ops.where(traffic.norm_is_fused(model, settings) > 0.0, read, separate)
 
 
@@ -344,7 +343,7 @@ def checkpoint(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Nu
     ----------
     model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     """
-    width = ops.where(adapters.autocasts(settings) > 0.0, WIDE_INPUT_BYTES, settings.widths.residual)
+    width = ops.where(adapters.autocasts(settings) > 0.0, FULL_BYTES, settings.widths.residual)
     return width * lengths.norm_tokens(settings, plan) * model.hidden
 
 

@@ -16,11 +16,7 @@ from costmodel.formulas.quantities import (
     Software,
 )
 from costmodel.formulas.transformer import memory
-
-GRADIENT_BYTES = 4.0
-"""Of a gradient in host memory: whatever its width on the wire, the host's kernels sum and read it in 32 bit."""
-WIDE = 4.0
-"""Bytes of a weight in 32 bit, of which the host has a copy of its own, as there is no master copy to update."""
+from costmodel.formulas.transformer.precision import FULL_BYTES
 
 
 def offloaded_states(
@@ -44,8 +40,10 @@ def offloaded_states(
     kept = copies * place.layers, copies * place.experts
     dense, routed = memory.stage_parameters(model, plan, *kept, place.first, place.last)
     # weights that are held in 32 bit are their own master copy
-    weights = ops.where(widths.parameter + widths.wide >= WIDE, widths.parameter + widths.wide, 0.0)
-    held = widths.optimizer + widths.outer + GRADIENT_BYTES + weights
+    # weights in 32 bit have no master copy: the host has one of its own
+    weights = ops.where(widths.parameter + widths.wide >= FULL_BYTES, widths.parameter + widths.wide, 0.0)
+    # whatever a gradient's width on the wire, the host's kernels sum and read it in 32 bit
+    held = widths.optimizer + widths.outer + FULL_BYTES + weights
     updated = settings.offload.optimizer * settings.trainable * held * memory.updated_parameters(dense, routed, plan)
     shard, expert_shard = communication.shard_groups(plan)
     # those that the host updates anyway are counted once

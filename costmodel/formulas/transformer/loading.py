@@ -72,6 +72,17 @@ def _on_device(model: ModelNumbers, settings: Settings, plan: PlanNumbers, place
     return ops.where(sharded, ops.maximum(loaded, kept), kept)
 
 
+def beside_a_step(settings: Settings, shard_weights: Number) -> Number:
+    """Whether loading may hold more than a step does: 1 of sharded weights that aren't made in parts, else 0.
+
+    Parameters
+    ----------
+    settings : `Settings`
+    shard_weights : of a plan, 1 where its weights are sharded
+    """
+    return ops.where(ops.equal(settings.loading.kind, PARTS), 0.0, shard_weights)
+
+
 def unsplit_parameters(
     model: ModelNumbers, owned: RankParameters, settings: Settings, plan: PlanNumbers, place: Place
 ) -> Number:
@@ -160,6 +171,6 @@ def saved_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> N
 
 
 __all__ = [
-    "EVERY_RANK", "ONE_RANK", "PARTS", "WHOLE", "device_bytes", "host_bytes", "loaded_width", "saved_bytes", "unsplit_parameters",
-    "way",
+    "EVERY_RANK", "ONE_RANK", "PARTS", "WHOLE", "beside_a_step", "device_bytes", "host_bytes", "loaded_width", "saved_bytes",
+    "unsplit_parameters", "way",
 ]  # fmt: skip
