@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import dataclasses
 from pathlib import Path
 from typing import NamedTuple
 
-from calibration.data.reference import DEFAULT_FOLDER
+from calibration.data.reference import DEFAULT_FOLDER, table_rows
 from costmodel.catalogue.clusters import load_cluster
 from costmodel.description.cluster import Cluster
 from costmodel.description.networks import load_network
 from costmodel.studies.data_parallel import Wiring, data_parallel_step
-from costmodel.text.errors import UnreadableFile
 
 NAME = "pipedream_sosp19_fig1_comm_overhead.csv"
 TOLERANCE = 10.0
@@ -68,11 +66,8 @@ class Cell:
 
 def read_figure(path: Path) -> dict[tuple[str, str, int], float]:
     """Published shares by instance, network and GPUs [%]."""
-    if not path.is_file():
-        raise UnreadableFile(f"{path}: no such file")
-    with path.open(newline="", encoding="utf-8") as file:
-        return {(row["instances"], row["model"].lower(), int(row["n_gpus"])): float(row["comm_overhead_pct_of_total_time"])
-                for row in csv.DictReader(file)}  # fmt: skip
+    return {(row["instances"], row["model"].lower(), int(row["n_gpus"])): float(row["comm_overhead_pct_of_total_time"])
+            for row in table_rows(path)}  # fmt: skip
 
 
 def fitting_minibatch(network: str, cluster: Cluster) -> int:

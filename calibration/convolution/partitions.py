@@ -7,18 +7,16 @@ how much slower the model holds it to be, or that these layers' times don't allo
 from __future__ import annotations
 
 import argparse
-import csv
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from calibration.data.reference import DEFAULT_FOLDER
+from calibration.data.reference import DEFAULT_FOLDER, table_rows
 from costmodel.catalogue.loader import load_device
 from costmodel.description.layers import LayerChain
 from costmodel.description.networks import load_network
 from costmodel.studies.partitioning import Partition, partition
-from costmodel.text.errors import UnreadableFile
 
 NAME = "pipedream_arxiv2018_table1.csv"
 NETWORKS = {"VGG16": "vgg-16", "Inception-v3": "inception-v3", "S2VT": "s2vt"}
@@ -90,14 +88,6 @@ class Row:
         return f"{100 * self.slower:.0f} % slower here than {self.found.configuration}{as_measured}"
 
 
-def read_table(path: Path) -> list[dict[str, str]]:
-    """Rows of the published table."""
-    if not path.is_file():
-        raise UnreadableFile(f"{path}: no such file")
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
 def chains(network: str, cluster: ClusterOfPaper, minibatch: int, profiles: Path) -> Iterator[tuple[str, LayerChain]]:
     """The layers by their shapes, and by the authors' profile where there is one."""
     yield "shapes", load_network(network).chain(load_device(cluster.device), minibatch=minibatch)
@@ -136,7 +126,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print each row: configuration, speed-up over one machine and bytes saved, published, found, and of the published one."""
-    answers = rows(read_table(arguments.table), arguments.profiles)
+    answers = rows(table_rows(arguments.table), arguments.profiles)
     print(f"{'':35s}{'published':>22s}{'found':>22s}{'published one, priced':>24s}")
     for row in answers:
         label = f"{row.network} on {row.machines} of {row.cluster}, by {row.layers}"

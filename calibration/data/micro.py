@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibration.data.reference import DEFAULT_FOLDER
+from calibration.data.reference import DEFAULT_FOLDER, table_rows
 from costmodel.evaluation.own_runs_fit import Array
 from costmodel.text.errors import UnreadableFile
 
@@ -118,12 +117,11 @@ def read_sweeps(folder: Path | None = None) -> list[Sweep]:
 
 def _read(path: Path) -> Iterator[Sweep]:
     groups: dict[tuple[str, str, str], list[dict[str, str]]] = {}
-    with path.open(newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            try:
-                groups.setdefault((row["device"], row["dtype"], _kernel(row)), []).append(row)
-            except KeyError as error:
-                raise UnreadableFile(f"{path}: no column {error}") from error
+    for row in table_rows(path):
+        try:
+            groups.setdefault((row["device"], row["dtype"], _kernel(row)), []).append(row)
+        except KeyError as error:
+            raise UnreadableFile(f"{path}: no column {error}") from error
     make = {
         "gemm_aic.csv": _products, "moe_aic.csv": _grouped, "attention_aic.csv": _attention, "quantize_aic.csv": _casts,
     }[path.name]  # fmt: skip

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
+
+from costmodel.text.errors import UnreadableFile
 
 DEFAULT_FOLDER = Path(__file__).resolve().parents[3] / "shared" / "reference"
 """An optional data folder beside the checkout."""
@@ -21,3 +24,21 @@ def default_files(names: tuple[str, ...] = MEASURED) -> list[Path]:
     """
     found = [DEFAULT_FOLDER / "measured" / name for name in names]
     return [path for path in found if path.is_file()] or [QUOTED]
+
+
+def table_rows(path: Path) -> list[dict[str, str]]:
+    """Rows of a CSV file by column.
+
+    Parameters
+    ----------
+    path : of the file
+
+    Raises
+    ------
+    UnreadableFile
+        where there is no such file
+    """
+    if not path.is_file():
+        raise UnreadableFile(f"{path}: no such file")
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))

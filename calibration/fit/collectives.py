@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import collections
-import csv
 import dataclasses
 import functools
 import re
@@ -19,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 import costmodel
-from calibration.data.reference import DEFAULT_FOLDER
+from calibration.data.reference import DEFAULT_FOLDER, table_rows
 from costmodel.arithmetic import named_tuples as records
 from costmodel.arithmetic.named_tuples import as_number
 from costmodel.catalogue.communication import family_of, network_kind
@@ -48,8 +47,8 @@ DEVICES = (
     ("GB200", "gb200"), ("B200", "b200-sxm"), ("H200", "h200-sxm"), ("H100", "h100-sxm"),
     ("A100", "a100-sxm-80gb"), ("V100", "v100-sxm-32gb"), ("MI300X", "mi300x"), ("MI355X", "mi355x"),
 )  # fmt: skip
-INSIDE = {"volta": (150e9, 120e9), "ampere": (300e9, 235e9), "hopper": (450e9, 367e9), "blackwell": (900e9, 682e9)}
-"""Specified and reached bandwidth of a GPU's NVLinks [bytes/s], as in the catalogue's clusters."""
+INSIDE = {"volta": "dgx-2", "ampere": "dgx-a100", "hopper": "dgx-h100", "blackwell": "dgx-b200"}
+"""Clusters of the catalogue with the NVLinks of an architecture."""
 MESH = {"cdna3": (448e9, 312.9e9), "cdna4": (535.5e9, 374e9)}
 """The same of xGMI to seven peers, by architecture; an MI355X's reached as an MI300X's."""
 OPERATIONS = {
@@ -151,8 +150,8 @@ def cluster_of(row: dict[str, str]) -> Cluster | str:
         line, reached = MESH[device.architecture]
         inside = Level(name="xgmi", size=8, latency=2.1e-6, bandwidth=reached, line_rate=line, topology="mesh")
     else:
-        line, reached = INSIDE[family_of(device.architecture)]
-        inside = Level(name="nvlink", size=max(per_node, 1), latency=3.4e-6, bandwidth=reached, line_rate=line)
+        links = costmodel.load_cluster(INSIDE[family_of(device.architecture)]).levels[0]
+        inside = dataclasses.replace(links, size=max(per_node, 1))
     if ranks <= per_node:
         return Cluster(name=f"{ranks} x {name}", device=device, levels=(inside,), gpus=ranks)
     network = networks().get(row["nic"])
@@ -175,13 +174,11 @@ def read(folder: Path | None = None) -> tuple[list[Row], dict[str, int]]:
         path = base / file
         if not path.is_file():
             continue
-        with path.open(newline="", encoding="utf-8") as stream:
-            for raw in csv.DictReader(stream):
-                made = _row(raw)
-                if isinstance(made, Row):
-                    rows.append(made)
-                else:
-                    skipped[made] += 1
+        for made in map(_row, table_rows(path)):
+            if isinstance(made, Row):
+                rows.append(made)
+            else:
+                skipped[made] += 1
     return rows, dict(skipped)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from collections.abc import Iterator
@@ -10,17 +9,14 @@ from pathlib import Path
 
 import costmodel
 from calibration.data.micro import REPEATED, TRAINING, Operator, Sweep, gathered
-from calibration.data.reference import DEFAULT_FOLDER
+from calibration.data.reference import DEFAULT_FOLDER, table_rows
 
 DEVICE_NAMES = {
-    "NVIDIA H200": "h200-sxm", "NVIDIA H100 80GB HBM3": "h100-sxm", "NVIDIA A100-SXM4-80GB": "a100-sxm-80gb",
-    "NVIDIA A100-SXM4-40GB": "a100-sxm-40gb", "NVIDIA A100 80GB PCIe": "a100-pcie-80gb", "NVIDIA B200": "b200-sxm",
-    "Tesla V100-SXM2-32GB": "v100-sxm-32gb", "Tesla V100-SXM3-32GB": "v100-sxm3-32gb", "NVIDIA GB200": "gb200",
-    "A100-PCIe": "a100-pcie-80gb", "A100-80GB-SXM4": "a100-sxm-80gb", "H100-80GB-SXM5": "h100-sxm",
-    "B200-SXM": "b200-sxm", "A100-80GB": "a100-sxm-80gb", "A100-40GB": "a100-sxm-40gb", "H200": "h200-sxm",
-    "V100": "v100-sxm-32gb", "V100-32GB": "v100-sxm-32gb",
+    "A100-PCIe": "a100-pcie-80gb", "A100-80GB-SXM4": "a100-sxm-80gb", "H100-80GB-SXM5": "h100-sxm", "B200-SXM": "b200-sxm",
+    "A100-80GB": "a100-sxm-80gb", "A100-40GB": "a100-sxm-40gb", "H200": "h200-sxm", "V100": "v100-sxm-32gb",
+    "V100-32GB": "v100-sxm-32gb",
 }  # fmt: skip
-"""What a driver or a source calls a device of the catalogue."""
+"""Devices of the catalogue by what sources call them whose rows count."""
 DTYPES = ("bf16", "fp16", "tf32", "fp32", "fp8")
 NEWEST = ("FlashAttention-3", "cuDNN")
 """Kernels of training on Hopper; a paper's figures are of 16,384 tokens and a hidden size of 2,048 (Shah et al. 2024, figure 5;
@@ -69,17 +65,10 @@ def attention_sizes(
     }  # fmt: skip
 
 
-def _rows_of(path: Path) -> list[dict[str, str]]:
-    """Rows of a CSV file by column; none where there is no such file."""
-    if not path.is_file():
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
 def _of_devices(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """Rows of devices that the catalogue has."""
-    return ((DEVICE_NAMES[row["gpu"]], row) for row in _rows_of(path) if row["gpu"] in DEVICE_NAMES)
+    """Rows of devices that the catalogue has; none where there is no such file."""
+    rows = table_rows(path) if path.is_file() else []
+    return ((DEVICE_NAMES[row["gpu"]], row) for row in rows if row["gpu"] in DEVICE_NAMES)
 
 
 def _products(path: Path) -> Iterator[Operator]:
@@ -163,7 +152,7 @@ def _kernels(path: Path) -> Iterator[Operator]:
 
     NVIDIA/cudnn-frontend@3929da2 benchmark/sdpa_benchmark_training/results (cuDNN 9.19 and 9.22).
     """
-    for row in _rows_of(path):
+    for row in table_rows(path):
         kind, _ = PASSES[row["direction"]]
         batch, heads, seq_len = (float(row[key]) for key in ("batch", "heads", "seq_len"))
         width = 0.5 * (float(row["qk_head_dim"]) + float(row["v_head_dim"]))

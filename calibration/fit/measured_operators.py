@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from calibration.data.micro import REPEATED, TRAINING, Operator, Sweep, gathered
-from calibration.fit.earlier_sweeps import DEVICE_NAMES, attention_sizes, narrow_dtype
+from calibration.fit.earlier_sweeps import attention_sizes, narrow_dtype
 from calibration.fit.node_collectives import collective
 from costmodel.arithmetic.named_tuples import Row
+from costmodel.catalogue.loader import alias
 from costmodel.text.errors import UnreadableFile
 
 PASSES = {"forward": "attention", "backward": "attention backward"}
@@ -33,9 +34,10 @@ def measured_rows(path: Path) -> tuple[str, list[Row]]:
         name, rows = document["environment"]["device"], document["rows"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UnreadableFile(f"{path}: not a file of `calibration measure`: {error}") from error
-    if name not in DEVICE_NAMES:
+    device = alias("device", str(name))
+    if device is None:
         raise UnreadableFile(f"{path}: device {name!r} is not in the catalogue")
-    return DEVICE_NAMES[name], rows
+    return device, rows
 
 
 def read_measured(path: Path) -> list[Sweep]:

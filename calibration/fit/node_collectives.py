@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import numpy as np
 
 import costmodel
 from calibration.data.micro import Array, Operator, Sweep, gathered
-from calibration.data.reference import DEFAULT_FOLDER
+from calibration.data.reference import DEFAULT_FOLDER, table_rows
 from calibration.fit.devices import Fitted, devices_of, pooled, solved, unknown
 from calibration.fit.operator_times import given
 from costmodel.catalogue.loader import link_bandwidth
@@ -46,13 +45,12 @@ def read_collectives(folder: Path | None = None) -> list[Sweep]:
     path = (folder or DEFAULT_FOLDER) / "micro" / FILE
     if not path.is_file():
         return []
-    with path.open(newline="", encoding="utf-8") as file:
-        try:
-            operators = [one for row in csv.DictReader(file) for one in collective(
-                row["device"], row["op"], float(row["ranks"]), float(row["nbytes"]), float(row["latency_s"])
-            )]  # fmt: skip
-        except (KeyError, ValueError) as error:
-            raise UnreadableFile(f"{path}: not a sweep of collectives: {error!r}") from error
+    try:
+        operators = [one for row in table_rows(path) for one in collective(
+            row["device"], row["op"], float(row["ranks"]), float(row["nbytes"]), float(row["latency_s"])
+        )]  # fmt: skip
+    except (KeyError, ValueError) as error:
+        raise UnreadableFile(f"{path}: not a sweep of collectives: {error!r}") from error
     return gathered(operators, FILE)
 
 

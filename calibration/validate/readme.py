@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
 
+from calibration.data.reference import table_rows
 from calibration.validate.command import CATALOGUE
 from calibration.validate.pages import markdown, percent
 from costmodel.arithmetic.named_tuples import Row
@@ -29,8 +29,7 @@ def first_contact(ledger: Path = LEDGER) -> list[str]:
     """
     if not ledger.is_file():
         return []
-    with ledger.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = table_rows(ledger)
     released = sorted({(row["date"], row["release"]) for row in rows})
     when = ", ".join(f"{release} on {date}" for date, release in released)
     return [

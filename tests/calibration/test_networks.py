@@ -16,6 +16,7 @@ from calibration.convolution.command import (
     read_profiles,
     unseen,
 )
+from calibration.data import reference
 from calibration.data.reference import DEFAULT_FOLDER
 from costmodel.catalogue.clusters import load_cluster
 from costmodel.catalogue.loader import load_device
@@ -224,7 +225,7 @@ TABLE = DEFAULT_FOLDER / "seeds" / partitions.NAME
 
 @pytest.fixture(scope="module")
 def published():
-    rows = partitions.rows(partitions.read_table(TABLE), PROFILES)
+    rows = partitions.rows(reference.table_rows(TABLE), PROFILES)
     return {(row.network, row.machines, row.cluster, row.layers): row for row in rows}
 
 
@@ -262,4 +263,4 @@ def test_bytes_saved_are_those_published_within_ten_points_where_the_authors_pro
 
 def test_a_table_that_is_missing_is_refused(tmp_path):
     with pytest.raises(UnreadableFile, match="no such file"):
-        partitions.read_table(tmp_path / "none.csv")
+        reference.table_rows(tmp_path / "none.csv")

@@ -16,7 +16,7 @@ from calibration.data.reference import DEFAULT_FOLDER
 from calibration.fit import operator_command
 from calibration.fit.devices import Fitted, blank, field_of, fit_device, pooled, predict
 from calibration.fit.earlier_sweeps import read_earlier
-from calibration.fit.measured_operators import read_measured
+from calibration.fit.measured_operators import measured_rows, read_measured
 from calibration.fit.node_collectives import fit_links, read_collectives
 from calibration.fit.node_collectives import predict as predict_collective
 from calibration.fit.operator_command import errors
@@ -178,6 +178,11 @@ def refused(capsys, path: Path) -> str:
 
 def test_a_device_that_the_catalogue_lacks_is_refused_by_name(tmp_path, capsys):
     assert "'Abacus 3000' is not in the catalogue" in refused(capsys, measured_file(tmp_path / "a.json", [], "Abacus 3000"))
+
+
+@pytest.mark.parametrize(("driver", "name"), [("NVIDIA L40S", "l40s"), ("Tesla V100-SXM3-32GB", "v100-sxm3-32gb")])
+def test_any_device_of_the_catalogue_may_have_been_measured(tmp_path, driver, name):
+    assert measured_rows(measured_file(tmp_path / "a.json", [], driver)) == (name, [])
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"environment": {}}', "\x00"])
