@@ -216,7 +216,7 @@ stage = STAGE
 model = LlamaForCausalLM(config)
 engine, optimizer, _, _ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config={
     "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 1, "bf16": {"enabled": True},
-    "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "torch_adam": True}},
+    "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
     "zero_optimization": {"stage": stage, "overlap_comm": False}})
 for step in range(10):
     tokens = torch.randint(0, 1024, (2, 128)).to(engine.device)

@@ -100,6 +100,9 @@ def test_zero_reduces_all_gradients_in_half_and_gathers_all_weights_once(tmp_pat
     assert sums["all-gather"] == weights
     reduced = "all-reduce" if stage < 3 else "reduce-scatter"
     assert sums[reduced] == found[reduced, weights] * weights == weights
+    kernels = trace.roles[0].kernels
+    updates = kernels.bytes_read[kernels.op == trace.roles[0].texts.index("deepspeed.multi_tensor_adam")]
+    assert updates[-1] == 4 * 4 * weights / 2 / 8  # gradient, weight and two moments in 32 bits, of an eighth (its FusedAdam)
     assert planned(trace) == ("deepspeed", 8, 1, stage, 16)
     plan = Plan(
         global_batch=16, micro_batch=2, seq_len=128, data_parallel=8, zero_stage=stage, dtype="bf16", overlap_gradients=False

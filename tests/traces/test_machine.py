@@ -323,6 +323,8 @@ with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]):
         some[some > some[:, [-1]]] = 0.0
         assert some.shape == (1024, 2)
         assert not torch.isinf(out).any() and not torch.isnan(out).any() and torch.isfinite(out).all()
+        counts = [torch.histc(some, bins=4, min=0, max=3).tolist() for some in (torch.arange(12, device="cuda") % 3, out)]
+        assert counts == [[4, 4, 4, 0], [1024 * 2048 / 4] * 4]  # as many of values that nobody knows
         assert torch.allclose(out, out) and torch.multinomial(torch.rand(8, device="cuda"), 2).shape == (2,)
         optimizer.zero_grad()
 """

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROGRAM = """
 import os, socket, sys
 from pathlib import Path
@@ -33,3 +35,40 @@ def test_a_program_imports_what_it_wrote_and_asks_no_server_for_names(tmp_path: 
     assert run.returncode == 0, run.stderr
     assert run.stdout.startswith("the program wants to reach nobody.example.com: traced code has no network")
     assert not any(home.iterdir())
+
+
+STARTER = """
+import os, subprocess, sys
+from pathlib import Path
+from costmodel.text.errors import NotModelled
+from costmodel.traces.fake_machine import sandbox
+
+if sys.argv[2] == "without":
+    sandbox.confined = lambda folders: False
+own = Path(sys.argv[1])
+sandbox.Sandbox(own).install()
+touch = [sys.executable, "-c", "open('left', 'w')"]
+try:
+    print(subprocess.run(["git", "--version"], capture_output=True).returncode)
+    os.system("mkdir -p made; rm -f kept; cp kept copied")
+    print(subprocess.run(touch, capture_output=True).returncode)
+    print(subprocess.run(touch, capture_output=True, cwd=own).returncode)
+except NotModelled as refused:
+    print(refused)
+"""
+
+
+@pytest.mark.parametrize("how", ["with", "without"])
+def test_programs_that_a_program_starts_write_nothing_outside_its_folder(tmp_path: Path, how: str) -> None:
+    (home := tmp_path / "home").mkdir()
+    (home / "kept").write_text("kept")
+    command = [sys.executable, "-B", "-c", STARTER, str(own := tmp_path / "elsewhere"), how]
+    run = subprocess.run(command, cwd=home, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert [path.name for path in home.iterdir()] == ["kept"]
+    told = run.stdout.split("\n", 1)
+    assert told[0] == "0"
+    if told[1].startswith("1"):  # with Landlock
+        assert told[1].split() == ["1", "0"] and (own / "left").exists()
+    else:
+        assert told[1].startswith("the program starts 'mkdir -p made; rm -f kept; cp kept copied': what that writes would")

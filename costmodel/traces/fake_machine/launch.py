@@ -8,6 +8,7 @@ import importlib.metadata
 import json
 import os
 import runpy
+import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -256,6 +257,8 @@ def told(failure: BaseException, recorder: Any) -> str:
             f"{place + ': ' if place else ''}a file of the Hugging Face Hub isn't in this machine's cache, and traced code "
             f"has no network: fetch it before, or name a folder ({type(failure).__name__}: {message.split('. ')[0][:200]})"
         )
+    if isinstance(failure, (PermissionError, subprocess.CalledProcessError)):
+        message += " (traced code, and every program that it starts, writes in a folder of the trace's own alone)"
     if any(word in message for word in OF_THE_BUILD):
         return f"{place + ': ' if place else ''}a kernel of PyTorch's builds with CUDA that has no stand-in here: {message[:300]}"
     return f"{place + ': ' if place else ''}{type(failure).__name__}: {message[:600]}"

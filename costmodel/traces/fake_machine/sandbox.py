@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from costmodel.text.errors import NotModelled
+from costmodel.traces.fake_machine.confinement import confined
 
 OFFLINE = {
     "HF_HUB_OFFLINE": "1",
@@ -34,6 +35,13 @@ OFFLINE = {
     "TORCH_COMPILE_DISABLE": "0",
 }
 """Environment of the traced process."""
+ASKING = {
+    "addr2line", "c++", "cat", "df", "dpkg", "free", "g++", "gcc", "getconf", "git", "hostname", "id", "ldconfig", "ls", "lscpu",
+    "lspci", "nproc", "numactl", "nvcc", "nvidia-smi", "objdump", "rocm-smi", "scontrol", "sysctl", "uname", "which", "whoami",
+}  # fmt: skip
+"""Programs that scripts and libraries start to ask something, and that leave nothing behind as they are asked."""
+STARTS = ("subprocess.Popen", "os.system", "os.posix_spawn", "os.exec")
+"""Events of Python by which other programs are started."""
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -49,7 +57,7 @@ class Sandbox:
     def __init__(self, folder: Path, allowed: tuple[Path, ...] = ()):
         self.folder = folder
         self._allowed = (*(str(path.resolve()) for path in (folder, *allowed)), "/dev/", "/proc/")
-        self.closed = False
+        self.closed = self.confined = False
 
     def turned(self, path: Any) -> Any:
         """Where a file is written that the program writes at a path."""
@@ -109,6 +117,8 @@ class Sandbox:
         ):
             setattr(owner, name, self._reading(getattr(owner, name)))
         sys.meta_path.append(_WrittenModules(self))
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.confined = confined(filter(Path.exists, map(Path, self._allowed)))
         sys.addaudithook(self._audit)
 
     def ready(self, path: Any, keep: bool = False) -> Any:
@@ -168,6 +178,8 @@ class Sandbox:
             address = args[1]
             if isinstance(address, tuple):
                 raise _unreached(address[0])
+        elif event in STARTS and not self.confined:
+            _may_start(event, args)
         elif event == "open":
             path, mode, flags = args
             writes = (
@@ -185,6 +197,18 @@ def _is_elsewhere(host: Any) -> bool:
     """Whether a name is another machine's, which a server of names would be asked for."""
     name = host.decode(errors="replace") if isinstance(host, bytes) else host
     return isinstance(name, str) and "." in name and any(map(str.isalpha, name)) and name != socket.gethostname()
+
+
+def _may_start(event: str, args: tuple[Any, ...]) -> None:
+    """Refuse a program whose writes nothing would hold back, where the system has no means to."""
+    words = args[0] if event == "os.system" else args[1]
+    told = [words] if isinstance(words, (str, bytes, os.PathLike)) else list(words)
+    line = os.fsdecode(told[2] if os.path.basename(os.fsdecode(told[0])) == "sh" and len(told) > 2 else told[0])
+    if os.path.basename((line.split() or [""])[0]) not in ASKING:
+        raise NotModelled(
+            f"the program starts {line[:80]!r}: what that writes would be real, as this system has no Landlock (Linux 5.13) to "
+            f"hold it back: do it before, and leave it out here"
+        )
 
 
 def _unreached(host: Any) -> NotModelled:

@@ -163,6 +163,22 @@ def _chosen(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     return out
 
 
+def _counted(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """How many values fall into each of equal ranges, as routers count tokens: whole numbers, too, which a CPU doesn't count.
+
+    Where nobody knows the values, as many fall into each.
+    """
+    value, out = values.known(args[0]), recorder.run(func, args, kwargs)
+    if value is not None:
+        found = torch.histc(value.double(), *args[1:], **kwargs)
+    else:
+        ranges, count = out.numel(), args[0].numel()
+        found = torch.tensor([count * (place + 1) // ranges - count * place // ranges for place in range(ranges)])
+        recorder.builder.assumed(f"{recorder.where.line()}: as many values taken to fall into each of {ranges:,} ranges.")
+    values.learn(out, found.to(out.dtype))
+    return out
+
+
 def _boxes_kept(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     """Boxes that no better one covers: taken as all, of which detectors take so many next."""
     scores = args[1]
@@ -330,6 +346,7 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "sort": _chosen,
     "argsort": _chosen,
     "multinomial": _chosen,
+    "histc": _counted,
     "nms": _boxes_kept,
     "_amp_foreach_non_finite_check_and_unscale_": _unscaled,
     "_pack_padded_sequence": _packed,

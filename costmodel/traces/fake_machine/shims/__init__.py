@@ -23,6 +23,7 @@ HOOKS = {
     "torchvision.ops.boxes": "torchvision",
     "torchvision.ops.roi_align": "torchvision",
     "deepspeed.runtime.engine": "deepspeed_engine",
+    "deepspeed.ops.op_builder.builder": "deepspeed_ops",
     "safetensors.torch": "saving",
     "torch.distributed.checkpoint": "distributed_checkpoint",
     "torch.hub": "hub",
