@@ -32,6 +32,7 @@ from costmodel.formulas.settings import (
     DISPATCHERS,
     LOADINGS,
     OPEN,
+    OPTIMIZER_KERNELS,
 )
 from costmodel.text.checks import choice, kind, listing, real, text
 from costmodel.text.errors import InvalidValue
@@ -70,7 +71,7 @@ class ServerSystem(NamedTuple):
 
 OF_PLANS = (
     "choices", "habits", "server", "schedule", "chunked_schedule", "narrow_weights", "sharded_dtype", "context_communication",
-    "buckets", "replicated_buckets", "replicated_loading",
+    "buckets", "replicated_buckets", "optimizer_kernel", "replicated_loading",
 )  # fmt: skip
 """Numbers of its defaults that are no numbers of its own."""
 OF_DTYPE = ("narrow_weights", "sharded_dtype")
@@ -190,6 +191,7 @@ class Framework:
     buckets : rule by which gradients and weights are grouped into calls, one of `costmodel.formulas.bucket_rules.RULES`
     replicated_buckets : the same where no state is sharded, if that is another's code
     loading : how a model comes to ranks that shard its weights, as `Plan.loading` has it
+    optimizer_kernel : by which Adam updates, as `Plan.optimizer_kernel` has it
     replicated_loading : the same where weights aren't sharded, if it comes otherwise
     read_positions : a flash kernel's wrapper reads the positions of a micro-batch of one sequence, which the host waits for
     binned_length : most tokens of a sample of its own data at which its loader makes micro-batches of samples of a bin of like
@@ -310,6 +312,7 @@ class Framework:
     buckets: str = field(default="one", metadata=row(OneOf(bucket_rules.RULES)))
     replicated_buckets: str | None = field(default=None, metadata=row(OneOf(bucket_rules.RULES)))
     loading: str = field(default="parts", metadata=row(OneOf(LOADINGS)))
+    optimizer_kernel: str = field(default="fused", metadata=row(OneOf(OPTIMIZER_KERNELS)))
     replicated_loading: str | None = field(default=None, metadata=row(OneOf(LOADINGS)))
     read_positions: bool = False
     mapped_checkpoints: bool = False
@@ -509,6 +512,7 @@ class Framework:
             context_communication=float(CONTEXT_COMMUNICATIONS.index(self.context_communications[0])),
             buckets=bucket_rules.CODES[self.buckets],
             replicated_buckets=bucket_rules.CODES[self.replicated_buckets] if self.replicated_buckets else OPEN,
+            optimizer_kernel=float(tuple(OPTIMIZER_KERNELS).index(self.optimizer_kernel)),
             replicated_loading=LOADINGS[self.replicated_loading] if self.replicated_loading else OPEN,
             **{name: float(getattr(self, name)) for name in given},
         )  # fmt: skip

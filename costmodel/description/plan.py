@@ -47,8 +47,10 @@ from costmodel.formulas.settings import (
     DENSITY,
     DISPATCHERS,
     FUSED_LOSSES,
+    KERNELS_OF_ADAM,
     LOADINGS,
     LOSSES,
+    OPTIMIZER_KERNELS,
     OPTIMIZERS,
     RANK,
     SYNCHRONISATIONS,
@@ -130,6 +132,9 @@ class Plan:
         a device without it
     gradient_bytes : of an accumulated gradient: 2 or 4
     optimizer : one of `OPTIMIZERS`
+    optimizer_kernel : by which Adam updates: ``"fused"``, one that reads and writes each number once; ``"foreach"``, PyTorch's by
+        lists of tensors, eight one after another with a list of roots between them; ``"loop"``, the same eight for every tensor
+        by itself; the framework's own if None
     adapter : ``"none"`` trains every weight; ``"lora"`` freezes them and trains low-rank adapters beside them; ``"qlora"`` also
         holds the frozen weights in NF4, and unpacks them for every pass; ``"gptq-lora"`` in GPTQ's 4 bits, unpacked by AutoGPTQ
     lora_rank : of the adapters; 16 if None
@@ -246,6 +251,9 @@ class Plan:
     optimizer: str | None = field(default=None, metadata=row(
         OneOf(OPTIMIZERS), link="optimizer", brief="such as adam, adam-8bit, sgd, muon",
         leaner=("adam-8bit", "adam-bf16-moments"), launched=True))  # fmt: skip
+    optimizer_kernel: str | None = field(default=None, metadata=row(
+        OneOf(OPTIMIZER_KERNELS), unset="the framework's own", rare=True, software=True, leaner=("fused",), faster=("fused",),
+        inert="the host updates, or no step waits for the update"))  # fmt: skip
     adapter: str = field(default="none", metadata=row(OneOf(ADAPTERS), link="adapter", brief="none, lora, qlora or gptq-lora"))
     lora_rank: int | None = field(default=None, metadata=row(
         Whole(1, 65_536), unset=str(adapters.RANK), rare=True, called="LoRA rank", owner=WITH_ADAPTERS))  # fmt: skip
@@ -496,6 +504,8 @@ def restrictions() -> tuple[Restriction, ...]:
              "0 or 1 with compression={compression}, which needs every rank's whole gradients"),
             ("compression", tuple(one for one in COMPRESSIONS if one != "power-sgd"), "adapter", others["adapter"],
              "any other with adapter={adapter}, of low rank already"),
+            ("optimizer_kernel", (None,), "optimizer", tuple(one for one in OPTIMIZERS if one not in KERNELS_OF_ADAM),
+             "None with optimizer={optimizer}, which has kernels of its own"),
             ("attention_dtype", (None,), "attention", tuple(one for one in ATTENTION_KINDS if one != "flash"),
              "None with attention={attention}: a flash kernel has it"),
             ("fused_cross_entropy", (None, True), "loss", FUSED_LOSSES, "True or None with loss={loss}, which is one kernel"),

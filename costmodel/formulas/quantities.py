@@ -474,6 +474,7 @@ class OptimizerChoice(NamedTuple):
     newton_schulz_steps: Number  # of Muon; else 0
     passing_bytes: Number  # moved per parameter for tensors that live for one update alone
     held_bytes: Number  # of each element of the largest parameter, while it goes through them one by one
+    tensor_kernels: Number  # that the host launches for each tensor, where it goes through them one by one; else 0
 
 
 class OverlapChoices(NamedTuple):
@@ -579,6 +580,7 @@ class PlanChoices(NamedTuple):
     dtype: Number
     gradient_bytes: Number
     optimizer: Number
+    optimizer_kernel: Number
     adapter: Number
     lora_rank: Number
     lora_targets: AdapterTargets
@@ -690,6 +692,7 @@ class FrameworkDefaults(NamedTuple):
     sharded_dtype: Number  # 1: in the plan's dtype the optimizer's state is sharded whatever the stage
     buckets: Number  # a code of `costmodel.formulas.bucket_rules`
     replicated_buckets: Number  # the same where no state is sharded; -1: no other
+    optimizer_kernel: Number  # a place in `costmodel.formulas.settings.OPTIMIZER_KERNELS`
     replicated_loading: Number  # how a model is loaded where weights aren't sharded; -1: no other
     mapped_checkpoints: Number
     read_positions: Number  # 1: a flash kernel's wrapper reads the positions of a micro-batch of one sequence on the host

@@ -97,6 +97,14 @@ HELD_TENSORS = {"adafactor": (16.0, 8.0)}
 """Bytes an element of the largest parameter that an update holds of it at a time, where it goes through them one by one: of
 16-bit weights gradient and weight in 32 bit, the update and its negative; of 32-bit weights the last two
 (huggingface/transformers src/transformers/optimization.py, ``Adafactor.step``)."""
+OPTIMIZER_KERNELS = {"fused": (0.0, 0.0, 0.0, 0.0), "foreach": (13.0, 0.0, 1.0, 0.0), "loop": (13.0, 8.0, 0.0, 2.0)}
+"""By which kernels Adam updates: numbers that it reads and writes for each parameter beyond the seven of one kernel, kernels that
+the host launches for each tensor, numbers that it makes for all parameters at once, and for those of one tensor. PyTorch's lists,
+and its loop over tensors, scale, average, square, take roots and divide in eight kernels that read and write twenty numbers; the
+roots of a list are there together (pytorch/pytorch v2.13.0 torch/optim/adam.py ``_multi_tensor_adam``, ``_single_tensor_adam``,
+``_fused_adam``)."""
+KERNELS_OF_ADAM = ("adam", "adam-bf16")
+"""Optimizers that PyTorch's Adam is, with a master copy or without; others have kernels of their own."""
 SYNCHRONISATIONS = {
     "all-reduce": communication.ALL_REDUCE, "hierarchical": communication.HIERARCHICAL,
     "parameter-server": communication.PARAMETER_SERVER, "byteps": communication.BYTEPS, "local-sgd": communication.LOCAL_SGD,
@@ -169,6 +177,8 @@ _PASSING = tuple(PASSING_BYTES.get(name, 0.0) for name in OPTIMIZERS)
 _NARROW = tuple(NARROW_MOMENTS.get(name, moments) for name, (_, moments) in OPTIMIZERS.items())
 _HELD, _HELD_WIDE = zip(*(HELD_TENSORS.get(name, (0.0, 0.0)) for name in OPTIMIZERS), strict=True)
 _MUON = _place("muon", OPTIMIZERS)
+_OF_ADAM = tuple(float(name in KERNELS_OF_ADAM) for name in OPTIMIZERS)
+_ACCESSES, _TENSOR_KERNELS, _LISTED, _LOOPED = zip(*OPTIMIZER_KERNELS.values(), strict=True)
 
 
 def _chosen(choice: Number, default: Number) -> Number:
@@ -291,6 +301,8 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
     apart = ops.where(choices.fused_cross_entropy > 0.0, 0.0, defaults.layernorm_logit_bytes)
     served = ops.equal(choices.synchronisation, communication.PARAMETER_SERVER)
     activated, attended = defaults.activation_input_bytes, defaults.attention_output_bytes
+    updated = _updated_width(choices, defaults)
+    listed = _of_adam(choices) * ops.pick(_optimizer_kernel(choices, defaults), _LISTED) * updated
     return Widths(
         compute=operand, activation=activation, gathered=ops.pick(choices.dtype, _GATHERED),
         input=ops.where(copied > 0.0, copied, activation), input_copy=copied,
@@ -302,7 +314,8 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
         stored=ops.where(packed > 0.0, packed, ops.where((primary > 0.0) & (copied > 0.0), copied, parameter)),
         backward_gradient=ops.maximum(defaults.backward_gradient_bytes, distributed * gradient),
         retained_logit=defaults.retained_logit_bytes, staged_logit=defaults.staged_logit_bytes,
-        update=ops.where(usual_update > 0.0, updating, copied_up), flat_gradient=defaults.flat_gradient_bytes,
+        update=ops.maximum(ops.where(usual_update > 0.0, updating, copied_up), listed),
+        flat_gradient=defaults.flat_gradient_bytes,
         gradient=gradient, reduce=ops.minimum(ops.maximum(ops.maximum(defaults.reduce_bytes, least), lifted), gradient),
         optimizer=ops.where(
             served, 0.0, _optimizer_width(choices.optimizer, wide | base | (lifted > 0.0), ops.maximum(held, adapter), states)),
@@ -325,6 +338,26 @@ def _wide_base(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
     own = (defaults.held_bytes <= 0.0) & (_sharded_by_another(choices, defaults) <= 0.0)
     bare = (choices.adapter > 0.5) | (defaults.optimizer_bytes <= _BARE)
     return ops.where((choices.base_dtype >= 0.0) & own & bare, 1.0, 0.0)
+
+
+def _of_adam(choices: PlanChoices) -> Number:
+    """1 where Adam updates by kernels that a plan can choose."""
+    return ops.where(choices.optimizer < 0.0, 1.0, ops.pick(choices.optimizer, _OF_ADAM))
+
+
+def _optimizer_kernel(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
+    """The code of the kernels by which Adam updates."""
+    return _chosen(choices.optimizer_kernel, defaults.optimizer_kernel)
+
+
+def _updated_width(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
+    """Bytes of a number that an update reads and writes: of 16-bit weights that are updated themselves, else of 32-bit ones."""
+    another = _sharded_by_another(choices, defaults) > 0.0
+    states = ops.where(another, defaults.sharded_optimizer_bytes, defaults.optimizer_bytes)
+    lifted, wide = _lifted(choices, defaults) > 0.0, ops.pick(choices.dtype, _ACTIVATION) > 2.0
+    held = (choices.adapter < 0.5) & (defaults.held_bytes > defaults.parameter_bytes)
+    full = lifted | wide | held | (_wide_base(choices, defaults) > 0.0) | (states > _BARE)
+    return ops.where(full, FULL_BYTES, 2.0)
 
 
 def _sharded_by_another(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
@@ -392,6 +425,8 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
     defaults : `FrameworkDefaults`
     """
     of = widths(choices, defaults)
+    kernel = _optimizer_kernel(choices, defaults)
+    by_kernel = _of_adam(choices) * _updated_width(choices, defaults)
     rule = _bucket_code(choices, defaults)
     habits = defaults.habits
     beside = 1.0 - habits.blocking_launches  # of a host that waits for every kernel nothing runs beside anything
@@ -406,11 +441,14 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
             _lifted(choices, defaults), defaults.wide_quantised),
         optimizer=OptimizerChoice(
             newton_schulz_steps=ops.where(ops.equal(choices.optimizer, _MUON), NEWTON_SCHULZ_STEPS, 0.0),
-            passing_bytes=ops.where(choices.optimizer < 0.0, 0.0, ops.pick(choices.optimizer, _PASSING)),
+            passing_bytes=ops.where(choices.optimizer < 0.0, 0.0, ops.pick(choices.optimizer, _PASSING))
+            + by_kernel * ops.pick(kernel, _ACCESSES),
             held_bytes=ops.where(
                 choices.optimizer < 0.0, 0.0,
                 ops.where(of.parameter + of.wide < FULL_BYTES, ops.pick(choices.optimizer, _HELD),
-                          ops.pick(choices.optimizer, _HELD_WIDE))),
+                          ops.pick(choices.optimizer, _HELD_WIDE)))
+            + by_kernel * ops.pick(kernel, _LOOPED),
+            tensor_kernels=_of_adam(choices) * ops.pick(kernel, _TENSOR_KERNELS),
         ),
         widths=of, kernels=kernel_choices(choices, defaults),
         framework=habits._replace(
@@ -517,6 +555,7 @@ def _stride(place: Number, order: RankPlaces, degrees: RankPlaces) -> Number:
 
 __all__ = [
     "ATTENTION_DTYPES", "ATTENTION_KINDS", "BATCHINGS", "COMPRESSIONS", "CONTEXT_COMMUNICATIONS", "DENSITY", "DISPATCHERS",
-    "FORMATS", "FUSED_LOSSES", "LOADINGS", "LOSSES", "OPEN", "OPTIMIZERS", "RANK", "SYNCHRONISATIONS", "kernel_choices",
-    "plan_numbers", "recomputed_share", "resolved", "settings", "settings_of_model", "sharded_stage", "widths",
+    "FORMATS", "FUSED_LOSSES", "LOADINGS", "LOSSES", "OPEN", "OPTIMIZERS", "OPTIMIZER_KERNELS", "RANK", "SYNCHRONISATIONS",
+    "kernel_choices", "plan_numbers", "recomputed_share", "resolved", "settings", "settings_of_model", "sharded_stage",
+    "widths",
 ]  # fmt: skip

@@ -588,7 +588,7 @@ def _updating(
         model, settings, plan, software, device, layers, shard, expert_shard, updated
     )
     launched = ops.where(settings.trainable > 0.0, layers, 0.0)
-    on_device = ops.maximum(on_device, updates * launched * software.host.pace * software.host.layer_update)
+    on_device = ops.maximum(on_device, updates * launched * update.launching_time(model, settings, plan, software))
     return served * ((1.0 - settings.offload.optimizer) * on_device + settings.offload.optimizer * on_host)
 
 

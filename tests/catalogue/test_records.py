@@ -118,7 +118,7 @@ def test_every_value_of_the_software_is_taken():
             record = with_(f"software.{key}", value)
             record["plan"]["dtype"] = dtype
             run = run_of(record)
-            assert (f"software.{key}" in run.unexpressed) == (bool(field.choices) and key != "scaling")
+            assert (f"software.{key}" in run.unexpressed) == (bool(field.choices and not field.plan) and key != "scaling")
 
 
 def test_software_that_the_catalogue_lacks_is_read_by_the_nearest_under_its_own_name():

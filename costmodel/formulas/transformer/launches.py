@@ -135,13 +135,24 @@ def adapter_kernels(settings: Settings, model: ModelNumbers) -> Number:
     settings, model : `Settings`, `ModelNumbers`
     """
     adapter = settings.adapter
-    attention = adapter.query + adapter.key + adapter.value + adapter.fused + adapter.output
-    adapted = attention + adapter.gate * model.mlp.gated + adapter.up + adapter.down
+    adapted = adapted_matrices(settings, model)
     casts = adapter.lifted * (OF_LIFTED + (1.0 - adapter.uncast) * OF_AUTOCAST_LIFTED)
     each = OF_ADAPTER + adapter.dropout * OF_DROPOUT + casts - settings.kernels.fused_operators * FUSED_AWAY
     added = ops.where(adapter.rank > 0.0, adapter.frozen * adapted * each, 0.0)
     matrices = 6.0 + model.mlp.gated - 2.0 * adapter.fused  # queries, keys and values of one matrix are unpacked at once
     return added + matrices * adapter.unpacking_launches
+
+
+def adapted_matrices(settings: Settings, model: ModelNumbers) -> Number:
+    """Matrices of a layer that have adapters.
+
+    Parameters
+    ----------
+    settings, model : `Settings`, `ModelNumbers`
+    """
+    adapter = settings.adapter
+    attention = adapter.query + adapter.key + adapter.value + adapter.fused + adapter.output
+    return attention + adapter.gate * model.mlp.gated + adapter.up + adapter.down
 
 
 def latent_projection_kernels(model: ModelNumbers) -> Number:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from costmodel.arithmetic import ops
 from costmodel.formulas import compute
 from costmodel.formulas.quantities import DeviceNumbers, ModelNumbers, Number, PlanNumbers, Settings, Software
-from costmodel.formulas.transformer import parameters
+from costmodel.formulas.transformer import launches, parameters
 
 NEWTON_SCHULZ_STEPS = 5.0
 """Of Muon: KellerJordan/Muon@d4a8f3a muon.py, ``zeropower_via_newtonschulz5``; NVIDIA-NeMo/Emerging-Optimizers alike."""
@@ -85,6 +85,46 @@ def layer_matrices(model: ModelNumbers, plan: PlanNumbers) -> tuple[Number, Numb
     shared = ops.where(mixture.shared_width > 0.0, matrices, 0.0)
     dense = (1.0 - share) * model.mlp.share * matrices
     return projections + dense + share * shared, share * mixture.number / plan.expert * matrices
+
+
+def layer_tensors(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
+    """Tensors of an average layer that a rank updates one by one: matrices, their biases and norms, or those of adapters.
+
+    Parameters
+    ----------
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
+
+    Assumptions
+    -----------
+    Where states are sharded all of a layer is one flat tensor, but where each is split by itself, as FSDP2 does. Adapters of
+    experts aren't counted.
+
+    References
+    ----------
+    pytorch/pytorch v2.13.0 torch/distributed/fsdp/_flat_param.py; _fully_shard/_fsdp_param.py
+    """
+    dense, routed = layer_matrices(model, plan)
+    biases = model.attention.share * (3.0 * model.attention.bias + model.attention.output_bias)
+    biases = biases + model.mlp.share * model.mlp.bias * (2.0 + model.mlp.gated)
+    whole = dense + routed + biases + model.norms * model.norm_vectors
+    each = ops.where(settings.adapter.frozen > 0.0, 2.0 * launches.adapted_matrices(settings, model), whole)
+    return ops.where((plan.shard_optimizer > 0.0) & (settings.buckets.padded <= 0.0), 1.0, each)
+
+
+def launching_time(model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software) -> Number:
+    """Time by which the host launches the update of an average layer [s].
+
+    Parameters
+    ----------
+    model, settings, plan, software : as the names say
+
+    Assumptions
+    -----------
+    A kernel of an update takes as long to launch as one of a forward pass.
+    """
+    host = software.host
+    one_by_one = settings.optimizer.tensor_kernels * layer_tensors(model, settings, plan)
+    return host.pace * (host.layer_update + one_by_one * host.forward / launches.PLAIN)
 
 
 def extra_update_time(

@@ -26,6 +26,11 @@ OPTIMIZERS = (
     ("adam", r"adamw?(?!\w*mix)|lamb|mcore"),
 )  # fmt: skip
 """Optimizers of `Plan` by what an optimizer's name contains: Lion keeps one moment, as momentum does; LAMB two, as Adam."""
+BY_LISTS = "adamw_torch"
+"""PyTorch's Adam where Hugging Face's words say nothing of its kernels (huggingface/transformers src/transformers/trainer.py
+``get_optimizer_cls_and_kwargs``)."""
+ELSEWHERE = ("recompute_every", "recompute_modules", "optimizer_states", "optimizer_kernel", "shard_group")
+"""Further fields of a plan that are priced with others."""
 UNLIKE = r"ademamix|adafactor|adagrad|galore|apollo|shampoo|soap|badam|adalomo|lomo|came|schedule_?free|dion"
 KERNELS = {"fused": "flash", "xformers": "flash", "ring": "flash", "auto": None}
 """Kernels of attention of a launch that a plan calls otherwise."""
@@ -384,8 +389,9 @@ def plan_of(launch: Described, gpus: int | None, notes: list[str]) -> Plan:
         fields["sequence_parallel"] = bool(said["sequence_parallel"]) and degrees["tensor_parallel"] > 1
     fields["attention"] = _attention(launch)
     fields["optimizer"] = optimizer(launch, notes)
+    fields["optimizer_kernel"] = _optimizer_kernel(launch) if fields["optimizer"] is None else None
     for name in EXTRA_FIELDS:
-        if said.get(name) is not None and name not in ("recompute_every", "recompute_modules", "optimizer_states", "shard_group"):
+        if said.get(name) is not None and name not in ELSEWHERE:
             fields[name] = said[name]
     if "parameters" in (said.get("offload") or []):
         fields["parameter_offload"] = 1.0
@@ -470,6 +476,15 @@ def optimizer(launch: Described, notes: list[str]) -> str | None:
     raise NotModelled(
         f"{_names(launch)}: optimizer {str(name)[:60]!r} is not modelled; price another with settings={{'optimizer': 'adam'}}"
     )
+
+
+def _optimizer_kernel(launch: Described) -> str | None:
+    """By which kernels Adam updates, if the file says so, in a flag of its own or by the optimizer's name."""
+    said = launch.plan_fields
+    name = "" if "optimizer" in launch.assumed else str(said.get("optimizer") or "").lower()
+    by_name = "fused" if name.endswith("_fused") else "foreach" if name == BY_LISTS else None
+    kernel = said.get("optimizer_kernel", by_name)
+    return None if kernel is None else str(kernel)
 
 
 def allowed_config(launch_file: Path, named: str | None) -> Path:

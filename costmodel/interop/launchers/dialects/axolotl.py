@@ -88,7 +88,7 @@ ROWS = (
     FlagRow("xformers_attention", "attention", unit.yields("xformers")),
     FlagRow("eager_attention", "attention", unit.yields("unfused")),
     FlagRow("sage_attention", "attention", unit.yields("fused")),
-    FlagRow("optimizer", "optimizer", unit.word, "adamw_torch_fused", says=says.mapped("optimizer", hf.OPTIM)),
+    FlagRow("optimizer", "optimizer", unit.word, "adamw_torch_fused", says=hf.optimizer_word),
     FlagRow("adapter", "_adapter", adapter,
             says=says.mapped("adapter", {"lora": "lora", "qlora": "qlora", "gptq-lora": "lora"})),
     FlagRow("gptq", "_gptq", unit.flag, False, says=says.where_one_of("adapter", "gptq-lora")),

@@ -9,8 +9,15 @@ from costmodel.interop.launchers.table import OWN, Dialect, FlagRow, LaunchReadi
 
 OPTIM = {"adam": "adamw_torch", "adam-8bit": "adamw_8bit", "muon": "muon", "sgd-momentum": "sgd", "rmsprop": "rmsprop"}
 """Optimizers of a plan in the Trainer's words."""
+KERNELS = {"fused": "adamw_torch_fused", "foreach": "adamw_torch"}
+"""Adam by the kernels of a plan."""
 RESHARD = {"true": True, "false": False}
 SAMPLING = {"random": False, "sequential": False, "group_by_length": True}
+
+
+def optimizer_word(w: Writing) -> object:
+    """The optimizer of a plan, with its kernels where it says which."""
+    return KERNELS.get(str(w.plan.optimizer_kernel), says.mapped("optimizer", OPTIM)(w))
 
 
 def fsdp_words(w: Writing) -> list[str]:
@@ -32,7 +39,7 @@ BATCH_ROWS = (
     FlagRow("fp16", "_fp16", unit.flag, False, says=says.where_one_of("dtype", "fp16")),
 )
 SHARD_ROWS = (
-    FlagRow("optim", "optimizer", unit.word, "adamw_torch", says=says.mapped("optimizer", OPTIM)),
+    FlagRow("optim", "optimizer", unit.word, "adamw_torch", says=optimizer_word),
     FlagRow("deepspeed.zero_optimization.stage", "zero_stage", unit.whole, 0, says=OWN, when=Writing.by_deepspeed),
     FlagRow("deepspeed.zero_optimization.offload_optimizer.device", "_device_optimizer", device, "none", says=OWN,
             when=Writing.by_deepspeed),

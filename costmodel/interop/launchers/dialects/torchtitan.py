@@ -8,6 +8,8 @@ from costmodel.interop.launchers import common, says
 from costmodel.interop.launchers import values as unit
 from costmodel.interop.launchers.table import OWN, Dialect, FlagRow, LaunchReading, Writing
 
+IMPLEMENTATIONS = {"for-loop": "loop", "foreach": "foreach", "fused": "fused"}
+"""Kernels of an optimizer in torchtitan's words."""
 SCHEDULES = {
     "1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": "interleaved", "interleaved_1f1b": "interleaved",
     "loopedbfs": "breadth-first", "interleavedzerobubble": "zero-bubble", "zbvzerobubble": "zero-bubble", "zb1p": "zero-bubble",
@@ -102,6 +104,9 @@ ROWS = (
     FlagRow("activation_checkpoint.mode activation_checkpoint", "recompute", checkpointing, "selective",
             says=says.mapped("recompute", {"none": "none", "full": "full"}, "selective")),
     FlagRow("optimizer.name optimizer", "optimizer", unit.word, "AdamW", says=says.fixed("AdamW")),
+    FlagRow("optimizer.implementation", "optimizer_kernel", unit.one_of(IMPLEMENTATIONS), None, "from 2025-02",
+            says=says.mapped("optimizer_kernel", {kernel: word for word, kernel in IMPLEMENTATIONS.items()})),
+    FlagRow("optimizer.fused", "optimizer_kernel", unit.yields("fused", "foreach"), None, "to 2025-02"),
     FlagRow("training.enable_cpu_offload experimental.enable_cpu_offload", "_offload_fsdp", unit.flag, False),
     FlagRow("model_spec", "_spec", unit.word),
     FlagRow("compile.enable training.compile", "_compile", unit.flag, False),

@@ -34,6 +34,8 @@ ROWS = (
     FlagRow("fsdp_reshard_after_forward", "fsdp.reshard_after_forward", unit.flag, True, says=OWN,
             when=lambda w: w.plan.zero_stage == 2),
     FlagRow("optimizer._component_", "optimizer", last, says=says.mapped("optimizer", OPTIMIZERS, "torch.optim.AdamW")),
+    FlagRow("optimizer.fused", "optimizer_kernel", unit.yields("fused", "foreach"), None,
+            says=says.mapped("optimizer_kernel", {"fused": True, "foreach": False})),
     FlagRow("loss._component_ loss", "_loss", last),
     FlagRow("compile", "_compiled", unit.flag, False),
     FlagRow("model.lora_rank", "_rank", unit.count),
