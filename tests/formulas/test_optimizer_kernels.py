@@ -8,7 +8,7 @@ import pytest
 
 from costmodel import Plan, load_device, load_framework, load_model
 from costmodel.formulas.transformer import launches, update
-from costmodel.interop.launchers import read_launch
+from costmodel.interop.launchers import read_launch, resolve
 from costmodel.text.errors import CostModelError
 
 # pytorch/pytorch v2.13.0 torch/optim/adam.py: what each kernel reads and writes, p weight, g gradient, m and v moments, r roots
@@ -106,3 +106,10 @@ def test_torchtitan_says_it_in_its_configuration(tmp_path, text, kernel):
     path = tmp_path / "train.toml"
     path.write_text(f'[model]\nname = "llama3"\nflavor = "8B"\n{text}\n[training]\nlocal_batch_size = 1\nseq_len = 8192\n')
     assert read_launch(path, gpus=8).plan_fields.get("optimizer_kernel") == kernel
+
+
+@pytest.mark.parametrize(("word", "kernel"), [("adamw_torch", "foreach"), ("adamw_torch_fused", "fused"), ("adamw_8bit", None)])
+def test_hugging_face_says_it_by_the_name_of_the_optimizer(tmp_path, word, kernel):
+    path = tmp_path / "train.yaml"
+    path.write_text(f"per_device_train_batch_size: 1\nbf16: true\nmax_length: 2048\noptim: {word}\n")
+    assert resolve(read_launch(path, gpus=8), model=load_model("llama3-8b")).plan.optimizer_kernel == kernel

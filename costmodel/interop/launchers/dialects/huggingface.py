@@ -17,7 +17,7 @@ SAMPLING = {"random": False, "sequential": False, "group_by_length": True}
 
 def optimizer_word(w: Writing) -> object:
     """The optimizer of a plan, with its kernels where it says which."""
-    return KERNELS.get(str(w.plan.optimizer_kernel), says.mapped("optimizer", OPTIM)(w))
+    return KERNELS.get(str(w.plan.optimizer_kernel), OPTIM.get(str(w.stated("optimizer"))))
 
 
 def fsdp_words(w: Writing) -> list[str]:
