@@ -15,6 +15,7 @@ import pkgutil
 import re
 import tomllib
 import types
+import typing
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from typing import SupportsFloat
@@ -120,7 +121,7 @@ def page(name: str) -> Page:
     assumed = [part for section in sections.values() for part in section.split("\n\n") if part.startswith("Assum")]
     return Page(
         name=full, summary=_line(above.split("\n\n")[0]), equations=equations,
-        parameters=tuple(_parameters(sections.get("Parameters", ""))), assumptions=_line(" ".join(assumed)),
+        parameters=tuple(_arguments(formula, _parameters(sections.get("Parameters", "")))), assumptions=_line(" ".join(assumed)),
         sources=tuple(_sources(sections.get("References", ""))),
     )  # fmt: skip
 
@@ -173,6 +174,15 @@ def _words(name: str) -> str:
 
 def _flat(value: object) -> list[object]:
     return [leaf for part in value for leaf in _flat(part)] if isinstance(value, tuple) else [value]
+
+
+def _arguments(formula: Callable[..., object], told: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Each argument in its place: with what the docstring says of it, or, of a group of numbers, with what the group does."""
+    meanings = {name: (names, meaning) for names, meaning in told for name in names.split(", ")}
+    for name, kind in typing.get_type_hints(formula).items():
+        if name != "return" and name not in meanings:
+            meanings[name] = name, f"{kind.__name__}: {_line((kind.__doc__ or '').partition('.')[0])}"
+    return list(dict.fromkeys(meanings[name] for name in inspect.signature(formula).parameters if name in meanings))
 
 
 def _parameters(text: str) -> list[tuple[str, str]]:

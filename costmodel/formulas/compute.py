@@ -29,12 +29,7 @@ def limited_clock(power: Number, rated_power: Number) -> Number:
 
 
 def product_clock(device: DeviceNumbers) -> Number:
-    """Clock of products in the compute dtype in a training step, over that of a short benchmark.
-
-    Parameters
-    ----------
-    device : `DeviceNumbers`
-    """
+    """Clock of products in the compute dtype in a training step, over that of a short benchmark."""
     return ops.where(device.narrow > 0.0, device.narrow_clock, device.sustained_clock)
 
 
@@ -44,7 +39,6 @@ def product_rate(quality: Number, device: DeviceNumbers) -> Number:
     Parameters
     ----------
     quality : factor of the software on the device's efficiency
-    device : `DeviceNumbers`
     """
     reached = ops.minimum(device.flop_rate * device.gemm_efficiency * quality, device.best_flop_rate)
     return product_clock(device) * reached
@@ -56,7 +50,6 @@ def base_product_rate(quality: Number, device: DeviceNumbers) -> Number:
     Parameters
     ----------
     quality : factor of the software on the device's efficiency
-    device : `DeviceNumbers`
     """
     reached = ops.minimum(device.base_flop_rate * device.base_gemm_efficiency * quality, device.base_best_flop_rate)
     return device.sustained_clock * reached
@@ -68,7 +61,6 @@ def grouped_product_rate(quality: Number, device: DeviceNumbers) -> Number:
     Parameters
     ----------
     quality : factor of the software on the device's efficiency
-    device : `DeviceNumbers`
     """
     reached = ops.minimum(device.flop_rate * device.grouped_efficiency * quality, device.best_flop_rate)
     return product_clock(device) * reached
@@ -109,7 +101,6 @@ def tiled_product(
     flop_rate : reached by a large product [FLOP/s]
     output : :math:`A` [elements]
     depth : :math:`K`
-    device : `DeviceNumbers`
     added_bytes : as `product_bytes`
 
     References
@@ -150,7 +141,6 @@ def gemm(
     m, n, k : sizes; a product of which one is 0 is absent and takes no time
     element_bytes : of an operand [bytes]
     flop_rate : reached by a large product [FLOP/s]
-    device : `DeviceNumbers`
     added_bytes : as `product_bytes`
     """
     return tiled_product(m, n, k, element_bytes, flop_rate, device.gemm_output, device.gemm_depth, device, added_bytes)
@@ -165,7 +155,6 @@ def base_gemm(
     ----------
     m, n, k : sizes; a product of which one is 0 is absent and takes no time
     flop_rate : reached by a large product [FLOP/s]
-    device : `DeviceNumbers`
     added_bytes : as `product_bytes`
     """
     return tiled_product(m, n, k, 2.0, flop_rate, device.base_gemm_output, device.base_gemm_depth, device, added_bytes)
@@ -183,7 +172,6 @@ def vector_gemm(
     m, n, k : sizes; a product of which one is 0 is absent and takes no time
     element_bytes : of an operand [bytes]
     flop_rate : reached by a large product [FLOP/s]
-    device : `DeviceNumbers`
     """
     work = 2.0 * (m * n + device.gemm_output) * (k + device.gemm_depth) / flop_rate
     move = element_bytes * (m * k + k * n + m * n) / device.product_bandwidth
@@ -210,7 +198,6 @@ def grouped_gemm(
     m, n, k : sizes of one; `m` may be a mean below 1
     element_bytes : of an operand [bytes]
     flop_rate : reached by a large product [FLOP/s]
-    device : `DeviceNumbers`
     added_bytes : as `product_bytes`
     """
     met = groups * ops.minimum(m, 1.0)
@@ -229,7 +216,6 @@ def stream(nbytes: Number, kernels: Number, device: DeviceNumbers) -> Number:
     ----------
     nbytes : read and written [bytes]
     kernels : how many launches
-    device : `DeviceNumbers`
     """
     return nbytes / device.memory_bandwidth + kernels * device.kernel_time
 
@@ -246,7 +232,6 @@ def warm_time(nbytes: Number, bandwidth: Number, kernels: Number, device: Device
     nbytes : read and written [bytes]
     bandwidth : from memory [bytes/s]
     kernels : how many launches
-    device : `DeviceNumbers`
     """
     kept = ops.minimum(nbytes, device.cache)
     return kept / device.cache_bandwidth + (nbytes - kept) / bandwidth + kernels * device.kernel_time

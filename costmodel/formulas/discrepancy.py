@@ -31,7 +31,6 @@ def correlation(
 
     Parameters
     ----------
-    model : `ModelNumbers`
     settings, plan : of one
     other_settings, other_plan : of the other
     """
@@ -47,7 +46,6 @@ def distance(
 
     Parameters
     ----------
-    model : `ModelNumbers`
     settings, plan : of one
     other_settings, other_plan : of the other
 
@@ -161,7 +159,6 @@ def pass_distance(
 
     Parameters
     ----------
-    model : `ModelNumbers`
     settings, plan : of one
     other_settings, other_plan : of the other
     """

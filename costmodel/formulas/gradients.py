@@ -27,10 +27,6 @@ def held_places(
 ) -> tuple[Place, Place, Place]:  # fmt: skip
     """The first rank, the last, and one between with most layers with experts, copies of a two-way schedule counted.
 
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
-
     Returns
     -------
     tuple
@@ -72,7 +68,6 @@ def payloads(
 
     Parameters
     ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     dense, routed : parameters of the rank outside and in the routed experts
     place : the rank, `Place`
     """
@@ -87,12 +82,7 @@ def summed(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
     device: DeviceNumbers,
 ) -> Summed:  # fmt: skip
-    """Gradients as the plan compresses them, `Summed`.
-
-    Parameters
-    ----------
-    model, settings, plan, network, software, device : numbers of the question and of the plan
-    """
+    """Gradients as the plan compresses them, `Summed`."""
     plain = _uncompressed(model, settings, plan)
     if ops.certain(ops.equal(settings.compression.kind, compression.NONE)):
         return plain
@@ -125,7 +115,6 @@ def buffer_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers, pla
 
     Parameters
     ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     place : the rank, `Place`
 
     Assumes both to be held all the time, as PyTorch's hooks hold what was not sent.
@@ -148,7 +137,6 @@ def fullest_stage(
 
     Parameters
     ----------
-    model, settings, plan, network, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `NetworkNumbers`, `Software`
     micro_batches : of a step
     """
     if ops.certain(ops.equal(settings.compression.kind, compression.NONE)):

@@ -17,12 +17,7 @@ gemm_kernel_utils.h, ``OpMultiplyAddFastF32``: operands are split in a large and
 
 
 def device_numbers(figures: DeviceFigures) -> DeviceNumbers:
-    """A device as the other formulas take it, `DeviceNumbers`: rates in place of shares.
-
-    Parameters
-    ----------
-    figures : `DeviceFigures`
-    """
+    """A device as the other formulas take it, `DeviceNumbers`: rates in place of shares."""
     bandwidth = figures.memory_bandwidth
     return DeviceNumbers(
         flop_rate=figures.peak, base_flop_rate=figures.base_peak,
@@ -53,10 +48,6 @@ def device_numbers(figures: DeviceFigures) -> DeviceNumbers:
 
 def level_numbers(level: LevelFigures) -> LevelNumbers:
     """A network level as the other formulas take it, `LevelNumbers`.
-
-    Parameters
-    ----------
-    level : `LevelFigures`
 
     Examples
     --------

@@ -63,7 +63,6 @@ def violations(model: ModelNumbers, settings: Settings, plan: PlanNumbers, gpus:
 
     Parameters
     ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     gpus : of the cluster
     """
     attention = model.attention

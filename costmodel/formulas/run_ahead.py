@@ -32,10 +32,6 @@ def lead(
     None where the host waits in each layer: for a flash kernel's wrapper that looks at a mask or at positions, for the number of
     an expert's tokens, or for every kernel.
 
-    Parameters
-    ----------
-    model, settings, plan, network, software, device : as named
-
     References
     ----------
     huggingface/transformers@v5.24.0 src/transformers/modeling_flash_attention_utils.py (``_is_packed_sequence``: "forces a
@@ -66,10 +62,6 @@ def ahead_bytes(
     no pass takes from. FSDP waits before it gathers a third unit. Of a Llama of 24 layers on H100, with such hooks around its
     modules, 8,192 tokens and 0.10 s on the host for 0.18 on the device, 4.2 GiB are reserved beyond what a wait in each layer
     needs, of 9.0 in its layers; with 1,024 tokens, where the host is the slower, 0.2.
-
-    Parameters
-    ----------
-    model, settings, plan, network, software, device : as named
 
     References
     ----------

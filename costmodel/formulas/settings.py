@@ -200,8 +200,6 @@ def resolved(choices: PlanChoices, defaults: FrameworkDefaults, usual_dtype: Num
 
     Parameters
     ----------
-    choices : `PlanChoices`
-    defaults : `FrameworkDefaults`
     usual_dtype : of the device, a place in `FORMATS`
     transposed : 1: the device needs weights in fp8 transposed too
     """
@@ -261,7 +259,6 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
     Parameters
     ----------
     choices : resolved, `PlanChoices`
-    defaults : `FrameworkDefaults`
     """
     operand, activation = ops.pick(choices.dtype, _OPERAND), ops.pick(choices.dtype, _ACTIVATION)
     wide = activation > 2.0
@@ -392,7 +389,6 @@ def kernel_choices(choices: PlanChoices, defaults: FrameworkDefaults) -> KernelC
     Parameters
     ----------
     choices : resolved, `PlanChoices`
-    defaults : `FrameworkDefaults`
     """
     captured = choices.graph_modules
     partly = ops.maximum(captured.attention, ops.maximum(captured.mlp, captured.router))
@@ -422,7 +418,6 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
     Parameters
     ----------
     choices : resolved, `PlanChoices`
-    defaults : `FrameworkDefaults`
     """
     of = widths(choices, defaults)
     kernel = _optimizer_kernel(choices, defaults)
@@ -484,10 +479,8 @@ def settings_of_model(
 
     Parameters
     ----------
-    model : `ModelNumbers`
     nparameters : of the model without adapters
     choices : resolved, `PlanChoices`
-    defaults : `FrameworkDefaults`
     """
     found = settings(choices, defaults)
     return found._replace(trainable=adapters.trained_share(model, found.adapter, nparameters))
@@ -532,7 +525,6 @@ def recomputed_share(recomputed: RecomputedParts, layers: Number) -> Number:
 
     Parameters
     ----------
-    recomputed : `RecomputedParts`
     layers : of the model
 
     Examples

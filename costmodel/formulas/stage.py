@@ -31,7 +31,6 @@ def stage_pass(
 
     Parameters
     ----------
-    model, settings, plan, network, software, device : numbers of the question and of the plan
     layers : of the stage
     first, last : 1 where the stage holds the embedding, the head
     chunks : in which a micro-batch passes it, where it is all that a rank holds
@@ -60,7 +59,6 @@ def unsynchronised_pass(
 
     Parameters
     ----------
-    model, settings, plan, network, software, device : numbers of the question and of the plan
     layers : of the stage
     first, last : 1 where the stage holds the embedding, the head
     """

@@ -93,7 +93,6 @@ def groups(
     Parameters
     ----------
     ranks, stride : that hold the same weights, and the distance of neighbours among them
-    plan, settings, network, software : `PlanNumbers`, `Settings`, `NetworkNumbers`, `Software`
     """
     whole = settings.buckets.all_reduced * plan.shard_optimizer * (1.0 - plan.shard_weights)
     gatherers = communication.shard_group_size(ranks, plan)
@@ -152,7 +151,6 @@ def pieces_of_rank(settings: Settings, layers: Number) -> Number:
 
     Parameters
     ----------
-    settings : `Settings`
     layers : whose weights are gathered
     """
     return ops.where(settings.buckets.by_tensor > 0.0, TENSORS_OF_LAYER * layers, 1.0)
@@ -217,7 +215,6 @@ def dense_buckets(
 
     Parameters
     ----------
-    model, plan : `ModelNumbers`, `PlanNumbers`
     layers : of the stage
     edge : elements of its embedding and head
     cap, overshoot : as of `bucket_count`
@@ -239,7 +236,6 @@ def padded_attention(model: ModelNumbers, tensor: Number, shard: Number, padded:
 
     Parameters
     ----------
-    model : `ModelNumbers`
     tensor : ranks that split its matrices
     shard : ranks that share the rows of a tensor
     padded : 1 where it is padded
@@ -272,7 +268,6 @@ def padded_mlp(model: ModelNumbers, width: Number, shard: Number, padded: Number
 
     Parameters
     ----------
-    model : `ModelNumbers`
     width : inner width on the rank [channels]
     shard : ranks that share the rows of a tensor
     padded : 1 where it is padded
@@ -289,7 +284,6 @@ def padded_layer(
 
     Parameters
     ----------
-    model, plan : `ModelNumbers`, `PlanNumbers`
     padded : 1 where every tensor's rows are padded to a multiple of the ranks that share it
     shard, expert_shard : ranks that share a tensor
     """
@@ -317,7 +311,6 @@ def layer_units(
 
     Parameters
     ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     dense_group, routed_group : `ReplicaGroups` of what lies outside and in the routed experts
     """
     rule, widths = settings.buckets, settings.widths
@@ -357,10 +350,6 @@ def gathered_again(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -
     A recomputed layer's weights are used by its forward pass and then, in the other order, by its backward pass: between both
     uses of a matrix lie those of all behind it, twice. It stays whole if these are fewer than a framework's reuse distance.
 
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
-
     Assumptions
     -----------
     All matrices are as large as one of the MLP.
@@ -383,10 +372,6 @@ def whole_between_passes(model: ModelNumbers, settings: Settings, plan: PlanNumb
 
     Weights are fetched ahead until as many are whole as may be; what the fetching meets whole when it comes to the backward pass
     isn't released. So the last layers, of a small model all, are gathered once for both passes.
-
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
 
     Assumptions
     -----------
@@ -417,10 +402,6 @@ def whole_between_passes(model: ModelNumbers, settings: Settings, plan: PlanNumb
 def small_tensors(model: ModelNumbers, settings: Settings) -> Number:
     """Norms and biases of a layer, which stay whole where a framework shards what is large alone.
 
-    Parameters
-    ----------
-    model, settings : `ModelNumbers`, `Settings`
-
     References
     ----------
     deepspeedai/DeepSpeed@edaa722 deepspeed/runtime/zero/partition_parameters.py, ``stage3_param_persistence_threshold``
@@ -446,10 +427,6 @@ def edges_again(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> N
     The head, used last and then first, stays whole where a framework keeps what it is about to use; so does the embedding if the
     whole model may. Where each is a unit of its own, the embedding is gathered again, though its backward pass reads no weight.
 
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
-
     Assumptions
     -----------
     A tied table that is released between its uses at both ends is gathered once more there, which isn't counted.
@@ -466,12 +443,7 @@ def edges_again(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> N
 def replica_groups(
     plan: PlanNumbers, settings: Settings, network: NetworkNumbers, software: Software
 ) -> tuple[ReplicaGroups, ReplicaGroups]:
-    """Groups of the ranks that hold the same dense weights, and the same routed experts, `ReplicaGroups` of each.
-
-    Parameters
-    ----------
-    plan, settings, network, software : `PlanNumbers`, `Settings`, `NetworkNumbers`, `Software`
-    """
+    """Groups of the ranks that hold the same dense weights, and the same routed experts, `ReplicaGroups` of each."""
     return (
         groups(plan.data * plan.context, plan.data_stride, plan, settings, network, software),
         groups(communication.expert_ranks(plan), plan.expert * plan.expert_tensor, plan, settings, network, software),
@@ -488,7 +460,6 @@ def other_systems(
     Parameters
     ----------
     dense_bytes, routed_bytes : of gradients outside and in the routed experts
-    settings, plan, network, software : `Settings`, `PlanNumbers`, `NetworkNumbers`, `Software`
     """
     ranks, few = plan.data * plan.context, communication.expert_ranks(plan)
     apart = plan.expert * plan.expert_tensor
@@ -628,7 +599,6 @@ def stage_synchronisation(
 
     Parameters
     ----------
-    model, settings, plan, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `Software`
     dense_group, routed_group : of what lies outside and in the routed experts, `ReplicaGroups`
     body : a layer's pass, which hides exchange
     units : of `layer_units`

@@ -56,10 +56,6 @@ def layer_pass(
     a context ring's under the attention core, expert exchange under a share of the compute, or under all of another
     micro-batch's where the plan overlaps the two. Gathers of
     sharded weights are not part of it: `costmodel.formulas.synchronisation`.
-
-    Parameters
-    ----------
-    model, settings, plan, network, software, device : numbers of the question and of the plan
     """
     settings = lengths.of_layers(model, lengths.at_work(settings, plan))
     overlap = software.overlap
@@ -172,12 +168,7 @@ def step(
 
     Parameters
     ----------
-    model : `ModelNumbers`
-    settings : `Settings`
-    plan : `PlanNumbers`
-    network : `NetworkNumbers`
     software : `Software`; of the group that is named for the memory, nothing where that is known
-    device : `DeviceNumbers`
     held : what the fullest stage holds, `Memory`, where it is known
 
     Assumes equal stages but for the embedding, the head and one or two layers; micro-batches of equal size;

@@ -30,7 +30,6 @@ def split_gemm(
     m, n, k : sizes; a product with ``n = 0`` or ``k = 0`` is absent and takes no time
     element_bytes : of an operand [bytes]
     flop_rate : reached by a large product [FLOP/s]
-    device : `DeviceNumbers`
     """
     best = ops.sqrt(device.gemm_output * k / ops.maximum(1.0, m * n * device.gemm_depth))
     pieces = ops.maximum(1.0, ops.minimum(best, k / 32.0))
@@ -67,7 +66,6 @@ def winograd(
     depth_is_tiles : 1 for the gradient of the weights, whose products are summed over tiles
     element_bytes : [bytes]
     flop_rate : reached by a large product [FLOP/s]
-    device : `DeviceNumbers`
     """
     taps = winograd_taps(sliding)
     tiles = sliding.batch * inner_pixels / (WINOGRAD_TILE * WINOGRAD_TILE)
@@ -118,7 +116,6 @@ def convolution_forward(
     element_bytes : [bytes]
     flop_rate : reached by a large product [FLOP/s]
     winograd_share : of that rate, reached by the products of Winograd's algorithm
-    device : `DeviceNumbers`
     """
     pixels = sliding.output_height * sliding.output_width
     taps = sliding.channels / sliding.groups * sliding.kernel_height * sliding.kernel_width
@@ -141,7 +138,6 @@ def convolution_backward_data(
     element_bytes : [bytes]
     flop_rate : reached by a large product [FLOP/s]
     winograd_share : of that rate, reached by the products of Winograd's algorithm
-    device : `DeviceNumbers`
     """
     pixels = sliding.height * sliding.width
     share = sliding.output_height * sliding.output_width / pixels
@@ -165,7 +161,6 @@ def convolution_backward_weights(
     element_bytes : [bytes]
     flop_rate : reached by a large product [FLOP/s]
     winograd_share : of that rate, reached by the products of Winograd's algorithm
-    device : `DeviceNumbers`
     """
     pixels = sliding.output_height * sliding.output_width
     taps = sliding.channels / sliding.groups * sliding.kernel_height * sliding.kernel_width
@@ -189,7 +184,6 @@ def recurrent_forward(
     inputs, hidden : features
     element_bytes : [bytes]
     flop_rate : reached by a large product [FLOP/s]
-    device : `DeviceNumbers`
 
     References
     ----------
@@ -215,7 +209,6 @@ def recurrent_backward(
     inputs, hidden : features
     element_bytes : [bytes]
     flop_rate : reached by a large product [FLOP/s]
-    device : `DeviceNumbers`
     """
     rows = batch * steps
     step = split_gemm(batch, hidden, gates * hidden, element_bytes, flop_rate, device)

@@ -59,7 +59,6 @@ def inside_bandwidth(members: Number, network: NetworkNumbers) -> Number:
     Parameters
     ----------
     members : inside the unit
-    network : `NetworkNumbers`
 
     Examples
     --------
@@ -81,7 +80,6 @@ def bus_bandwidth(ranks: Number, stride: Number, network: NetworkNumbers) -> Num
     Parameters
     ----------
     ranks, stride : the group
-    network : `NetworkNumbers`
 
     References
     ----------
@@ -102,7 +100,6 @@ def ring_latency(ranks: Number, stride: Number, network: NetworkNumbers, softwar
     Parameters
     ----------
     ranks, stride : the group
-    network : `NetworkNumbers`
     software : `Software`: its factors on latency inside nodes and between them
     """
     node = members_inside(ranks, stride, network.node.size)
@@ -243,7 +240,6 @@ def group_links(ranks: Number, stride: Number, network: NetworkNumbers, software
     Parameters
     ----------
     ranks, stride : the group
-    network : `NetworkNumbers`
     software : `Software`: the time to launch, its factors on bandwidth and latency, and what sweeps add
 
     References
@@ -393,7 +389,6 @@ def all_reduce(
     ----------
     nbytes : buffer :math:`n` on each rank [bytes]
     ranks, stride : the group
-    network : `NetworkNumbers`
     software : `Software`: the time to launch :math:`t_0`, and its factors on bandwidth and latency
 
     References
@@ -416,7 +411,6 @@ def all_gather(
     ----------
     nbytes : whole buffer :math:`n`, gathered or before scattering [bytes]
     ranks, stride : the group
-    network : `NetworkNumbers`
     software : `Software`: the time to launch :math:`t_0`, and its factors on bandwidth and latency
     """
     return all_gather_over(nbytes, group_links(ranks, stride, network, software))
@@ -434,7 +428,6 @@ def all_to_all(
     ----------
     nbytes : what each rank sends, its own part included [bytes]
     ranks, stride : the group
-    network : `NetworkNumbers`
     software : `Software`: the time to launch :math:`t_0`, and its factors on bandwidth and latency
     """
     node = members_inside(ranks, stride, network.node.size)
@@ -526,9 +519,7 @@ def deduplicated_bytes(
     Parameters
     ----------
     nbytes : what each rank would send with one copy for each expert of a token [bytes]
-    mixture : `ExpertNumbers`
     ranks, stride : the group
-    network : `NetworkNumbers`
     """
     each = nbytes / ops.maximum(mixture.per_token, 1.0)
     node = members_inside(ranks, stride, network.node.size)
@@ -549,9 +540,7 @@ def deduplicated_all_to_all(
     Parameters
     ----------
     nbytes : what each rank would send with one copy for each expert of a token [bytes]
-    mixture : `ExpertNumbers`
     ranks, stride : the group
-    network : `NetworkNumbers`
     software : `Software`: the time to launch, and its factors on bandwidth and latency
     """
     inside, across, above = deduplicated_bytes(nbytes, mixture, ranks, stride, network)
@@ -568,7 +557,6 @@ def send(
     ----------
     nbytes : message [bytes]
     ranks, stride : the group
-    network : `NetworkNumbers`
     software : `Software`: the time to launch :math:`t_0`, and its factors on bandwidth and latency
     """
     span = ranks * stride

@@ -24,21 +24,12 @@ PARTITION = 4.0 * 2.0**20
 
 
 def hidden_message(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
-    """A micro-batch's hidden states on one rank, whole in the channels [bytes].
-
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
-    """
+    """A micro-batch's hidden states on one rank, whole in the channels [bytes]."""
     return settings.widths.activation * lengths.local_tokens(settings, plan) * model.hidden
 
 
 def gathered_message(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
     """What a tensor group gathers of a micro-batch's hidden states before a product: as narrow as its operand [bytes].
-
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
 
     References
     ----------
@@ -49,12 +40,7 @@ def gathered_message(model: ModelNumbers, settings: Settings, plan: PlanNumbers)
 
 
 def context_message(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
-    """Keys and values of a micro-batch on one rank, which context ranks pass on [bytes].
-
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
-    """
+    """Keys and values of a micro-batch on one rank, which context ranks pass on [bytes]."""
     attention = model.attention
     kv_heads = attention.kv_heads / parameters.key_holders(model, plan.tensor)
     heads = ops.where(attention.latent > 0.0, attention.heads / plan.tensor, kv_heads)
@@ -63,22 +49,12 @@ def context_message(model: ModelNumbers, settings: Settings, plan: PlanNumbers) 
 
 
 def ring_gradients(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
-    """Gradients of keys and values of a micro-batch on one rank, in 32 bit as a ring sums them [bytes].
-
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
-    """
+    """Gradients of keys and values of a micro-batch on one rank, in 32 bit as a ring sums them [bytes]."""
     return precision.FULL_BYTES / settings.widths.activation * context_message(model, settings, plan)
 
 
 def query_message(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
-    """Queries and outputs of a micro-batch's attention on one rank [bytes].
-
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
-    """
+    """Queries and outputs of a micro-batch's attention on one rank [bytes]."""
     attention = model.attention
     widths = attention.heads / plan.tensor * (attention.head_dim + attention.value_head_dim)
     return settings.widths.activation * lengths.local_tokens(settings, plan) * widths
@@ -92,10 +68,6 @@ def context_exchange(
     Around a ring, keys and values go once forward, they and their gradients backward; PyTorch gathers them for its ring, and
     their gradients go back to where they began. Gathered, they are gathered forward, again backward, and their gradients
     scattered; for heads, queries, keys, values and outputs are exchanged, and their gradients.
-
-    Parameters
-    ----------
-    model, settings, plan, network, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `NetworkNumbers`, `Software`
 
     References
     ----------
@@ -119,12 +91,7 @@ def context_exchange(
 
 
 def expert_message(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
-    """Routed tokens' hidden states that the ranks of one expert exchange in one direction [bytes].
-
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
-    """
+    """Routed tokens' hidden states that the ranks of one expert exchange in one direction [bytes]."""
     routed = lengths.local_tokens(settings, plan) / plan.tensor * model.experts.per_token * model.experts.load
     return settings.widths.activation * routed * model.hidden * plan.expert_tensor
 
@@ -137,7 +104,6 @@ def expert_all_to_all(
     Parameters
     ----------
     nbytes : of `expert_message`
-    model, settings, plan, network, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `NetworkNumbers`, `Software`
     """
     group = plan.expert, plan.expert_tensor, network, software
     once = collectives.deduplicated_all_to_all(nbytes, model.experts, *group)
@@ -152,7 +118,6 @@ def tensor_reductions(model: ModelNumbers, share: Number) -> Number:
 
     Parameters
     ----------
-    model : `ModelNumbers`
     share : of the layers that have routed experts
 
     References
@@ -175,7 +140,6 @@ def repeated_reductions(model: ModelNumbers, plan: PlanNumbers, share: Number) -
 
     Parameters
     ----------
-    model, plan : `ModelNumbers`, `PlanNumbers`
     share : of the layers that have routed experts
 
     References
@@ -199,7 +163,6 @@ def gathers_again(model: ModelNumbers, plan: PlanNumbers, share: Number) -> Numb
 
     Parameters
     ----------
-    model, plan : `ModelNumbers`, `PlanNumbers`
     share : of the layers that have routed experts
     """
     return 0.5 * plan.recompute_operators * plan.sequence_parallel * tensor_reductions(model, share)
@@ -215,7 +178,6 @@ def inputs_gathered(
 
     Parameters
     ----------
-    model, settings, plan, network, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `NetworkNumbers`, `Software`
     nbytes : of what is gathered
 
     References
@@ -228,12 +190,7 @@ def inputs_gathered(
 
 
 def gathers_inputs(settings: Settings, plan: PlanNumbers) -> Number:
-    """1 where what a tensor group multiplies is gathered again for the gradients of its weights; frozen ones have none.
-
-    Parameters
-    ----------
-    settings, plan : `Settings`, `PlanNumbers`
-    """
+    """1 where what a tensor group multiplies is gathered again for the gradients of its weights; frozen ones have none."""
     return ops.where(settings.trainable < 1.0, 0.0, settings.framework.inputs_again * plan.sequence_parallel)
 
 
@@ -246,7 +203,6 @@ def whole_gradients(
 
     Parameters
     ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     dense, sparse : layers of the stage with a dense MLP, and with routed experts
     last : 1 where the stage holds the head
 
@@ -261,12 +217,7 @@ def whole_gradients(
 
 
 def repeated_dispatches(plan: PlanNumbers) -> Number:
-    """How often the backward pass dispatches tokens to their experts and combines them again, for what is recomputed.
-
-    Parameters
-    ----------
-    plan : `PlanNumbers`
-    """
+    """How often the backward pass dispatches tokens to their experts and combines them again, for what is recomputed."""
     return plan.recompute_layers + (1.0 - plan.recompute_layers) * plan.recompute_experts
 
 
@@ -276,10 +227,6 @@ def tensor_exchange(
     """Time of one all-reduce of a micro-batch's hidden states over the tensor group, at an end of the model [s].
 
     Sequence parallelism replaces each by a reduce-scatter and an all-gather, which move the same bytes.
-
-    Parameters
-    ----------
-    model, settings, plan, network, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `NetworkNumbers`, `Software`
 
     References
     ----------
@@ -291,12 +238,7 @@ def tensor_exchange(
 def inner_tensor_exchange(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
 ) -> Number:  # fmt: skip
-    """As `tensor_exchange`, inside a layer, whose products may take narrower operands than the embedding and the head [s].
-
-    Parameters
-    ----------
-    model, settings, plan, network, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `NetworkNumbers`, `Software`
-    """
+    """As `tensor_exchange`, inside a layer, whose products may take narrower operands than the embedding and the head [s]."""
     return _reduced(gathered_message(model, settings, plan), model, settings, plan, network, software)
 
 
@@ -317,10 +259,6 @@ def layer_exchange(
     Tensor: one all-reduce after attention and one after the MLP, each way (one where both run side by side; an expert layer's MLP
     exchanges over the expert group instead), and what is gathered again before them. Context: `context_exchange`. Experts:
     dispatch and combine, each way, and under expert tensor parallelism a gather and a scatter of the routed tokens.
-
-    Parameters
-    ----------
-    model, settings, plan, network, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `NetworkNumbers`, `Software`
     """
     share = model.experts.layers / model.layers
     once = inner_tensor_exchange(model, settings, plan, network, software)
@@ -342,12 +280,7 @@ def layer_exchange(
 def boundary(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
 ) -> tuple[Number, Number]:  # fmt: skip
-    """Time and bytes to send one micro-batch's hidden states to the next stage [s, bytes].
-
-    Parameters
-    ----------
-    model, settings, plan, network, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `NetworkNumbers`, `Software`
-    """
+    """Time and bytes to send one micro-batch's hidden states to the next stage [s, bytes]."""
     split = ops.where((settings.framework.scatter_boundary > 0.0) | (plan.sequence_parallel > 0.0), plan.tensor, 1.0)
     nbytes = hidden_message(model, settings, plan) / split
     time = collectives.send(
@@ -359,12 +292,7 @@ def boundary(
 def boundary_parts(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
 ) -> tuple[Number, Number, Number]:  # fmt: skip
-    """Latency of a transfer to the next stage, the time that it takes its link, and its bytes [s, s, bytes].
-
-    Parameters
-    ----------
-    model, settings, plan, network, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `NetworkNumbers`, `Software`
-    """
+    """Latency of a transfer to the next stage, the time that it takes its link, and its bytes [s, s, bytes]."""
     time, nbytes = boundary(model, settings, plan, network, software)
     latency = collectives.send(0.0, plan.pipeline, plan.pipeline_stride, network, software)
     return latency, ops.maximum(time - latency, 0.0), nbytes
@@ -375,10 +303,6 @@ def opposite_stride(plan: PlanNumbers, network: NetworkNumbers) -> Number:
 
     Their own distance would say of a pipeline that fills a node that its first and last rank are on two: a pair shares a
     unit of a level only where that holds the whole pipeline.
-
-    Parameters
-    ----------
-    plan, network : `PlanNumbers`, `NetworkNumbers`
 
     Examples
     --------
@@ -397,22 +321,12 @@ def opposite_stride(plan: PlanNumbers, network: NetworkNumbers) -> Number:
 
 
 def expert_ranks(plan: PlanNumbers) -> Number:
-    """Ranks that hold the same routed experts.
-
-    Parameters
-    ----------
-    plan : `PlanNumbers`
-    """
+    """Ranks that hold the same routed experts."""
     return ops.maximum(plan.data * plan.context * plan.tensor / (plan.expert * plan.expert_tensor), 1.0)
 
 
 def shard_groups(plan: PlanNumbers) -> tuple[Number, Number]:
-    """Ranks that share one copy of the optimizer state: of the dense weights, of the routed experts.
-
-    Parameters
-    ----------
-    plan : `PlanNumbers`
-    """
+    """Ranks that share one copy of the optimizer state: of the dense weights, of the routed experts."""
     shard = ops.where(plan.shard_optimizer > 0.0, plan.shard_group, 1.0)
     return shard, ops.maximum(shard * expert_ranks(plan) / (plan.data * plan.context), 1.0)
 
@@ -423,7 +337,6 @@ def shard_group_size(ranks: Number, plan: PlanNumbers) -> Number:
     Parameters
     ----------
     ranks : members of the group
-    plan : `PlanNumbers`
     """
     share = ops.where(plan.shard_optimizer > 0.0, plan.shard_group / (plan.data * plan.context), 0.0)
     return ops.maximum(ranks * share, 1.0)
@@ -451,7 +364,6 @@ def sum_over_copies(
     nbytes : on each rank
     ranks : members of the group
     stride : distance of neighbouring members [ranks]
-    settings, network, software : `Settings`, `NetworkNumbers`, `Software`
 
     References
     ----------
@@ -498,7 +410,6 @@ def piece_copies(ranks: Number, software: Software) -> Number:
     Parameters
     ----------
     ranks : that share a tensor
-    software : `Software`
 
     References
     ----------
@@ -524,7 +435,6 @@ def shard_exchange(
     ----------
     nbytes : whole buffer, gathered or before scattering [bytes]
     ranks, stride : the group
-    network, software : `NetworkNumbers`, `Software`
     """
     gathered = collectives.all_gather(nbytes, ranks, stride, network, software) / software.network.sharding_quality
     return gathered + ops.where(nbytes > 0.0, piece_copies(ranks, software), 0.0)

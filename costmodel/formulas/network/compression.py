@@ -31,12 +31,7 @@ INDEX_BYTES = 4.0
 
 
 def coding_time(payload: Payload, device: DeviceNumbers) -> Number:
-    """Time of a device to encode what it sends and to decode what it receives [s].
-
-    Parameters
-    ----------
-    payload, device : `Payload`, `DeviceNumbers`
-    """
+    """Time of a device to encode what it sends and to decode what it receives [s]."""
     rate = compute.base_product_rate(1.0, device)
     return compute.stream(payload.streamed, payload.kernels, device) + payload.flop / rate
 
@@ -48,9 +43,7 @@ def encoded_time(
 
     Parameters
     ----------
-    payload : `Payload`
     ranks, stride : the group
-    network, software : `NetworkNumbers`, `Software`
     """
     left = collectives.all_reduce(payload.left, ranks, stride, network, software)
     right = collectives.all_reduce(payload.right, ranks, stride, network, software)
@@ -64,7 +57,6 @@ def encoded_sent(payload: Payload, ranks: Number) -> Number:
 
     Parameters
     ----------
-    payload : `Payload`
     ranks : of the group
     """
     reduced = traffic.all_reduce_sent(payload.left + payload.right, ranks)
@@ -76,7 +68,6 @@ def buffer_bytes(payload: Payload, ranks: Number) -> Number:
 
     Parameters
     ----------
-    payload : `Payload`
     ranks : of the group
 
     Assumes one buffer for all gradients of a rank, an all-reduce in place, and that what an all-to-all has sent makes room
@@ -135,7 +126,6 @@ def narrow_all_reduce(
     gradient_bytes : of one before [bytes]
     wire_bytes : of one on the wire: 2 for fp16 and bf16 [bytes]
     ranks, stride : the group
-    network, software, device : `NetworkNumbers`, `Software`, `DeviceNumbers`
 
     Examples
     --------
@@ -203,7 +193,6 @@ def quantised_all_reduce(
     gradient_bytes : of one before [bytes]
     bits, block, scale_bytes : of the quantised ones: bits of one, how many share a scale, bytes of a scale
     ranks, stride : the group
-    network, software, device : `NetworkNumbers`, `Software`, `DeviceNumbers`
 
     References
     ----------
@@ -270,7 +259,6 @@ def top_k_exchange(
     density : share that is kept
     value_bytes, index_bytes : of a sent gradient, of its place [bytes]
     ranks, stride : the group
-    network, software, device : `NetworkNumbers`, `Software`, `DeviceNumbers`
 
     References
     ----------
@@ -412,7 +400,6 @@ def power_sgd_exchange(
     rows, columns, rank : of the matrix, of its approximation
     gradient_bytes : of an element on the wire and in memory [bytes]
     ranks, stride : the group
-    network, software, device : `NetworkNumbers`, `Software`, `DeviceNumbers`
 
     References
     ----------
@@ -455,7 +442,6 @@ def payload_of(nparameters: Number, factors: LowRankSizes, ranks: Number, settin
     nparameters : parameters on this rank
     factors : `LowRankSizes` of its weight matrices
     ranks : that sum their gradients
-    settings : `Settings`
 
     References
     ----------
@@ -482,7 +468,6 @@ def residual_bytes(nparameters: Number, ranks: Number, settings: Settings) -> Nu
     ----------
     nparameters : parameters on this rank
     ranks : that sum their gradients
-    settings : `Settings`
 
     References
     ----------

@@ -63,7 +63,6 @@ def units(ranks: Number, stride: Number, network: NetworkNumbers) -> tuple[Numbe
     Parameters
     ----------
     ranks, stride : the group
-    network : `NetworkNumbers`
 
     Returns
     -------
@@ -88,7 +87,6 @@ def ring_links(sent: Number, ranks: Number, stride: Number, network: NetworkNumb
     ----------
     sent : what each member sends :math:`n` [bytes]
     ranks, stride : the group
-    network : `NetworkNumbers`
     """
     node = collectives.members_inside(ranks, stride, network.node.size)
     leaf = collectives.members_inside(ranks, stride, network.leaf.size)
@@ -105,7 +103,6 @@ def all_to_all_links(nbytes: Number, ranks: Number, stride: Number, network: Net
     ----------
     nbytes : what each member sends, its own part included [bytes]
     ranks, stride : the group
-    network : `NetworkNumbers`
     """
     node = collectives.members_inside(ranks, stride, network.node.size)
     alone = collectives.fewest_inside(ranks, stride, network.node.size)
@@ -122,9 +119,7 @@ def deduplicated_links(
     Parameters
     ----------
     nbytes : what each member would send with one copy for each expert of a token [bytes]
-    mixture : `ExpertNumbers`
     ranks, stride : the group
-    network : `NetworkNumbers`
     """
     return LinkBytes(*collectives.deduplicated_bytes(nbytes, mixture, ranks, stride, network))
 
@@ -136,7 +131,6 @@ def send_links(nbytes: Number, ranks: Number, stride: Number, network: NetworkNu
     ----------
     nbytes : message [bytes]
     ranks, stride : the group
-    network : `NetworkNumbers`
     """
     node = ops.where(ranks * stride > network.node.size, 1.0, 0.0)
     leaf = ops.where(ranks * stride > network.leaf.size, 1.0, 0.0)
@@ -154,8 +148,6 @@ def reduce(
     ----------
     nbytes : buffer :math:`n` on each rank [bytes]
     ranks, stride : the group
-    network : `NetworkNumbers`
-    software : `Software`
     """
     others = ops.maximum(ranks - 1.0, 1.0)
     return collectives.all_gather(nbytes * ranks / others, ranks, stride, network, software)

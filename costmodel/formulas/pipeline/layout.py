@@ -18,10 +18,6 @@ def rank_layers(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> t
 
     As `stage_layers`, but where a rank runs a stage of each end: of a valley (ZB-V) a micro-batch passes both, so that the
     first rank has both short ones; of two directions it passes one or the other, on average their mean.
-
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     """
     first, middle, last = stage_layers(model, settings, plan)
     piped = ops.where(plan.pipeline > 1.0, 1.0, 0.0)
@@ -39,10 +35,6 @@ def rank_shares(
 
     For each the layers, the shares of micro-batches that meet the embedding and the head there, and 1 where there is such a
     rank: of one stage only the first, of two none between.
-
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     """
     first, middle, last = rank_layers(model, settings, plan)
     two_way = schedules.bidirectional(plan.schedule)
@@ -57,22 +49,12 @@ def rank_shares(
 
 
 def chunks(plan: PlanNumbers) -> Number:
-    """Passes each way that a micro-batch makes on a rank: one for each chunk of the model, two for each of a valley.
-
-    Parameters
-    ----------
-    plan : `PlanNumbers`
-    """
+    """Passes each way that a micro-batch makes on a rank: one for each chunk of the model, two for each of a valley."""
     return ops.where(plan.pipeline > 1.0, schedules.crossings(plan.schedule, plan.virtual_stages), plan.virtual_stages)
 
 
 def micro_batches(settings: Settings, plan: PlanNumbers) -> Number:
-    """Micro-batches that one pipeline works through in a step.
-
-    Parameters
-    ----------
-    settings, plan : `Settings`, `PlanNumbers`
-    """
+    """Micro-batches that one pipeline works through in a step."""
     return settings.global_batch / (plan.data * plan.micro_batch)
 
 
@@ -84,12 +66,6 @@ def stage_layers(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> 
     ``--account-for-loss-in-pipeline-split``, ``--account-for-embedding-in-pipeline-split`` and
     ``--decoder-first-pipeline-num-layers`` with ``--decoder-last-pipeline-num-layers`` do. Frameworks that
     balance by cost deal by `dealt_layers`.
-
-    Parameters
-    ----------
-    model : `ModelNumbers`
-    settings : `Settings`
-    plan : `PlanNumbers`
     """
     slots = plan.pipeline * plan.virtual_stages
     full = plan.virtual_stages * ops.ceil_div(model.layers, slots)
@@ -113,8 +89,6 @@ def dealt_layers(model: ModelNumbers, plan: PlanNumbers, stages: Number) -> Numb
 
     Parameters
     ----------
-    model : `ModelNumbers`
-    plan : `PlanNumbers`
     stages : from 1; fewer than all
 
     References
@@ -130,11 +104,6 @@ def has_empty_stage(model: ModelNumbers, plan: PlanNumbers) -> Number:
 
     Behind the layers come the last norm, the head, the cast of logits and the loss, each of which moves on to the next stage
     once the cost so far is over its stage's threshold: the head always, the norm where the layers alone are.
-
-    Parameters
-    ----------
-    model : `ModelNumbers`
-    plan : `PlanNumbers`
 
     References
     ----------
@@ -156,7 +125,6 @@ def experts_before(model: ModelNumbers, layers: Number) -> Number:
 
     Parameters
     ----------
-    model : `ModelNumbers`
     layers : from the front of the model
 
     Examples
@@ -242,7 +210,6 @@ def rank_experts(model: ModelNumbers, settings: Settings, plan: PlanNumbers, ran
 
     Parameters
     ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     rank : in the pipeline, from 0
     layers : of the rank, as `rank_layers` has them
 
@@ -285,10 +252,6 @@ def ranks_between(model: ModelNumbers, settings: Settings, plan: PlanNumbers) ->
     behind their beginning. In a folded pipeline it names those on both sides of the rank where they begin, and the deepest;
     where layers are dealt by cost, the second, the third and the first from there on that has one layer more, by rounding
     perhaps the next.
-
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     """
     chain, mixture, p = _chain(model, settings, plan), model.experts, plan.pipeline
     folded, in_turns = chain.valley + chain.two_way > 0.0, mixture.step > 1.0
@@ -346,12 +309,7 @@ def _within(rank: Number, pipeline: Number) -> Number:
 def places(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers,
 ) -> tuple[Place, Place, Place, Place, Place, Place]:  # fmt: skip
-    """What the first rank has, what the last, and what those of `ranks_between`, `Place` of each.
-
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
-    """
+    """What the first rank has, what the last, and what those of `ranks_between`, `Place` of each."""
     first_layers, middle_layers, last_layers = rank_layers(model, settings, plan)
     single = ops.where(plan.pipeline > 1.0, 0.0, 1.0)
     fold, mirrored = schedules.v_shaped(plan.schedule), schedules.bidirectional(plan.schedule)

@@ -30,12 +30,6 @@ def attention_activations(model: ModelNumbers, settings: Settings, plan: PlanNum
 
     Where the core's products are in 8 bit, it keeps queries, keys and values so, and its output in 16 bit.
 
-    Parameters
-    ----------
-    model : `ModelNumbers`
-    settings : `Settings`
-    plan : `PlanNumbers`
-
     References
     ----------
     [korthikanti2022]_ section 4.1; huggingface/transformers v5 src/transformers/integrations/sdpa_attention.py
@@ -79,10 +73,6 @@ def score_activations(model: ModelNumbers, settings: Settings) -> Number:
     """Bytes that separate kernels save of the scores of one layer for one token of a micro-batch, divided over tensor ranks.
 
     Of a softmax in 32 bit itself, which its gradient reads, and the copy that multiplies values.
-
-    Parameters
-    ----------
-    model, settings : `ModelNumbers`, `Settings`
     """
     wide = wide_scores(model, settings) * FULL_BYTES
     per_score = settings.widths.activation + wide + model.dropout * (settings.widths.activation + 1.0)
@@ -93,10 +83,6 @@ def wide_scores(model: ModelNumbers, settings: Settings) -> Number:
     """1 where separate kernels take the softmax of narrower scores in 32 bit.
 
     As the code of models does whose norms are RMSNorms, or autocast.
-
-    Parameters
-    ----------
-    model, settings : `ModelNumbers`, `Settings`
 
     References
     ----------
@@ -112,10 +98,6 @@ def mlp_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers) 
 
     Experts save their permuted inputs and their inner tensors, `experts_per_token` times and on the busiest rank; their outputs
     too where a router's probability multiplies these, not where it multiplies what the second product reads.
-
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     """
     share = model.experts.layers / model.layers
     dense, experts, shared, _ = mlp_parts(model, settings)
@@ -132,10 +114,6 @@ def mlp_parts(model: ModelNumbers, settings: Settings) -> tuple[Number, Number, 
     is kept for their gradient.
 
     What products of quantised weights make is as wide as what they read: in 32 bit behind norms that are.
-
-    Parameters
-    ----------
-    model, settings : `ModelNumbers`, `Settings`
 
     References
     ----------
@@ -169,10 +147,6 @@ def module_activations(model: ModelNumbers, settings: Settings, plan: PlanNumber
     their permuted inputs. A norm is a kernel of its own before latent attention and before experts; elsewhere it is
     one with the product that follows, and keeps its output. What a module that is run again reads is kept.
 
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
-
     References
     ----------
     NVIDIA/Megatron-LM@d98e8a6 megatron/core/transformer/transformer_config.py, ``recompute_modules``
@@ -203,10 +177,6 @@ def operators_kept(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -
     product, drops that. Under latent attention these are what queries, keys and values are compressed to, the projection back,
     and the gated channels.
 
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
-
     References
     ----------
     pytorch/torchtitan@b5bcd76 torchtitan/models/llama3/infra/parallelize.py (``_apply_ac_to_transformer_block``)
@@ -236,10 +206,6 @@ def norm_input_bytes(model: ModelNumbers, settings: Settings) -> Number:
     One kernel keeps its input. An RMSNorm of separate kernels casts its input to 32 bit and keeps that copy, and where its
     weight trains, what that multiplies, in 16 bit or before that is cast down again.
 
-    Parameters
-    ----------
-    model, settings : `ModelNumbers`, `Settings`
-
     References
     ----------
     huggingface/transformers src/transformers/models/llama/modeling_llama.py (``LlamaRMSNorm``),
@@ -262,12 +228,6 @@ def layer_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers
 
     With the inputs of products kept in 8 bit 27 instead of 34: two norms' outputs, the attention's output and the
     activated MLP's count one byte for two.
-
-    Parameters
-    ----------
-    model : `ModelNumbers`
-    settings : `Settings`
-    plan : `PlanNumbers`
 
     References
     ----------
@@ -293,12 +253,7 @@ def layer_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers
 
 
 def captured_share(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
-    """Share of what a layer saves that graphs hold, of all of it or of some modules; a norm's inputs go with what follows it.
-
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
-    """
+    """Share of what a layer saves that graphs hold, of all of it or of some modules; a norm's inputs go with what follows it."""
     whole, tokens = layer_activations(model, settings, plan), lengths.local_tokens(settings, plan)
     inner = tokens / plan.tensor
     attended, multiplied = attention_activations(model, settings, plan), mlp_activations(model, settings, plan)
@@ -315,10 +270,6 @@ def retained_inputs(model: ModelNumbers, settings: Settings, plan: PlanNumbers) 
 
     Where such a product keeps its input outside what autograd frees, it goes with the graph: when the loss of the next
     micro-batch, or of the next step's first, takes the place of this one's. A recomputed layer has no graph of its own.
-
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
 
     References
     ----------
@@ -337,12 +288,7 @@ def retained_inputs(model: ModelNumbers, settings: Settings, plan: PlanNumbers) 
 
 
 def checkpoint(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
-    """Bytes of one recomputed layer's saved input, on one rank.
-
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
-    """
+    """Bytes of one recomputed layer's saved input, on one rank."""
     width = ops.where(adapters.autocasts(settings) > 0.0, FULL_BYTES, settings.widths.residual)
     return width * lengths.norm_tokens(settings, plan) * model.hidden
 
@@ -354,10 +300,6 @@ def kept_activations(
 
     What recomputed modules make again is not kept. Weights that the backward pass multiplies as the forward pass unpacked them
     are.
-
-    Parameters
-    ----------
-    model, settings, plan, software : as named
     """
     saved = layer_activations(model, settings, plan) - module_activations(model, settings, plan)
     unpacked = adapters.unpacked_weights(settings, layer.layer_parameters(model, plan))
@@ -373,10 +315,6 @@ def backward_temporaries(
     The gradients of its inner tensors; where it is recomputed, or fetched from the host, also the layer's own
     activations, whole; where modules of it are, theirs. Scores that are recomputed live again while the layer is at work.
     Beside a softmax in 32 bit its gradient is there in 32 bit twice, the copy in 16 bit no more.
-
-    Parameters
-    ----------
-    model, settings, plan, software : as named
     """
     tokens = lengths.local_tokens(settings, plan) / plan.tensor
     scores = tokens * plan.recompute_attention * model.attention.share * score_activations(model, settings)

@@ -107,7 +107,6 @@ def attention_sides(model: ModelNumbers, adapter: AdapterChoice, tensor: Number)
 
     Parameters
     ----------
-    model, adapter : `ModelNumbers`, `AdapterChoice`
     tensor : ranks that split the outputs of the first projections and the inputs of the last
     """
     attention = model.attention
@@ -134,7 +133,6 @@ def mlp_sides(model: ModelNumbers, adapter: AdapterChoice, width: Number) -> tup
 
     Parameters
     ----------
-    model, adapter : `ModelNumbers`, `AdapterChoice`
     width : inner width on this rank [channels]; 0 where there is none
     """
     there = ops.where(width > 0.0, 1.0, 0.0)
@@ -147,7 +145,6 @@ def dense_sides(model: ModelNumbers, adapter: AdapterChoice, width: Number) -> t
 
     Parameters
     ----------
-    model, adapter : `ModelNumbers`, `AdapterChoice`
     width : inner width on this rank [channels]
     """
     inputs, outputs = mlp_sides(model, adapter, width)
@@ -156,10 +153,6 @@ def dense_sides(model: ModelNumbers, adapter: AdapterChoice, width: Number) -> t
 
 def adapter_parameters(model: ModelNumbers, adapter: AdapterChoice) -> Number:
     """Parameters of the adapters of a whole model, each expert with its own.
-
-    Parameters
-    ----------
-    model, adapter : `ModelNumbers`, `AdapterChoice`
 
     References
     ----------
@@ -189,7 +182,6 @@ def trained_share(model: ModelNumbers, adapter: AdapterChoice, nparameters: Numb
 
     Parameters
     ----------
-    model, adapter : `ModelNumbers`, `AdapterChoice`
     nparameters : of the model without them
     """
     return ops.where(adapter.frozen > 0.0, adapter_parameters(model, adapter) / nparameters, 1.0)
@@ -211,7 +203,6 @@ def adapter_work(
 
     Parameters
     ----------
-    model, settings, plan, device : `ModelNumbers`, `Settings`, `PlanNumbers`, `DeviceNumbers`
     tokens : of a micro-batch on this rank
 
     References
@@ -249,12 +240,7 @@ def adapter_work(
 
 
 def operand_bytes(settings: Settings) -> Number:
-    """Bytes of an element that adapters' products read, which is what they keep of their inputs.
-
-    Parameters
-    ----------
-    settings : `Settings`
-    """
+    """Bytes of an element that adapters' products read, which is what they keep of their inputs."""
     return ops.where(settings.adapter.uncast > 0.0, precision.FULL_BYTES, settings.widths.activation)
 
 
@@ -263,7 +249,6 @@ def dequantisation(settings: Settings, nparameters: Number, device: DeviceNumber
 
     Parameters
     ----------
-    settings, device : `Settings`, `DeviceNumbers`
     nparameters : that the pass multiplies
     """
     return nparameters * settings.adapter.unpacked_bytes / device.memory_bandwidth
@@ -271,10 +256,6 @@ def dequantisation(settings: Settings, nparameters: Number, device: DeviceNumber
 
 def autocasts(settings: Settings) -> Number:
     """1 where weights are in 32 bit and cast to 16 where they are multiplied; what isn't a product stays in 32.
-
-    Parameters
-    ----------
-    settings : `Settings`
 
     References
     ----------
@@ -290,7 +271,6 @@ def unpacked_weights(settings: Settings, nparameters: Number) -> Number:
 
     Parameters
     ----------
-    settings : `Settings`
     nparameters : that the pass multiplies
     """
     return (settings.adapter.keep_unpacked + autocasts(settings)) * nparameters * settings.widths.input
@@ -304,7 +284,6 @@ def kept_inputs(adapter: AdapterChoice, separate: Number) -> tuple[Number, Numbe
 
     Parameters
     ----------
-    adapter : `AdapterChoice`
     separate : 1: queries, keys and values are products of their own, and gate and up, each with an adapter
 
     References
@@ -329,10 +308,6 @@ def input_bytes(model: ModelNumbers, settings: Settings) -> tuple[Number, Number
     """Bytes a channel that products keep of their inputs: of the first projections, the last, the MLP's first and last.
 
     Beside each input that was dropped out its mask, a byte a channel.
-
-    Parameters
-    ----------
-    model, settings : `ModelNumbers`, `Settings`
     """
     width, apart = settings.widths.input, settings.framework.separate_projections * (1.0 - model.attention.fused)
     adapter = settings.adapter._replace(gate=settings.adapter.gate * model.mlp.gated)
@@ -343,12 +318,7 @@ def input_bytes(model: ModelNumbers, settings: Settings) -> tuple[Number, Number
 
 
 def inner_channels(model: ModelNumbers, adapter: AdapterChoice) -> Number:
-    """Channels a token between the two matrices of an average layer's adapters, which the second keeps as its input.
-
-    Parameters
-    ----------
-    model, adapter : `ModelNumbers`, `AdapterChoice`
-    """
+    """Channels a token between the two matrices of an average layer's adapters, which the second keeps as its input."""
     share = model.experts.layers / model.layers
     first = adapter.query + adapter.key + adapter.value * model.attention.value_rows
     both = adapter.gate * model.mlp.gated + adapter.up
@@ -361,12 +331,7 @@ def inner_channels(model: ModelNumbers, adapter: AdapterChoice) -> Number:
 
 
 def gathered_width(settings: Settings, plan: PlanNumbers) -> Number:
-    """Bytes that are gathered of each parameter: all of it where weights are sharded, else what was updated.
-
-    Parameters
-    ----------
-    settings, plan : `Settings`, `PlanNumbers`
-    """
+    """Bytes that are gathered of each parameter: all of it where weights are sharded, else what was updated."""
     widths = settings.widths
     updated = ops.where(settings.adapter.frozen > 0.0, widths.parameter, widths.stored) * settings.trainable
     return ops.where(plan.shard_weights > 0.0, widths.stored, updated)
@@ -377,7 +342,6 @@ def model_flop_per_token(model: ModelNumbers, settings: Settings, causal: Number
 
     Parameters
     ----------
-    model, settings : `ModelNumbers`, `Settings`
     causal : 1 counts keys below the diagonal only
 
     References

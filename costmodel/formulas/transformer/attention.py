@@ -75,7 +75,6 @@ def flash_flop(
     width : channels of a head, mean of those of keys and of values :math:`d`
     length : keys lost to partly masked tiles, and to starting each row of tiles :math:`L`
     softmax_width : channels that the exponentials cost as much as :math:`D`
-    device : `DeviceNumbers`
 
     References
     ----------
@@ -90,7 +89,6 @@ def aligned_share(width: Number, device: DeviceNumbers) -> Number:
     Parameters
     ----------
     width : channels of a head
-    device : `DeviceNumbers`
     """
     return _unless_multiple(width, ALIGNMENT, device.attention_unaligned)
 
@@ -103,7 +101,6 @@ def full_flash(rows: Number, keys: Number, width: Number, device: DeviceNumbers)
     rows : queries of all heads
     keys : that each meets
     width : channels of a head
-    device : `DeviceNumbers`
     """
     flop = flash_flop(rows, keys, width, device.full_attention_length, device.full_attention_width, device)
     rate = device.base_flop_rate * device.full_attention_efficiency * aligned_share(width, device)
@@ -116,7 +113,6 @@ def narrow_rates(width: Number, device: DeviceNumbers) -> tuple[Number, Number]:
     Parameters
     ----------
     width : channels of a head, mean of those of keys and of values
-    device : `DeviceNumbers`
     """
     wide = width > WIDE_HEAD
     return (
@@ -140,7 +136,6 @@ def causal_flash(
     older : 1 where the kernel is of an older generation of tensor cores, 2 where it is FlashAttention 1's or Triton's, 3 where it
         is PyTorch's memory-efficient one, as fast, which takes operands in 32 bit
     quality : factor of the software on the device's efficiency
-    device : `DeviceNumbers`
     apart : keys that further kernels lose, which take parts of the sequence
     first_flash : rate of FlashAttention 1 over that of 2
     narrow : 1: its products are in 8 bit
@@ -179,13 +174,10 @@ def flash(
 
     Parameters
     ----------
-    model : `ModelNumbers`
     tokens : queries on this rank
     seq_len : of the whole sequence [tokens]
     heads_share : share of the heads on this rank
     older : as `causal_flash` has it
-    software : `Software`
-    device : `DeviceNumbers`
     ring : ranks that share the sequence
     power : of tokens by their place in samples, as `flops.attended_keys` has it
     masked : 1 under a mask of padded samples
@@ -218,7 +210,6 @@ def windowed_share(model: ModelNumbers, seq_len: Number) -> Number:
 
     Parameters
     ----------
-    model : `ModelNumbers`
     seq_len : of the whole sequence [tokens]
     """
     return ops.where(model.attention.window < seq_len, model.attention.windowed_layers / model.layers, 0.0)
@@ -229,7 +220,6 @@ def remote_key_blocks(model: ModelNumbers, seq_len: Number, ring: Number) -> Num
 
     Parameters
     ----------
-    model : `ModelNumbers`
     seq_len : of the whole sequence [tokens]
     ring : ranks that share the sequence
 
@@ -243,22 +233,12 @@ def remote_key_blocks(model: ModelNumbers, seq_len: Number, ring: Number) -> Num
 
 
 def is_ring(settings: Settings) -> Number:
-    """1 where context ranks pass keys and values around a ring; 0 where the attention core has a whole sequence's at once.
-
-    Parameters
-    ----------
-    settings : `Settings`
-    """
+    """1 where context ranks pass keys and values around a ring; 0 where the attention core has a whole sequence's at once."""
     return 1.0 - settings.kernels.gathered_keys - settings.kernels.exchanged_heads
 
 
 def ring_ranks(settings: Settings, plan: PlanNumbers) -> Number:
-    """Ranks whose keys and values come `is_ring`, else 1.
-
-    Parameters
-    ----------
-    settings, plan : `Settings`, `PlanNumbers`
-    """
+    """Ranks whose keys and values come `is_ring`, else 1."""
     return ops.where(is_ring(settings) > 0.0, plan.context, 1.0)
 
 
@@ -277,9 +257,7 @@ def context_bytes(model: ModelNumbers, tokens: Number, settings: Settings, plan:
 
     Parameters
     ----------
-    model : `ModelNumbers`
     tokens : queries on this rank
-    settings, plan : `Settings`, `PlanNumbers`
 
     References
     ----------
@@ -308,9 +286,7 @@ def narrow_cast_bytes(
 
     Parameters
     ----------
-    model : `ModelNumbers`
     tokens : queries on this rank
-    settings, plan : `Settings`, `PlanNumbers`
 
     References
     ----------
@@ -331,9 +307,7 @@ def flash_bytes(model: ModelNumbers, tokens: Number, plan: PlanNumbers) -> Numbe
 
     Parameters
     ----------
-    model : `ModelNumbers`
     tokens : queries on this rank
-    plan : `PlanNumbers`
 
     References
     ----------
@@ -349,9 +323,7 @@ def softmax_is_fused(settings: Settings, heads: Number, plan: PlanNumbers) -> Nu
 
     Parameters
     ----------
-    settings : `Settings`
     heads : on this rank
-    plan : `PlanNumbers`
 
     References
     ----------
@@ -374,13 +346,10 @@ def unfused(
 
     Parameters
     ----------
-    model : `ModelNumbers`
     tokens : queries on this rank
     seq_len : [tokens]
     heads : on this rank
     fused : 1 where mask, scale and softmax are one kernel
-    software : `Software`
-    device : `DeviceNumbers`
 
     Notes
     -----
@@ -408,10 +377,6 @@ def unfused(
 
 def under_mask(settings: Settings, plan: PlanNumbers) -> Number:
     """1 where padded samples attend under a mask, by PyTorch's memory-efficient kernel.
-
-    Parameters
-    ----------
-    settings, plan : `Settings`, `PlanNumbers`
 
     Assumptions
     -----------
@@ -445,7 +410,6 @@ def core(
 
     Parameters
     ----------
-    model, settings, plan, software, device : as named
     tokens : queries on this rank
     """
     heads = model.attention.heads / plan.tensor

@@ -45,7 +45,6 @@ def mean_attended_keys(model: ModelNumbers, seq_len: Number, causal: Number, pow
 
     Parameters
     ----------
-    model : `ModelNumbers`
     seq_len, power : as in `attended_keys`
     causal : 1 counts keys below the diagonal (and in the window) only
     """
@@ -73,7 +72,6 @@ def attention_core_flop(model: ModelNumbers, seq_len: Number, causal: Number, po
 
     Parameters
     ----------
-    model : `ModelNumbers`
     seq_len, power : as in `attended_keys`
     causal : 1 counts keys below the diagonal only
     """
@@ -89,7 +87,6 @@ def core_flop(model: ModelNumbers, seq_len: Number, causal: Number, power: Numbe
 
     Parameters
     ----------
-    model : `ModelNumbers`
     seq_len, power : as in `attended_keys`
     causal : 1 counts keys below the diagonal only
     """
@@ -101,29 +98,18 @@ def mlp_matrices(model: ModelNumbers, width: Number) -> Number:
 
     Parameters
     ----------
-    model : `ModelNumbers`
     width : inner one [channels]
     """
     return (2.0 + model.mlp.gated) * model.hidden * width
 
 
 def routed_matrices(model: ModelNumbers) -> Number:
-    """Weights of the router and of the routed experts that a token visits.
-
-    Parameters
-    ----------
-    model : `ModelNumbers`
-    """
+    """Weights of the router and of the routed experts that a token visits."""
     return model.experts.per_token * mlp_matrices(model, model.experts.width) + model.hidden * model.experts.number
 
 
 def latent_matrices(model: ModelNumbers) -> Number:
-    """Weights that make queries, keys and values where attention is latent.
-
-    Parameters
-    ----------
-    model : `ModelNumbers`
-    """
+    """Weights that make queries, keys and values where attention is latent."""
     attention = model.attention
     inputs = ops.where(attention.query_latent > 0.0, attention.query_latent, model.hidden)
     keys = attention.kv_latent * (attention.head_dim - attention.rope_head_dim + attention.value_head_dim)
@@ -131,12 +117,7 @@ def latent_matrices(model: ModelNumbers) -> Number:
 
 
 def attention_matrices(model: ModelNumbers) -> Number:
-    """Weights of one layer's attention projections: what multiplies each token.
-
-    Parameters
-    ----------
-    model : `ModelNumbers`
-    """
+    """Weights of one layer's attention projections: what multiplies each token."""
     attention = model.attention
     queries = attention.heads * attention.head_dim
     plain = model.hidden * (queries + (1.0 + attention.value_rows) * attention.kv_heads * attention.head_dim)
@@ -149,22 +130,12 @@ def attention_matrices(model: ModelNumbers) -> Number:
 
 
 def mixer_matrices(model: ModelNumbers) -> Number:
-    """Weights of an average layer's attention, or of its state's projections, that multiply each token.
-
-    Parameters
-    ----------
-    model : `ModelNumbers`
-    """
+    """Weights of an average layer's attention, or of its state's projections, that multiply each token."""
     return model.attention.share * attention_matrices(model) + recurrent.matrices(model)
 
 
 def layer_matrices(model: ModelNumbers) -> Number:
-    """Weights that multiply one token in an average layer, experts counted as often as a token visits them.
-
-    Parameters
-    ----------
-    model : `ModelNumbers`
-    """
+    """Weights that multiply one token in an average layer, experts counted as often as a token visits them."""
     experts = routed_matrices(model) + mlp_matrices(model, model.experts.shared_width)
     dense = model.mlp.share * mlp_matrices(model, model.mlp.width)
     share = model.experts.layers / model.layers
@@ -172,12 +143,7 @@ def layer_matrices(model: ModelNumbers) -> Number:
 
 
 def module_matrices(model: ModelNumbers, plan: PlanNumbers) -> Number:
-    """Weights of an average layer that meet a token once more in the backward pass, because their modules are recomputed.
-
-    Parameters
-    ----------
-    model, plan : `ModelNumbers`, `PlanNumbers`
-    """
+    """Weights of an average layer that meet a token once more in the backward pass, because their modules are recomputed."""
     share = model.experts.layers / model.layers
     again = experts_again(plan)
     sparse = again.routed * routed_matrices(model) + again.shared * mlp_matrices(model, model.experts.shared_width)
@@ -193,10 +159,6 @@ def repeated_shares(model: ModelNumbers) -> tuple[Number, Number]:
     Of queries, keys, values, output and then the MLP's products the first, third, fifth and seventh are kept; what comes
     last in a layer nobody needs again.
 
-    Parameters
-    ----------
-    model : `ModelNumbers`
-
     References
     ----------
     pytorch/torchtitan@b5bcd76 torchtitan/models/llama3/infra/parallelize.py (``_apply_ac_to_transformer_block``)
@@ -211,12 +173,7 @@ def repeated_shares(model: ModelNumbers) -> tuple[Number, Number]:
 
 
 def every_second_matrix(model: ModelNumbers) -> Number:
-    """Weights of an average layer that meet a token once more where every second product is recomputed.
-
-    Parameters
-    ----------
-    model : `ModelNumbers`
-    """
+    """Weights of an average layer that meet a token once more where every second product is recomputed."""
     projections, inner = repeated_shares(model)
     mixer = mixer_matrices(model)
     return projections * mixer + inner * (layer_matrices(model) - mixer)
@@ -227,7 +184,6 @@ def forward_flop_per_token(model: ModelNumbers, seq_len: Number, causal: Number,
 
     Parameters
     ----------
-    model : `ModelNumbers`
     seq_len, power : as in `attended_keys`
     causal : 1 counts keys below the diagonal only, 0 all (Megatron-LM's convention)
     """
@@ -246,7 +202,6 @@ def model_flop_per_token(model: ModelNumbers, seq_len: Number, causal: Number, p
 
     Parameters
     ----------
-    model : `ModelNumbers`
     seq_len, power : as in `attended_keys`
     causal : 1 counts keys below the diagonal only
 

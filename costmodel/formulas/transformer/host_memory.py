@@ -28,7 +28,6 @@ def offloaded_states(
 
     Parameters
     ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     place : the rank, `Place`
 
     References
@@ -58,7 +57,6 @@ def offloaded_activations(settings: Settings, plan: PlanNumbers, kinds: Kinds, p
 
     Parameters
     ----------
-    settings, plan : `Settings`, `PlanNumbers`
     kinds : of the model, `Kinds`
     place : the rank, `Place`
     micro_batches : of a step
@@ -79,7 +77,6 @@ def node_bytes(
 
     Parameters
     ----------
-    model, settings, plan, network, software : as named
     micro_batches : of a step
     """
     kinds = memory.layer_kinds(model, settings, plan, software)

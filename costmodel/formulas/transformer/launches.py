@@ -73,10 +73,6 @@ def counted_tokens(model: ModelNumbers, settings: Settings) -> Number:
     Not where kernels of fused experts count themselves, nor where each expert takes as many tokens as it may and is padded to
     them: no copy to the host, no wait, and shapes that a graph can hold. DeepEP counts all the same.
 
-    Parameters
-    ----------
-    model, settings : `ModelNumbers`, `Settings`
-
     References
     ----------
     NVIDIA/Megatron-LM@d98e8a6 megatron/core/transformer/moe/experts.py, ``tokens_per_expert.tolist``; token_dispatcher.py, where
@@ -100,10 +96,6 @@ def counted_tokens(model: ModelNumbers, settings: Settings) -> Number:
 def captured_launches(model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software) -> Number:
     """Of `layer_launches`, what graphs of some modules launch.
 
-    Parameters
-    ----------
-    model, settings, plan, software : numbers of the question and of the plan
-
     Assumptions
     -----------
     Half of what adapters and casts launch is the attention's.
@@ -117,23 +109,13 @@ def captured_launches(model: ModelNumbers, settings: Settings, plan: PlanNumbers
 
 
 def captured_reductions(model: ModelNumbers, settings: Settings) -> Number:
-    """Sums over the tensor group, of an average layer's pass, that are in graphs of some modules.
-
-    Parameters
-    ----------
-    model, settings : `ModelNumbers`, `Settings`
-    """
+    """Sums over the tensor group, of an average layer's pass, that are in graphs of some modules."""
     share = model.experts.layers / model.layers
     return settings.kernels.captured_attention + settings.kernels.captured_mlp * (1.0 - share)
 
 
 def adapter_kernels(settings: Settings, model: ModelNumbers) -> Number:
-    """Kernels of a layer's adapters, and of unpacking the weights beside them.
-
-    Parameters
-    ----------
-    settings, model : `Settings`, `ModelNumbers`
-    """
+    """Kernels of a layer's adapters, and of unpacking the weights beside them."""
     adapter = settings.adapter
     adapted = adapted_matrices(settings, model)
     casts = adapter.lifted * (OF_LIFTED + (1.0 - adapter.uncast) * OF_AUTOCAST_LIFTED)
@@ -156,12 +138,7 @@ def adapted_matrices(settings: Settings, model: ModelNumbers) -> Number:
 
 
 def latent_projection_kernels(model: ModelNumbers) -> Number:
-    """Kernels by which latent attention makes queries, keys and values, beyond a plain one's.
-
-    Parameters
-    ----------
-    model : `ModelNumbers`
-    """
+    """Kernels by which latent attention makes queries, keys and values, beyond a plain one's."""
     return ops.where(model.attention.latent > 0.0, model.attention.share * OF_LATENT, 0.0)
 
 
@@ -169,10 +146,6 @@ def plain_launches(model: ModelNumbers, settings: Settings) -> Number:
     """Launches of a layer of two blocks over those of one like Llama's, of which a constant of the software tells the time.
 
     Operator by operator an RMSNorm, a rotation and a gate are many kernels, a LayerNorm and a learned position one or none.
-
-    Parameters
-    ----------
-    model, settings : `ModelNumbers`, `Settings`
 
     Assumptions
     -----------
@@ -192,45 +165,25 @@ def plain_launches(model: ModelNumbers, settings: Settings) -> Number:
 
 
 def autocast_kernels(settings: Settings) -> Number:
-    """Kernels by which autocast casts a layer's weights and inputs; a compiler joins those of inputs with what makes them.
-
-    Parameters
-    ----------
-    settings : `Settings`
-    """
+    """Kernels by which autocast casts a layer's weights and inputs; a compiler joins those of inputs with what makes them."""
     return adapters.autocasts(settings) * (OF_AUTOCAST - settings.framework.compiled * INPUTS_OF_AUTOCAST)
 
 
 def query_norm_kernels(model: ModelNumbers, settings: Settings) -> Number:
-    """Kernels of the norms of queries and keys.
-
-    Parameters
-    ----------
-    model, settings : `ModelNumbers`, `Settings`
-    """
+    """Kernels of the norms of queries and keys."""
     each = ops.where(traffic.norm_is_fused(model, settings) > 0.0, OF_NORM, OF_NORM_APART)
     return model.attention.share * 2.0 * traffic.norms_queries(model) * each
 
 
 def hook_time(settings: Settings, model: ModelNumbers, plan: PlanNumbers, software: Software) -> Number:
-    """What hooks around every module of a layer take the host for one pass [s].
-
-    Parameters
-    ----------
-    settings, model, plan, software : `Settings`, `ModelNumbers`, `PlanNumbers`, `Software`
-    """
+    """What hooks around every module of a layer take the host for one pass [s]."""
     projections = 4.0 + settings.framework.separate_projections * (2.0 + model.mlp.gated)
     modules = projections + model.norms + CONTAINERS
     return plan.shard_weights * settings.framework.module_hooks * modules * software.host.module_hook
 
 
 def context_kernels(settings: Settings, plan: PlanNumbers) -> Number:
-    """Kernels of context parallelism around the attention core.
-
-    Parameters
-    ----------
-    settings, plan : `Settings`, `PlanNumbers`
-    """
+    """Kernels of context parallelism around the attention core."""
     kernels = settings.kernels
     in_turns = (ring_ranks(settings, plan) - 1.0) * OF_HOP
     at_once = kernels.gathered_keys * OF_GATHERED_KEYS + kernels.exchanged_heads * OF_EXCHANGED_HEADS
@@ -238,12 +191,7 @@ def context_kernels(settings: Settings, plan: PlanNumbers) -> Number:
 
 
 def cast_kernels(settings: Settings) -> Number:
-    """Kernels that cast the operands of a layer's products outside the experts, and what an attention core of 8 bit takes.
-
-    Parameters
-    ----------
-    settings : `Settings`
-    """
+    """Kernels that cast the operands of a layer's products outside the experts, and what an attention core of 8 bit takes."""
     casts = 4.0 + settings.kernels.narrow_attention - settings.kernels.fused_casts
     return ops.where(settings.widths.compute < 2.0, casts * OF_CAST, 0.0)
 
@@ -252,10 +200,6 @@ def layer_launches(model: ModelNumbers, settings: Settings, plan: PlanNumbers, s
     """Launches of an average layer's pass over those of a plain dense layer.
 
     Backward there are about twice as many of each, as of a plain layer.
-
-    Parameters
-    ----------
-    model, settings, plan, software : numbers of the question and of the plan
 
     Assumptions
     -----------

@@ -26,7 +26,6 @@ def product(
     ----------
     m : tokens
     n, k : outputs and inputs of the weight
-    settings, plan, software, device : `Settings`, `PlanNumbers`, `Software`, `DeviceNumbers`
     """
     rate = compute.product_rate(software.compute.gemm_efficiency_scale, device)
     width = settings.widths.compute
@@ -39,10 +38,6 @@ def product(
 def deferred_sums(settings: Settings, plan: PlanNumbers) -> Number:
     """1 where a pipeline waits for the last micro-batch with the sums of gradients that are sharded then.
 
-    Parameters
-    ----------
-    settings, plan : `Settings`, `PlanNumbers`
-
     References
     ----------
     pytorch/pytorch@0138610 torch/distributed/pipelining/stage.py, ``backward_maybe_with_nosync``: FSDP's modules neither reduce
@@ -52,21 +47,12 @@ def deferred_sums(settings: Settings, plan: PlanNumbers) -> Number:
 
 
 def sharded_gradients(settings: Settings, plan: PlanNumbers) -> Number:
-    """1 where gradients are summed after every micro-batch, and a rank keeps its part of the sums: from ZeRO-2 on, if none wait.
-
-    Parameters
-    ----------
-    settings, plan : `Settings`, `PlanNumbers`
-    """
+    """1 where gradients are summed after every micro-batch and a rank keeps its part: from ZeRO-2 on, if none wait."""
     return plan.shard_gradients - deferred_sums(settings, plan)
 
 
 def fused_accumulation(settings: Settings, plan: PlanNumbers) -> Number:
     """1 where the products of weight gradients add them to the accumulated ones; sharded gradients other kernels add.
-
-    Parameters
-    ----------
-    settings, plan : `Settings`, `PlanNumbers`
 
     References
     ----------
@@ -76,12 +62,7 @@ def fused_accumulation(settings: Settings, plan: PlanNumbers) -> Number:
 
 
 def added_bytes(settings: Settings, plan: PlanNumbers) -> Number:
-    """Bytes of an accumulated gradient that the product which makes another one reads and writes; 0 where other kernels add it.
-
-    Parameters
-    ----------
-    settings, plan : `Settings`, `PlanNumbers`
-    """
+    """Bytes of an accumulated gradient that the product which makes another reads and writes; 0 where other kernels add it."""
     return 2.0 * fused_accumulation(settings, plan) * settings.widths.gradient
 
 
@@ -96,7 +77,6 @@ def expert_product(
     groups : experts on this rank
     m : tokens of one expert
     n, k : outputs and inputs of the weight
-    settings, plan, software, device : `Settings`, `PlanNumbers`, `Software`, `DeviceNumbers`
 
     Assumptions
     -----------
@@ -131,10 +111,6 @@ def attention_projections(
     """Forward, data-gradient and weight-gradient time of an average layer's projections around the attention core [s].
 
     Last the forward time of those that make queries, keys and values from the latent, 0 where there is none.
-
-    Parameters
-    ----------
-    model, settings, plan, software, device : `ModelNumbers`, `Settings`, `PlanNumbers`, `Software`, `DeviceNumbers`
     """
     tokens = lengths.local_tokens(settings, plan)
     heads = model.attention.heads / plan.tensor
@@ -177,9 +153,7 @@ def mlp(
 
     Parameters
     ----------
-    model : `ModelNumbers`
     width : inner width on this rank [channels]
-    settings, plan, software, device : `Settings`, `PlanNumbers`, `Software`, `DeviceNumbers`
     """
     tokens = lengths.local_tokens(settings, plan)
     products = gate_and_up(model, settings)
@@ -191,35 +165,20 @@ def mlp(
 def dense_mlp(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software, device: DeviceNumbers,
 ) -> tuple[Number, Number, Number]:  # fmt: skip
-    """As `mlp`, of an average layer without experts.
-
-    Parameters
-    ----------
-    model, settings, plan, software, device : `ModelNumbers`, `Settings`, `PlanNumbers`, `Software`, `DeviceNumbers`
-    """
+    """As `mlp`, of an average layer without experts."""
     forward, data, weight = mlp(model, model.mlp.width / plan.tensor, settings, plan, software, device)
     return model.mlp.share * forward, model.mlp.share * data, model.mlp.share * weight
 
 
 def gate_and_up(model: ModelNumbers, settings: Settings) -> Number:
-    """Products that make what an MLP's activation reads: one, or two where gate and up are apart.
-
-    Parameters
-    ----------
-    model, settings : `ModelNumbers`, `Settings`
-    """
+    """Products that make what an MLP's activation reads: one, or two where gate and up are apart."""
     return 1.0 + settings.framework.separate_projections * model.mlp.gated
 
 
 def experts(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software, device: DeviceNumbers,
 ) -> tuple[Number, Number, Number]:  # fmt: skip
-    """Forward, data-gradient and weight-gradient time of router and routed experts of one layer [s].
-
-    Parameters
-    ----------
-    model, settings, plan, software, device : `ModelNumbers`, `Settings`, `PlanNumbers`, `Software`, `DeviceNumbers`
-    """
+    """Forward, data-gradient and weight-gradient time of router and routed experts of one layer [s]."""
     groups = model.experts.number / plan.expert
     tokens = lengths.expert_tokens(model, settings, plan)
     width = model.experts.width / plan.expert_tensor
@@ -243,7 +202,6 @@ def gradient_accumulation_bytes(nparameters: Number, settings: Settings, plan: P
     Parameters
     ----------
     nparameters : parameters on this rank
-    settings, plan : `Settings`, `PlanNumbers`
     """
     added = (1.0 - fused_accumulation(settings, plan)) * (2.0 * settings.widths.gradient + settings.widths.activation)
     said = settings.framework.weight_traffic
@@ -253,12 +211,7 @@ def gradient_accumulation_bytes(nparameters: Number, settings: Settings, plan: P
 def layer_work(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software, device: DeviceNumbers,
 ) -> Work:  # fmt: skip
-    """Device time of an average layer, `Work` [s]: dense and expert layers in their proportion.
-
-    Parameters
-    ----------
-    model, settings, plan, software, device : `ModelNumbers`, `Settings`, `PlanNumbers`, `Software`, `DeviceNumbers`
-    """
+    """Device time of an average layer, `Work` [s]: dense and expert layers in their proportion."""
     share = model.experts.layers / model.layers
     projections = attention_projections(model, settings, plan, software, device)
     dense = dense_mlp(model, settings, plan, software, device)
@@ -305,23 +258,13 @@ def layer_work(
 
 
 def layer_parameters(model: ModelNumbers, plan: PlanNumbers) -> Number:
-    """Parameters of an average layer on one rank, unsharded by data parallelism.
-
-    Parameters
-    ----------
-    model, plan : `ModelNumbers`, `PlanNumbers`
-    """
+    """Parameters of an average layer on one rank, unsharded by data parallelism."""
     others, experts = layer_parameters_apart(model, plan)
     return others + experts
 
 
 def layer_parameters_apart(model: ModelNumbers, plan: PlanNumbers) -> tuple[Number, Number]:
-    """Parameters of an average layer on one rank: outside the routed experts, and in them.
-
-    Parameters
-    ----------
-    model, plan : `ModelNumbers`, `PlanNumbers`
-    """
+    """Parameters of an average layer on one rank: outside the routed experts, and in them."""
     share = model.experts.layers / model.layers
     dense = parameters.dense_layer_of_rank(model, plan.tensor)
     sparse = parameters.expert_layer_shared_of_rank(model, plan.tensor)
@@ -329,24 +272,14 @@ def layer_parameters_apart(model: ModelNumbers, plan: PlanNumbers) -> tuple[Numb
 
 
 def routed_parameters(model: ModelNumbers, plan: PlanNumbers) -> Number:
-    """Parameters of one layer's routed experts on one rank.
-
-    Parameters
-    ----------
-    model, plan : `ModelNumbers`, `PlanNumbers`
-    """
+    """Parameters of one layer's routed experts on one rank."""
     return model.experts.number / plan.expert * parameters.mlp_of_rank(model, model.experts.width, plan.expert_tensor)
 
 
 def head_work(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software, device: DeviceNumbers,
 ) -> Work:  # fmt: skip
-    """Device time of the vocabulary projection and the loss, `Work` [s]; the projection runs in 16 bit.
-
-    Parameters
-    ----------
-    model, settings, plan, software, device : `ModelNumbers`, `Settings`, `PlanNumbers`, `Software`, `DeviceNumbers`
-    """
+    """Device time of the vocabulary projection and the loss, `Work` [s]; the projection runs in 16 bit."""
     tokens = lengths.local_tokens(settings, plan)
     rate = compute.base_product_rate(software.compute.gemm_efficiency_scale, device)
     columns = model.vocabulary.outputs / plan.tensor
@@ -368,12 +301,7 @@ def head_work(
 def embedding_work(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, device: DeviceNumbers,
 ) -> tuple[Number, Number]:  # fmt: skip
-    """Time to gather embeddings forward and to scatter their gradients backward [s each].
-
-    Parameters
-    ----------
-    model, settings, plan, device : `ModelNumbers`, `Settings`, `PlanNumbers`, `DeviceNumbers`
-    """
+    """Time to gather embeddings forward and to scatter their gradients backward [s each]."""
     nbytes = 2.0 * settings.widths.activation * lengths.local_tokens(settings, plan) * model.hidden
     gradient = 2.0 * settings.widths.gradient * lengths.local_tokens(settings, plan) * model.hidden
     return compute.stream(nbytes, 2.0, device), compute.stream(gradient, 2.0, device)

@@ -76,7 +76,6 @@ def spread(lengths: SampleLengths, longest: Number) -> Number:
 
     Parameters
     ----------
-    lengths : `SampleLengths`
     longest : :math:`L` [tokens]
     """
     return lengths.mean / ops.maximum(longest - lengths.mean, 1e-6 * longest)
@@ -88,7 +87,6 @@ def longest_of(number: Number, lengths: SampleLengths, longest: Number) -> Numbe
     Parameters
     ----------
     number : of samples
-    lengths : `SampleLengths`
     longest : that there is [tokens]
 
     Examples
@@ -125,7 +123,6 @@ def own_sample(lengths: SampleLengths, longest: Number) -> Number:
 
     Parameters
     ----------
-    lengths : `SampleLengths`
     longest : :math:`L` [tokens]
     """
     return 2.0 * longest * lengths.mean / (longest + lengths.mean)
@@ -137,7 +134,6 @@ def padded_square(number: Number, lengths: SampleLengths, longest: Number) -> Nu
     Parameters
     ----------
     number : of samples
-    lengths : `SampleLengths`
     longest : that there is [tokens]
     """
     power = spread(lengths, longest)
@@ -156,7 +152,6 @@ def useful_tokens(seq_len: Number, lengths: SampleLengths) -> Number:
     Parameters
     ----------
     seq_len : of the longest sequence, or of one into which samples are packed [tokens]
-    lengths : `SampleLengths`
 
     Assumptions
     -----------
@@ -166,12 +161,7 @@ def useful_tokens(seq_len: Number, lengths: SampleLengths) -> Number:
 
 
 def own_length(settings: Settings) -> Number:
-    """Length of the sequence, or where samples differ of the sample, that an average token is part of [tokens].
-
-    Parameters
-    ----------
-    settings : `Settings`
-    """
+    """Length of the sequence, or where samples differ of the sample, that an average token is part of [tokens]."""
     lengths = settings.lengths
     return ops.where(_is(lengths, FULL), lengths.attended, own_sample(lengths, settings.seq_len))
 
@@ -207,10 +197,6 @@ def at_work(settings: Settings, plan: PlanNumbers) -> Settings:
     Padding counted; its tokens look as far as their samples reach where attention stays inside samples, or as the padded
     micro-batch where it doesn't. Settings at work are as they are.
 
-    Parameters
-    ----------
-    settings, plan : `Settings`, `PlanNumbers`
-
     Assumptions
     -----------
     Of grouped samples those of a micro-batch are equally long.
@@ -236,7 +222,6 @@ def of_layers(model: ModelNumbers, settings: Settings) -> Settings:
 
     Parameters
     ----------
-    model : `ModelNumbers`
     settings : at work, `Settings`
     """
     return settings._replace(seq_len=settings.seq_len * model.layer_tokens)
@@ -311,31 +296,16 @@ __all__ = [
 
 
 def local_tokens(settings: Settings, plan: PlanNumbers) -> Number:
-    """Tokens of one micro-batch on one rank's share of the sequence.
-
-    Parameters
-    ----------
-    settings, plan : `Settings`, `PlanNumbers`
-    """
+    """Tokens of one micro-batch on one rank's share of the sequence."""
     return plan.micro_batch * settings.seq_len / plan.context
 
 
 def norm_tokens(settings: Settings, plan: PlanNumbers) -> Number:
-    """Tokens on which one rank computes norms and residuals: fewer under sequence parallelism.
-
-    Parameters
-    ----------
-    settings, plan : `Settings`, `PlanNumbers`
-    """
+    """Tokens on which one rank computes norms and residuals: fewer under sequence parallelism."""
     return local_tokens(settings, plan) / ops.where(plan.sequence_parallel > 0.0, plan.tensor, 1.0)
 
 
 def expert_tokens(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
-    """Tokens that meet one local expert on the busiest rank.
-
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
-    """
+    """Tokens that meet one local expert on the busiest rank."""
     routed = local_tokens(settings, plan) * model.experts.per_token * plan.expert_tensor / plan.tensor
     return model.experts.load * routed * plan.expert / ops.maximum(model.experts.number, 1.0)

@@ -34,10 +34,6 @@ def device_bytes(
     flat, FSDP2 moves it as it is, DeepSpeed's ``zero.Init`` splits tensor after tensor. Where all of it is there first
     (``model.cuda()`` before it is wrapped, or ZeRO-3 without ``zero.Init``) that is a whole copy, whatever is sharded later.
 
-    Parameters
-    ----------
-    model, settings, plan, network, software : as named
-
     References
     ----------
     pytorch/pytorch@v2.13.0 torch/distributed/fsdp/_init_utils.py (``_move_states_to_device``), _flat_param.py
@@ -77,7 +73,6 @@ def beside_a_step(settings: Settings, shard_weights: Number) -> Number:
 
     Parameters
     ----------
-    settings : `Settings`
     shard_weights : of a plan, 1 where its weights are sharded
     """
     return ops.where(ops.equal(settings.loading.kind, PARTS), 0.0, shard_weights)
@@ -91,9 +86,7 @@ def unsplit_parameters(
 
     Parameters
     ----------
-    model : `ModelNumbers`
     owned : of the rank, `RankParameters`
-    settings, plan : `Settings`, `PlanNumbers`
     place : the rank
     """
     edges = memory.split_parameters(owned.edges, owned.edges_routed, plan)
@@ -109,10 +102,6 @@ def host_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers, netwo
     One copy where one rank reads it, or as many as the node has ranks. Files that are mapped into memory and whose weights stay
     as they are written are one copy to all ranks of a node; weights that are cast, or packed, are each rank's own.
 
-    Parameters
-    ----------
-    model, settings, plan, network : as named
-
     References
     ----------
     huggingface/transformers@v5.24.0 src/transformers/modeling_utils.py (``get_slice`` of mapped safetensors,
@@ -126,22 +115,12 @@ def host_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers, netwo
 
 
 def loaded_width(settings: Settings) -> Number:
-    """Bytes of a weight as it is loaded: what trains is cast up afterwards, what is frozen stays as wide as it was loaded.
-
-    Parameters
-    ----------
-    settings : `Settings`
-    """
+    """Bytes of a weight as it is loaded: what trains is cast up afterwards, what is frozen stays as wide as it was loaded."""
     return settings.widths.stored + settings.adapter.frozen * settings.widths.wide
 
 
 def way(settings: Settings, plan: PlanNumbers) -> Number:
-    """The code of the way in which weights come to their ranks: those that are sharded as the plan says, others as ever.
-
-    Parameters
-    ----------
-    settings, plan : as named
-    """
+    """The code of the way in which weights come to their ranks: those that are sharded as the plan says, others as ever."""
     return ops.where(plan.shard_weights > 0.0, settings.loading.kind, settings.loading.replicated)
 
 
@@ -153,10 +132,6 @@ def _stored_bytes(model: ModelNumbers, settings: Settings) -> Number:
 
 def saved_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
     """Bytes of host memory that a checkpoint takes on the first node, where one rank gathers all of it to save it.
-
-    Parameters
-    ----------
-    model, settings, plan : as named
 
     References
     ----------

@@ -31,7 +31,6 @@ def attention_factors(model: ModelNumbers, plan: PlanNumbers, rank: Number) -> L
 
     Parameters
     ----------
-    model, plan : `ModelNumbers`, `PlanNumbers`
     rank : of PowerSGD
     """
     attention = model.attention
@@ -61,7 +60,6 @@ def state_factors(model: ModelNumbers, plan: PlanNumbers, rank: Number) -> LowRa
 
     Parameters
     ----------
-    model, plan : `ModelNumbers`, `PlanNumbers`
     rank : of PowerSGD
     """
     first = power_sgd_factors(1.0, model.recurrent.inputs / plan.tensor, model.hidden, rank)
@@ -73,7 +71,6 @@ def mlp_factors(model: ModelNumbers, width: Number, rank: Number) -> LowRankSize
 
     Parameters
     ----------
-    model : `ModelNumbers`
     width : inner width on this rank [channels]; 0 where there is none
     rank : of PowerSGD
     """
@@ -86,7 +83,6 @@ def expert_factors(model: ModelNumbers, plan: PlanNumbers, routed: Number, rank:
 
     Parameters
     ----------
-    model, plan : `ModelNumbers`, `PlanNumbers`
     routed : their parameters on this rank
     rank : of PowerSGD
     """
@@ -101,7 +97,6 @@ def stage_factors(
 
     Parameters
     ----------
-    model, plan : `ModelNumbers`, `PlanNumbers`
     layers : of the stage
     experts : of these, those with a mixture of experts
     first, last : 1 where the stage holds the embedding, the head; tied embeddings live on both

@@ -17,10 +17,6 @@ def attention_parameters(model: ModelNumbers) -> Number:
 
     .. math:: h (a d + 2 g d) + a d_v h \quad\text{or, latent,}\quad h q + q a d + h (c + r) + c\,a (d - r + d_v) + a d_v h
 
-    Parameters
-    ----------
-    model : `ModelNumbers`
-
     References
     ----------
     [ainslie2023]_ (grouped queries), [deepseek2024v2]_ section 2.1 (latent attention)
@@ -29,12 +25,7 @@ def attention_parameters(model: ModelNumbers) -> Number:
 
 
 def attention_whole(model: ModelNumbers) -> Number:
-    """Parameters of one layer's attention that every tensor rank holds: norms, down-projections, what is added to a sum.
-
-    Parameters
-    ----------
-    model : `ModelNumbers`
-    """
+    """Parameters of one layer's attention that every tensor rank holds: norms, down-projections, what is added to a sum."""
     attention = model.attention
     queries = attention.query_latent * (model.hidden + model.norm_vectors)
     compressed = model.hidden * (attention.kv_latent + attention.rope_head_dim) + attention.kv_latent * model.norm_vectors
@@ -45,12 +36,7 @@ def attention_whole(model: ModelNumbers) -> Number:
 
 
 def key_parameters(model: ModelNumbers) -> Number:
-    """Parameters of one layer that project to keys and values head by head, biases included.
-
-    Parameters
-    ----------
-    model : `ModelNumbers`
-    """
+    """Parameters of one layer that project to keys and values head by head, biases included."""
     attention = model.attention
     plain = (1.0 + attention.value_rows) * attention.kv_heads * attention.head_dim * (model.hidden + attention.bias)
     return ops.where(attention.latent > 0.0, 0.0, plain)
@@ -61,19 +47,13 @@ def key_holders(model: ModelNumbers, tensor: Number) -> Number:
 
     Parameters
     ----------
-    model : `ModelNumbers`
     tensor : ranks that split matrices
     """
     return ops.minimum(tensor, model.attention.split_kv_heads)
 
 
 def attention_split(model: ModelNumbers) -> Number:
-    """Parameters of one layer's attention that the tensor ranks split evenly: queries, what expands latents, the output, sinks.
-
-    Parameters
-    ----------
-    model : `ModelNumbers`
-    """
+    """Parameters of one layer's attention that tensor ranks split evenly: queries, what expands latents, the output, sinks."""
     attention = model.attention
     queries = attention.heads * attention.head_dim
     source = ops.where(attention.query_latent > 0.0, attention.query_latent, model.hidden)
@@ -88,7 +68,6 @@ def attention_of_rank(model: ModelNumbers, tensor: Number) -> Number:
 
     Parameters
     ----------
-    model : `ModelNumbers`
     tensor : ranks that split its matrices
 
     Examples
@@ -107,10 +86,6 @@ def index_parameters(model: ModelNumbers) -> Number:
 
     .. math:: q\, a_I d_I + h d_I + 2 d_I + h a_I
 
-    Parameters
-    ----------
-    model : `ModelNumbers`
-
     References
     ----------
     DeepSeek-V3.2-Exp technical report (2025), section 2; huggingface/transformers v5.23
@@ -125,7 +100,6 @@ def mlp_parameters(model: ModelNumbers, width: Number) -> Number:
 
     Parameters
     ----------
-    model : `ModelNumbers`
     width : inner width [channels]
     """
     matrices = (2.0 + model.mlp.gated) * model.hidden * width
@@ -137,7 +111,6 @@ def mlp_of_rank(model: ModelNumbers, width: Number, tensor: Number) -> Number:
 
     Parameters
     ----------
-    model : `ModelNumbers`
     width : inner width of the whole [channels]
     tensor : ranks that split its matrices
     """
@@ -146,22 +119,12 @@ def mlp_of_rank(model: ModelNumbers, width: Number, tensor: Number) -> Number:
 
 
 def expert_parameters(model: ModelNumbers) -> Number:
-    """Parameters of all routed experts of one layer: what expert parallelism splits.
-
-    Parameters
-    ----------
-    model : `ModelNumbers`
-    """
+    """Parameters of all routed experts of one layer: what expert parallelism splits."""
     return model.experts.number * mlp_parameters(model, model.experts.width)
 
 
 def norm_parameters(model: ModelNumbers) -> Number:
-    """Parameters of the norms of hidden width in one layer, and of what makes their scales of a condition.
-
-    Parameters
-    ----------
-    model : `ModelNumbers`
-    """
+    """Parameters of the norms of hidden width in one layer, and of what makes their scales of a condition."""
     return model.norms * model.norm_vectors * model.hidden + model.modulation * model.hidden * (model.hidden + 1.0)
 
 
@@ -170,7 +133,6 @@ def mixer_of_rank(model: ModelNumbers, tensor: Number) -> Number:
 
     Parameters
     ----------
-    model : `ModelNumbers`
     tensor : ranks that split its matrices
     """
     others = model.stream_matrices * model.hidden * (model.hidden + 1.0) / tensor
@@ -178,12 +140,7 @@ def mixer_of_rank(model: ModelNumbers, tensor: Number) -> Number:
 
 
 def dense_layer_parameters(model: ModelNumbers) -> Number:
-    """Parameters of one layer with a dense MLP.
-
-    Parameters
-    ----------
-    model : `ModelNumbers`
-    """
+    """Parameters of one layer with a dense MLP."""
     return mixer_of_rank(model, 1.0) + model.mlp.share * mlp_parameters(model, model.mlp.width) + norm_parameters(model)
 
 
@@ -192,7 +149,6 @@ def dense_layer_of_rank(model: ModelNumbers, tensor: Number) -> Number:
 
     Parameters
     ----------
-    model : `ModelNumbers`
     tensor : ranks that split its matrices
     """
     mlp = model.mlp.share * mlp_of_rank(model, model.mlp.width, tensor)
@@ -200,22 +156,12 @@ def dense_layer_of_rank(model: ModelNumbers, tensor: Number) -> Number:
 
 
 def router_parameters(model: ModelNumbers) -> Number:
-    """Parameters of one layer's router and of the gate of its shared experts.
-
-    Parameters
-    ----------
-    model : `ModelNumbers`
-    """
+    """Parameters of one layer's router and of the gate of its shared experts."""
     return (model.experts.number + model.experts.shared_gate) * model.hidden
 
 
 def expert_layer_shared_parameters(model: ModelNumbers) -> Number:
-    """Parameters of one mixture-of-experts layer outside its routed experts: attention, norms, router, shared experts.
-
-    Parameters
-    ----------
-    model : `ModelNumbers`
-    """
+    """Parameters of one mixture-of-experts layer outside its routed experts: attention, norms, router, shared experts."""
     shared = ops.where(model.experts.shared_width > 0.0, mlp_parameters(model, model.experts.shared_width), 0.0)
     return mixer_of_rank(model, 1.0) + shared + norm_parameters(model) + router_parameters(model)
 
@@ -225,7 +171,6 @@ def expert_layer_shared_of_rank(model: ModelNumbers, tensor: Number) -> Number:
 
     Parameters
     ----------
-    model : `ModelNumbers`
     tensor : ranks that split its matrices
     """
     shared = ops.where(model.experts.shared_width > 0.0, mlp_of_rank(model, model.experts.shared_width, tensor), 0.0)
@@ -233,23 +178,13 @@ def expert_layer_shared_of_rank(model: ModelNumbers, tensor: Number) -> Number:
 
 
 def embedding_channels(model: ModelNumbers) -> Number:
-    """Channels of a token's embedding before it is projected to the hidden state, where it is.
-
-    Parameters
-    ----------
-    model : `ModelNumbers`
-    """
+    """Channels of a token's embedding before it is projected to the hidden state, where it is."""
     width = model.vocabulary.embedding_width
     return ops.where(width > 0.0, width, model.hidden)
 
 
 def embedding_parameters(model: ModelNumbers) -> Number:
-    """Parameters of the input embedding (or projection of patches), learned positions and embedding norm.
-
-    Parameters
-    ----------
-    model : `ModelNumbers`
-    """
+    """Parameters of the input embedding (or projection of patches), learned positions and embedding norm."""
     return embedding_of_rank(model, 1.0)
 
 
@@ -258,7 +193,6 @@ def embedding_of_rank(model: ModelNumbers, tensor: Number) -> Number:
 
     Parameters
     ----------
-    model : `ModelNumbers`
     tensor : ranks that split the table
     """
     vocabulary = model.vocabulary
@@ -274,7 +208,6 @@ def head_of_rank(model: ModelNumbers, tensor: Number) -> Number:
 
     Parameters
     ----------
-    model : `ModelNumbers`
     tensor : ranks that split the table
     """
     vocabulary = model.vocabulary
@@ -285,12 +218,7 @@ def head_of_rank(model: ModelNumbers, tensor: Number) -> Number:
 
 
 def head_parameters(model: ModelNumbers) -> Number:
-    """Parameters of the output projection where it is its own, its bias, what stands before it, and the last norm.
-
-    Parameters
-    ----------
-    model : `ModelNumbers`
-    """
+    """Parameters of the output projection where it is its own, its bias, what stands before it, and the last norm."""
     return head_of_rank(model, 1.0)
 
 
@@ -301,7 +229,6 @@ def prediction_of_rank(model: ModelNumbers, tensor: Number) -> Number:
 
     Parameters
     ----------
-    model : `ModelNumbers`
     tensor : ranks that split their matrices
 
     References
@@ -316,24 +243,14 @@ def prediction_of_rank(model: ModelNumbers, tensor: Number) -> Number:
 
 
 def total_parameters(model: ModelNumbers) -> Number:
-    """Parameters of the whole model, multi-token-prediction modules left out (as published counts do).
-
-    Parameters
-    ----------
-    model : `ModelNumbers`
-    """
+    """Parameters of the whole model, multi-token-prediction modules left out (as published counts do)."""
     dense = (model.layers - model.experts.layers) * dense_layer_parameters(model)
     experts = model.experts.layers * (expert_layer_shared_parameters(model) + expert_parameters(model))
     return dense + experts + embedding_parameters(model) + head_parameters(model)
 
 
 def active_parameters(model: ModelNumbers) -> Number:
-    """Parameters that work on one token: routed experts counted `experts_per_token` times.
-
-    Parameters
-    ----------
-    model : `ModelNumbers`
-    """
+    """Parameters that work on one token: routed experts counted `experts_per_token` times."""
     idle = (model.experts.number - model.experts.per_token) * mlp_parameters(model, model.experts.width)
     return total_parameters(model) - model.experts.layers * idle
 
@@ -343,7 +260,6 @@ def of_kind(model: ModelNumbers, mixed: Number) -> ModelNumbers:
 
     Parameters
     ----------
-    model : `ModelNumbers`
     mixed : 1 for layers with a mixture of experts, 0 for those without
     """
     return model._replace(experts=model.experts._replace(layers=mixed * model.layers, start=0.0, step=1.0))

@@ -72,22 +72,12 @@ def chunked_flop(
 
 
 def whole_of_layer(model: ModelNumbers) -> Number:
-    """Parameters of one such layer that every tensor rank holds.
-
-    Parameters
-    ----------
-    model : `ModelNumbers`
-    """
+    """Parameters of one such layer that every tensor rank holds."""
     return model.recurrent.whole * model.hidden + model.recurrent.whole_vectors
 
 
 def split_of_layer(model: ModelNumbers) -> Number:
-    """Parameters of one such layer that tensor ranks split: projections, convolution, what a head has for itself.
-
-    Parameters
-    ----------
-    model : `ModelNumbers`
-    """
+    """Parameters of one such layer that tensor ranks split: projections, convolution, what a head has for itself."""
     layer = model.recurrent
     projections = (layer.inputs + layer.outputs) * model.hidden + layer.inner
     return projections + layer.convolved + layer.vectors
@@ -98,40 +88,24 @@ def parameters_of_rank(model: ModelNumbers, tensor: Number) -> Number:
 
     Parameters
     ----------
-    model : `ModelNumbers`
     tensor : ranks that split its matrices
     """
     return model.recurrent.share * (split_of_layer(model) / tensor + whole_of_layer(model))
 
 
 def matrices(model: ModelNumbers) -> Number:
-    """Weights of an average layer's state space or linear attention that multiply one token, a convolution's with them.
-
-    Parameters
-    ----------
-    model : `ModelNumbers`
-    """
+    """Weights of an average layer's state space or linear attention that multiply one token, a convolution's with them."""
     layer = model.recurrent
     return layer.share * ((layer.inputs + layer.outputs + layer.whole) * model.hidden + layer.inner + layer.convolved)
 
 
 def flop(model: ModelNumbers) -> Number:
-    """FLOP of an average layer's states for one token, forward.
-
-    Parameters
-    ----------
-    model : `ModelNumbers`
-    """
+    """FLOP of an average layer's states for one token, forward."""
     return model.recurrent.share * model.recurrent.state_flop
 
 
 def kept(model: ModelNumbers, settings: Settings) -> Number:
-    """Bytes that an average layer's state space or linear attention saves for one token, divided over tensor ranks.
-
-    Parameters
-    ----------
-    model, settings : `ModelNumbers`, `Settings`
-    """
+    """Bytes that an average layer's state space or linear attention saves for one token, divided over tensor ranks."""
     return model.recurrent.share * model.recurrent.kept * settings.widths.activation
 
 
@@ -147,7 +121,6 @@ def work(
 
     Parameters
     ----------
-    model, settings, plan, software, device : as named
     tokens : of a micro-batch on this rank
 
     Assumptions

@@ -19,10 +19,6 @@ def experts_again(plan: PlanNumbers) -> ExpertsAgain:
     """Modules of a layer of experts that run again where the layer isn't recomputed whole, `ExpertsAgain`.
 
     Experts that are recomputed take their activation and the shared experts with them.
-
-    Parameters
-    ----------
-    plan : `PlanNumbers`
     """
     whole, alone = plan.recompute_experts, 1.0 - plan.recompute_experts
     return ExpertsAgain(

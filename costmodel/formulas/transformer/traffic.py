@@ -86,10 +86,6 @@ def elementwise_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     move more where a framework makes several kernels of each, and where the hidden state is in 32 bit. Experts' tokens are put in
     order there and back, and activation and biases are kernels of their own unless they are fused. Casts to 8 bit are
     `cast_bytes`, what an MLP's activation writes in 8 bit itself among them.
-
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     """
     tokens = local_tokens(settings, plan)
     bytes_ = settings.widths.activation
@@ -120,23 +116,13 @@ def elementwise_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers
 
 
 def wide_stream(settings: Settings) -> Number:
-    """1 where the hidden state between blocks is in 32 bit beside activations in 16.
-
-    Parameters
-    ----------
-    settings : `Settings`
-    """
+    """1 where the hidden state between blocks is in 32 bit beside activations in 16."""
     wider = ops.where(settings.widths.residual > settings.widths.activation, 1.0, 0.0)
     return ops.maximum(adapters.autocasts(settings), wider)
 
 
 def norms_queries(model: ModelNumbers) -> Number:
-    """1 where queries and keys have norms of their own; of latent attention norms are in the latents.
-
-    Parameters
-    ----------
-    model : `ModelNumbers`
-    """
+    """1 where queries and keys have norms of their own; of latent attention norms are in the latents."""
     return ops.where((model.attention.qk_norm_channels > 0.0) & (model.attention.latent <= 0.0), 1.0, 0.0)
 
 
@@ -147,7 +133,6 @@ def sum_bytes(settings: Settings, wide: Number) -> tuple[Number, Number]:
 
     Parameters
     ----------
-    settings : `Settings`
     wide : 1: the hidden state is in 32 bit beside activations in 16
     """
     width, full = settings.widths.activation, precision.FULL_BYTES
@@ -161,7 +146,6 @@ def rotation_bytes(settings: Settings, wide: Number) -> tuple[Number, Number]:
 
     Parameters
     ----------
-    settings : `Settings`
     wide : 1: cosines and sines are in 32 bit beside activations in 16
     """
     apart, fused = settings.framework.separate_rotation, 2.0 * settings.widths.activation
@@ -176,7 +160,6 @@ def norm_bytes(model: ModelNumbers, settings: Settings, wide: Number) -> tuple[N
 
     Parameters
     ----------
-    model, settings : `ModelNumbers`, `Settings`
     wide : 1: its input is in 32 bit beside activations in 16
     """
     width = ops.where(wide > 0.0, precision.FULL_BYTES, settings.widths.activation)
@@ -191,10 +174,6 @@ def norm_bytes(model: ModelNumbers, settings: Settings, wide: Number) -> tuple[N
 
 def product_inputs(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
     """Elements that autocast casts in an average layer's forward pass, for each product that reads the hidden state.
-
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
 
     Assumptions
     -----------
@@ -211,10 +190,6 @@ def product_inputs(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -
 def grouped_apart(settings: Settings) -> Number:
     """1 where PyTorch's own kernels order the tokens of experts that one product serves, weigh them in 32 bit, and add them up.
 
-    Parameters
-    ----------
-    settings : `Settings`
-
     References
     ----------
     huggingface/transformers v5.24.0 src/transformers/integrations/moe.py, ``grouped_mm_experts_forward``: what one product
@@ -226,12 +201,7 @@ def grouped_apart(settings: Settings) -> Number:
 
 
 def joined_outputs(model: ModelNumbers, settings: Settings) -> Number:
-    """Elements of a token moved to join the gradients of queries, keys and values that one product made.
-
-    Parameters
-    ----------
-    model, settings : `ModelNumbers`, `Settings`
-    """
+    """Elements of a token moved to join the gradients of queries, keys and values that one product made."""
     attention = model.attention
     outputs = (attention.heads + 2.0 * attention.kv_heads) * attention.head_dim
     return settings.framework.separate_projections * attention.share * attention.fused * JOINED * outputs
@@ -239,10 +209,6 @@ def joined_outputs(model: ModelNumbers, settings: Settings) -> Number:
 
 def biases(model: ModelNumbers, settings: Settings) -> Number:
     """Outputs of an average layer's dense products that have biases, whose gradients kernels of PyTorch's own add up.
-
-    Parameters
-    ----------
-    model, settings : `ModelNumbers`, `Settings`
 
     References
     ----------
@@ -257,12 +223,7 @@ def biases(model: ModelNumbers, settings: Settings) -> Number:
 
 
 def blocks(model: ModelNumbers) -> Number:
-    """Parts of an average layer whose outputs are added to its hidden state: 2, attention or a state, and an MLP or experts.
-
-    Parameters
-    ----------
-    model : `ModelNumbers`
-    """
+    """Parts of an average layer whose outputs are added to its hidden state: 2, attention or a state, and an MLP or experts."""
     share = model.experts.layers / model.layers
     # of a state and an attention side by side the outputs are one sum
     mixers = ops.minimum(model.attention.share + model.recurrent.share, ops.maximum(model.attention.share, 1.0))
@@ -274,7 +235,6 @@ def shared_inputs(model: ModelNumbers, settings: Settings, plan: PlanNumbers, to
 
     Parameters
     ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     tokens, routed : on this rank, and those that it sends to experts
 
     Assumptions
@@ -303,10 +263,6 @@ def shared_inputs(model: ModelNumbers, settings: Settings, plan: PlanNumbers, to
 def rotates(model: ModelNumbers) -> Number:
     """1 where queries and keys are rotated by their positions, 0 where a table of positions is learned.
 
-    Parameters
-    ----------
-    model : `ModelNumbers`
-
     Assumptions
     -----------
     A model without a table rotates: of biases on the scores (ALiBi) a model does not tell.
@@ -317,10 +273,6 @@ def rotates(model: ModelNumbers) -> Number:
 def norms_are_rms(model: ModelNumbers) -> bool:
     """Whether a model's norms are RMSNorms; else they are LayerNorms.
 
-    Parameters
-    ----------
-    model : `ModelNumbers`
-
     Assumptions
     -----------
     A norm with weights and no biases is an RMSNorm.
@@ -329,12 +281,7 @@ def norms_are_rms(model: ModelNumbers) -> bool:
 
 
 def norm_is_fused(model: ModelNumbers, settings: Settings) -> Number:
-    """1 where a norm is one kernel: PyTorch has a LayerNorm as one, whatever else is fused.
-
-    Parameters
-    ----------
-    model, settings : `ModelNumbers`, `Settings`
-    """
+    """1 where a norm is one kernel: PyTorch has a LayerNorm as one, whatever else is fused."""
     return ops.where(norms_are_rms(model), settings.kernels.fused_norms, 1.0)
 
 
@@ -343,10 +290,6 @@ def _activated(model: ModelNumbers, settings: Settings) -> tuple[Number, Number]
 
     A plain one moves two and three, a gated one three and five in one kernel. As two, activation and product, it moves five
     and nine. Limits on its inputs are kernels of their own before it; so are the operations of one that is written out.
-
-    Parameters
-    ----------
-    model, settings : `ModelNumbers`, `Settings`
     """
     apart = 2.0 * settings.framework.keep_activated
     clamps = clamps_apart(model, settings)
@@ -362,10 +305,6 @@ def plain_activation_keeps(model: ModelNumbers, settings: Settings) -> Number:
     One that is written out in kernels of its own keeps what each of them does; a framework that fuses or compiles has one kernel,
     which keeps its input at most.
 
-    Parameters
-    ----------
-    model, settings : `ModelNumbers`, `Settings`
-
     References
     ----------
     huggingface/transformers@0114da0 src/transformers/activations.py, ``NewGELUActivation``: its input, half of it, the tangent,
@@ -376,21 +315,12 @@ def plain_activation_keeps(model: ModelNumbers, settings: Settings) -> Number:
 
 
 def writes_activation_out(model: ModelNumbers, settings: Settings) -> Number:
-    """1 where an activation without a gate is written out in kernels of its own.
-
-    Parameters
-    ----------
-    model, settings : `ModelNumbers`, `Settings`
-    """
+    """1 where an activation without a gate is written out in kernels of its own."""
     return (1.0 - model.mlp.gated) * ops.where(plain_activation_keeps(model, settings) > 1.0, 1.0, 0.0)
 
 
 def clamps_apart(model: ModelNumbers, settings: Settings) -> Number:
     """1 where kernels of their own hold the inputs of a gated activation within limits.
-
-    Parameters
-    ----------
-    model, settings : `ModelNumbers`, `Settings`
 
     Assumptions
     -----------
@@ -406,7 +336,6 @@ def between_products(moved: LayerTraffic, model: ModelNumbers, settings: Setting
     Parameters
     ----------
     moved : forward, by modules
-    model, settings : `ModelNumbers`, `Settings`
     """
     share = model.experts.layers / model.layers
     wide = wide_stream(settings)
@@ -437,10 +366,6 @@ def cast_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers, softw
 
     Each activation that is multiplied is read and written once; where software keeps it cast for the weight's gradient, in a
     second layout too. Rows and columns that are scaled by themselves are cast by kernels apart, columns by slow ones.
-
-    Parameters
-    ----------
-    model, settings, plan, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `Software`
     """
     tokens = local_tokens(settings, plan)
     routed = tokens * model.experts.per_token / plan.tensor * model.experts.load
@@ -468,7 +393,6 @@ def repeated_bytes(moved: LayerTraffic, cast: Cast, model: ModelNumbers, plan: P
     Parameters
     ----------
     moved, cast : of the forward pass
-    model, plan : `ModelNumbers`, `PlanNumbers`
     """
     share = model.experts.layers / model.layers
     latent = ops.where(model.attention.latent > 0.0, 1.0, 0.0)
@@ -488,29 +412,18 @@ def weight_casts(nparameters: Number, settings: Settings, device: DeviceNumbers)
     Parameters
     ----------
     nparameters : that the pass multiplies
-    settings, device : `Settings`, `DeviceNumbers`
     """
     unsaid = ops.where(settings.framework.weight_traffic > 0.0, 0.0, CAST)
     return adapters.autocasts(settings) * unsaid * nparameters / device.memory_bandwidth
 
 
 def loss_columns(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
-    """Logits of one token on one rank: its share of the head's outputs, or all of them where the loss is not split.
-
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
-    """
+    """Logits of one token on one rank: its share of the head's outputs, or all of them where the loss is not split."""
     return model.vocabulary.outputs / ops.where(settings.framework.gather_logits > 0.0, 1.0, plan.tensor)
 
 
 def loss_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
-    """Bytes of a logit that kernels between the head's products move, forward and backward.
-
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
-    """
+    """Bytes of a logit that kernels between the head's products move, forward and backward."""
     widths = settings.widths
     moved = ops.where((plan.tensor > 1.0) & (widths.tensor_logit > 0.0), widths.tensor_logit_traffic, widths.logit_traffic)
     capped = model.vocabulary.capped * (1.0 - settings.framework.compiled) * widths.activation

@@ -40,10 +40,6 @@ def layer_flop(model: ModelNumbers, plan: PlanNumbers) -> tuple[Number, Number]:
 
     Tensor ranks orthogonalise their own blocks.
 
-    Parameters
-    ----------
-    model, plan : `ModelNumbers`, `PlanNumbers`
-
     References
     ----------
     NVIDIA/Megatron-LM@d98e8a6 megatron/core/optimizer/muon.py, ``tp_mode="blockwise"``
@@ -71,12 +67,7 @@ def layer_flop(model: ModelNumbers, plan: PlanNumbers) -> tuple[Number, Number]:
 
 
 def layer_matrices(model: ModelNumbers, plan: PlanNumbers) -> tuple[Number, Number]:
-    """Matrices of an average layer on a rank that `layer_flop` counts: outside the routed experts, and in them.
-
-    Parameters
-    ----------
-    model, plan : `ModelNumbers`, `PlanNumbers`
-    """
+    """Matrices of an average layer on a rank that `layer_flop` counts: outside the routed experts, and in them."""
     attention, mixture = model.attention, model.experts
     share = mixture.layers / model.layers
     latent = 4.0 + ops.where(attention.query_latent > 0.0, 1.0, 0.0)
@@ -138,7 +129,6 @@ def extra_update_time(
 
     Parameters
     ----------
-    model, settings, plan, software, device : as the names say
     layers : of the stage
     shard, expert_shard : ranks that share one copy, outside the routed experts and in them
     updated : parameters that this rank updates
