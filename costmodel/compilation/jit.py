@@ -181,6 +181,33 @@ def helper(function: Function) -> Function:
     return _compiled(function, _UNCOUNTED)
 
 
+def _library_of(function: Callable[..., object], arguments: tuple[object, ...], name: str, whole: bool) -> str:
+    """What Numba makes of a function of whole numbers and arrays, under another name; whole with all that it calls."""
+    from numba.core import compiler
+    from numba.core.registry import cpu_target
+
+    flags = compiler.Flags()
+    chosen = {"nrt": False, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "no_compile": not whole}
+    for flag, value in chosen.items():
+        setattr(flags, flag, value)
+    signature = tuple(map(numba.typeof, arguments))
+    contexts = cpu_target.typing_context, cpu_target.target_context
+    made = compiler.compile_extra(*contexts, function, signature, numba.types.int64, flags, locals={})
+    return str(made.library.get_llvm_str()).replace(made.fndesc.llvm_func_name, name)
+
+
+def loop_source(function: Callable[..., object], arguments: tuple[object, ...], name: str) -> str:
+    """LLVM's source of a loop that calls nothing but intrinsics, which may name functions that are linked to it later.
+
+    Parameters
+    ----------
+    function : whose
+    arguments : as it will be called
+    name : of the function in that source, called as that of `source_of`
+    """
+    return _library_of(function, arguments, name, whole=False)
+
+
 def source_of(function: Callable[..., object], module: types.ModuleType, arguments: tuple[object, ...]) -> str:
     """LLVM's source of a function of whole numbers and arrays, in which nothing of Numba's is left, under its own name.
 
@@ -192,14 +219,5 @@ def source_of(function: Callable[..., object], module: types.ModuleType, argumen
     module : the functions that it calls
     arguments : as it will be called
     """
-    from numba.core import compiler
-    from numba.core.registry import cpu_target
-
     _register_kernels(module, {**_UNCOUNTED, "no_cfunc_wrapper": True})
-    flags = compiler.Flags()
-    for flag, value in {"nrt": False, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}.items():
-        setattr(flags, flag, value)
-    signature = tuple(map(numba.typeof, arguments))
-    contexts = cpu_target.typing_context, cpu_target.target_context
-    made = compiler.compile_extra(*contexts, function, signature, numba.types.int64, flags, locals={})
-    return str(made.library.get_llvm_str()).replace(made.fndesc.llvm_func_name, function.__name__)
+    return _library_of(function, arguments, function.__name__, whole=True)

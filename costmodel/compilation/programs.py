@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.arithmetic.named_tuples import Row
-from costmodel.compilation import machine_code, row_loops
+from costmodel.compilation import machine_code
 from costmodel.compilation.fields import INNER, LANES, OUTER
 from costmodel.compilation.standalone import callable_of, word_count
 from costmodel.compilation.tape import Place, Traced, needed, supports, trace
@@ -135,7 +135,7 @@ class _Writer:
         self.support = supports(self.tape, bits)
         self.scalars: list[Place] = []
         self.parts: dict[str, tuple[list[str], int]] = {}
-        self.loops: list[Callable[[], str]] = []
+        self.loops: list[Callable[[Any], list[str]]] = []
 
     def leaves(self, results: Sequence[Place], known: frozenset[Place] = frozenset()) -> tuple[list[Place], list[Place]]:
         """Scalars and inputs that some results need, given what is known."""
@@ -152,7 +152,7 @@ class _Writer:
         _, columns = self.leaves(results)
         fields = [str(self.tape.operations[place].given) for place in columns]
         self.parts[name] = fields, len(results)
-        self.loops.append(lambda: row_loops.flat_loop(name, self.tape, self.scalars, columns, results, FLAT))
+        self.loops.append(lambda loops: loops.flat_loop(name, self.tape, self.scalars, columns, results, FLAT))
 
     def product(self) -> None:
         """Tables of what reads one side alone, and a loop over what reads both."""
@@ -166,16 +166,18 @@ class _Writer:
         self.table("inner", inner)
         self.table("outer", outer)
         self.loops.append(
-            lambda: row_loops.product_loop("product", self.tape, self.scalars, outer, inner, self.results, PRODUCT)
+            lambda loops: loops.product_loop("product", self.tape, self.scalars, outer, inner, self.results, PRODUCT)
         )
 
     def written(self) -> tuple[list[str], Row]:
         """The source and what to remember about it."""
+        from costmodel.compilation import row_loops  # loads Numba
+
         operations = self.tape.operations
         inputs = [place for place in needed(self.tape, self.scalars) if operations[place].name == "input"]
         once = row_loops.flat_loop("once", self.tape, (), inputs, self.scalars, FLAT)
         notes = {"constants": [operations[place].given for place in inputs], "scalars": len(self.scalars), "parts": self.parts}
-        return [once, *(loop() for loop in self.loops)], notes
+        return [*once, *(source for loop in self.loops for source in loop(row_loops))], notes
 
 
 def _program(

@@ -1,10 +1,9 @@
-"""A tape in LLVM's language: a function that works on eight rows at a time.
+"""A tape in LLVM's language, by the builder that comes with Numba: a function that works on eight rows at a time.
 
 No operation is reordered or contracted, so that rows have the digits of NumPy's columns but for logarithms, which are a series
 of relative error below 1e-15. Operations are the same for a number and for a vector of them; `costmodel.compilation.jit` has
 Numba take its logarithms from here, too.
 
-Its text is written line by line: the objects of a builder (llvmlite's, which logarithms are made by) take four times as long.
 What LLVM needs to place values in registers grows faster than the piece of code that it sees at once (10,300 operations of a
 step in one piece: 5.1 to 6.6 s; in pieces of 300: 1.3 to 1.5 s, and the code is as fast). A long tape is therefore cut
 into functions, between which values lie in memory.
@@ -12,8 +11,7 @@ into functions, between which values lie in memory.
 
 from __future__ import annotations
 
-import functools
-import struct
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -24,11 +22,11 @@ from costmodel.compilation.tape import Place, Tape, needed
 
 DOUBLE, WHOLE = ir.DoubleType(), ir.IntType(64)
 VECTOR = ir.VectorType(DOUBLE, LANES)
-_VECTOR, _TRUTHS = str(VECTOR), f"<{LANES} x i1>"
+POINTER = DOUBLE.as_pointer()
 PIECE = 300
 """Operations of a function."""
 _ARITHMETIC = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
-_COMPARISONS = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq"}
+_COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "=="}
 _CONDITIONS = {*_COMPARISONS, "and", "or"}
 _SERIES = (17.0, 15.0, 13.0, 11.0, 9.0, 7.0, 5.0, 3.0, 1.0)
 """Divisors of the terms of arctanh, after that of 19: ten terms of z^2 <= 0.0295 leave less than 1e-16."""
@@ -92,26 +90,29 @@ def log2(builder: Any, number: Any) -> Any:
     return builder.fadd(exponent, builder.fmul(builder.fmul(z, filled(2.885390081777927)), series))
 
 
-def _constant(value: float) -> str:
-    """A vector of a number."""
-    return f"splat (double 0x{struct.pack('>d', value).hex()})"
+def _operation(builder: Any, name: str, operands: Sequence[Any]) -> Any:
+    """What one operation of a tape gives."""
+    if name in _ARITHMETIC:
+        return getattr(builder, _ARITHMETIC[name])(*operands)
+    if name in _COMPARISONS:
+        return builder.fcmp_ordered(_COMPARISONS[name], *operands)
+    if name in ("max", "min"):
+        return builder.select(builder.fcmp_ordered(">" if name == "max" else "<", *operands), *operands)
+    if name == "select":
+        return builder.select(*operands)
+    if name in ("and", "or"):
+        return getattr(builder, f"{name}_")(*operands)
+    if name == "neg":
+        return builder.fneg(*operands)
+    if name in ("log2", "floor_log2"):
+        return {"log2": log2, "floor_log2": floor_log2}[name](builder, *operands)
+    if name not in ("ceil", "sqrt"):
+        raise NotImplementedError(f"{name} in vector code")
+    return builder.call(_declared(builder.module, f"llvm.{name}.v{LANES}f64", ir.FunctionType(VECTOR, [VECTOR])), operands)
 
 
-_SELECTED = {"max": "ogt", "min": "olt"}
-_LOGARITHMS = {"log2": log2, "floor_log2": floor_log2}
-_INTRINSICS = {name: f"llvm.{name}.v{LANES}f64" for name in ("ceil", "sqrt")}
-
-
-@functools.cache
-def _of_vectors(name: str) -> str:
-    """The source of a logarithm as a function of vectors, or the declaration of what LLVM has."""
-    if name in _INTRINSICS:
-        return f"declare {_VECTOR} @{_INTRINSICS[name]}({_VECTOR})"
-    made = ir.Function(ir.Module(), ir.FunctionType(VECTOR, [VECTOR]), name)
-    made.linkage = "internal"
-    builder = ir.IRBuilder(made.append_basic_block())
-    builder.ret(_LOGARITHMS[name](builder, *made.args))
-    return str(made)
+def _declared(module: Any, name: str, kind: Any) -> Any:
+    return module.globals.get(name) or ir.Function(module, kind, name)
 
 
 class Operands(NamedTuple):
@@ -145,76 +146,54 @@ class Body(NamedTuple):
 
 
 class _CodePiece:
-    """A function of some operations of a tape, line by line: the names of what it is given, or has worked out, by place."""
+    """A function of some operations of a tape: what it is given, or has worked out, by place."""
 
-    def __init__(self, body: _BodyWriter) -> None:
-        self.body = body
-        self.lines: list[str] = []
-        self.names: dict[Place, str] = {}
+    def __init__(self, body: _BodyWriter, module: Any, name: str, kind: Any) -> None:
+        self.body, self.function = body, ir.Function(module, kind, name)
+        self.function.linkage = "internal"
+        self.function.attributes.add("noinline")
+        self.builder = ir.IRBuilder(self.function.append_basic_block())
+        self.values: dict[Place, Any] = {}
 
-    def _named(self, instruction: str) -> str:
-        """What an instruction gives."""
-        name = f"%v{len(self.lines)}"
-        self.lines.append(f"{name} = {instruction}")
-        return name
+    def _at(self, argument: int, number: int) -> Any:
+        return self.builder.gep(self.function.args[argument], [ir.Constant(WHOLE, number)])
 
-    def _address(self, argument: int, number: int) -> str:
-        return self._named(f"getelementptr double, ptr %a{argument}, i64 {number}")
+    def _vector_at(self, argument: int, number: int) -> Any:
+        return self.builder.bitcast(self._at(argument, number), VECTOR.as_pointer())
 
-    def _loaded(self, place: Place) -> str:
-        body = self.body
-        argument, number = body.given[place] if place in body.given else (body.own, LANES * body.slots[place])
-        at = self._address(argument, number)
-        if argument == body.own or not body.tables[argument].spread:
-            return self._named(f"load {_VECTOR}, ptr {at}, align 8")
-        one = self._named(f"load double, ptr {at}, align 8")
-        first = self._named(f"insertelement {_VECTOR} poison, double {one}, i64 0")
-        return self._named(f"shufflevector {_VECTOR} {first}, {_VECTOR} poison, <{LANES} x i32> zeroinitializer")
+    def _loaded(self, place: Place) -> Any:
+        if place not in self.body.given:
+            return self.builder.load(self._vector_at(-1, LANES * self.body.slots[place]), align=8)
+        argument, number = self.body.given[place]
+        if not self.body.tables[argument].spread:
+            return self.builder.load(self._vector_at(argument, number), align=8)
+        one, none = self.builder.load(self._at(argument, number)), ir.Constant(VECTOR, ir.Undefined)
+        first = self.builder.insert_element(none, one, ir.Constant(WHOLE, 0))
+        return self.builder.shuffle_vector(first, none, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES))
 
-    def name(self, place: Place) -> str:
+    def value(self, place: Place) -> Any:
         """An operand."""
-        found = self.names.get(place)
-        if found is None:
-            operation = self.body.tape.operations[place]
-            if operation.name == "constant":
-                found = _constant(operation.given)
-            else:
-                found = self._loaded(place)
-                if operation.name in _CONDITIONS:
-                    found = self._named(f"fcmp one {_VECTOR} {found}, {_constant(0.0)}")
-            self.names[place] = found
-        return found
+        operation = self.body.tape.operations[place]
+        if operation.name == "constant":
+            return self.body.constant(operation.given)
+        if place not in self.values:
+            found = self._loaded(place)
+            if operation.name in _CONDITIONS:
+                found = self.builder.fcmp_ordered("!=", found, self.body.constant(0.0))
+            self.values[place] = found
+        return self.values[place]
 
     def do(self, place: Place) -> None:
         """An operation."""
         operation = self.body.tape.operations[place]
-        name, operands = operation.name, [self.name(one) for one in operation.arguments]
-        if name in _ARITHMETIC:
-            made = f"{_ARITHMETIC[name]} {_VECTOR} {operands[0]}, {operands[1]}"
-        elif name in _COMPARISONS:
-            made = f"fcmp {_COMPARISONS[name]} {_VECTOR} {operands[0]}, {operands[1]}"
-        elif name == "select":
-            made = f"select {_TRUTHS} {operands[0]}, {_VECTOR} {operands[1]}, {_VECTOR} {operands[2]}"
-        elif name in _SELECTED:
-            chosen = self._named(f"fcmp {_SELECTED[name]} {_VECTOR} {operands[0]}, {operands[1]}")
-            made = f"select {_TRUTHS} {chosen}, {_VECTOR} {operands[0]}, {_VECTOR} {operands[1]}"
-        elif name in ("and", "or"):
-            made = f"{name} {_TRUTHS} {operands[0]}, {operands[1]}"
-        elif name == "neg":
-            made = f"fneg {_VECTOR} {operands[0]}"
-        elif name in _LOGARITHMS or name in _INTRINSICS:
-            self.body.called.add(name)
-            made = f"call {_VECTOR} @{_INTRINSICS.get(name, name)}({_VECTOR} {operands[0]})"
-        else:
-            raise NotImplementedError(f"{name} in vector code")
-        self.names[place] = self._named(made)
+        self.values[place] = _operation(self.builder, operation.name, [self.value(one) for one in operation.arguments])
 
     def store(self, place: Place, argument: int, field: int) -> None:
         """Write a value down, a condition as 1 or 0."""
-        value = self.name(place)
+        value = self.value(place)
         if self.body.tape.operations[place].name in _CONDITIONS:
-            value = self._named(f"uitofp {_TRUTHS} {value} to {_VECTOR}")
-        self.lines.append(f"store {_VECTOR} {value}, ptr {self._address(argument, LANES * field)}, align 8")
+            value = self.builder.uitofp(value, VECTOR)
+        self.builder.store(value, self._vector_at(argument, LANES * field), align=8)
 
 
 class _BodyWriter:
@@ -226,9 +205,15 @@ class _BodyWriter:
             place: (argument, table.step * field)
             for argument, table in enumerate(tables) for field, place in enumerate(table.places)
         }  # fmt: skip
-        self.out, self.own = len(tables), len(tables) + 1
         self.slots: dict[Place, int] = {}
-        self.called: set[str] = set()
+        self._constants: dict[tuple[float, float], Any] = {}
+
+    def constant(self, value: float) -> Any:
+        """A vector of a number; one object for each number, as its text is made once."""
+        key = value, math.copysign(1.0, value)  # 0.0 and -0.0 are equal
+        if key not in self._constants:
+            self._constants[key] = _filled(VECTOR, value)
+        return self._constants[key]
 
     def written(self, name: str, results: Sequence[Place]) -> Body:
         """The body that gives some results."""
@@ -240,23 +225,25 @@ class _BodyWriter:
             for one in operations[place].arguments:
                 if piece_of.get(one, piece_of[place]) != piece_of[place]:
                     self.slots.setdefault(one, len(self.slots))
-        arguments = ", ".join(f"ptr %a{number}" for number in range(self.own + 1))
-        sources, calls = [], []
+        module, kind = ir.Module(), ir.FunctionType(ir.VoidType(), [POINTER] * (len(self.tables) + 2))
+        functions = []
         for number, operations_of_piece in enumerate(pieces):
-            piece = _CodePiece(self)
+            piece = _CodePiece(self, module, f"{name}_piece_{number}", kind)
             for place in operations_of_piece:
                 piece.do(place)
                 if place in self.slots:
-                    piece.store(place, self.own, self.slots[place])
+                    piece.store(place, -1, self.slots[place])
             for field, place in enumerate(results):
                 if piece_of.get(place, 0) == number:
-                    piece.store(place, self.out, field)
-            head = f"void @{name}_piece_{number}({arguments})"
-            sources.append(f"define internal {head} noinline {{\n" + "\n".join(piece.lines) + "\nret void\n}")
-            calls.append(f"call {head}\n")
-        whole = f"define void @{name}_body({arguments}) {{\n{''.join(calls)}ret void\n}}"
-        source = "\n".join([*map(_of_vectors, sorted(self.called)), *sources, whole])
-        return Body(f"{name}_body", source, LANES * len(self.slots))
+                    piece.store(place, -2, field)
+            piece.builder.ret_void()
+            functions.append(piece.function)
+        whole = ir.Function(module, kind, f"{name}_body")
+        builder = ir.IRBuilder(whole.append_basic_block())
+        for function in functions:
+            builder.call(function, whole.args)
+        builder.ret_void()
+        return Body(whole.name, str(module), LANES * len(self.slots))
 
 
 def body(name: str, tape: Tape, tables: Sequence[Operands], results: Sequence[Place]) -> Body:
@@ -272,4 +259,4 @@ def body(name: str, tape: Tape, tables: Sequence[Operands], results: Sequence[Pl
     return _BodyWriter(tape, tables).written(name, results)
 
 
-__all__ = ["Body", "Operands", "body", "floor_log2", "log2"]
+__all__ = ["POINTER", "Body", "Operands", "body", "floor_log2", "log2"]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 ENGINES = ("auto", "python", "numpy", "numba")
 PARTS = (*Step._fields[:-1], *(f"memory_{part}" for part in Memory._fields))
 """Rows of the result: every time and FLOP of `Step`, then every byte of `Memory`."""
-HANDFUL, COMPILED_FROM, COMPILE_FROM = 8, 2_000, 30_000
+HANDFUL, COMPILED_FROM, COMPILE_FROM = 8, 2_000, 100_000
 """Rows up to which plain Python is the fastest, from which vector code is that is there, and from which it pays to compile it."""
 SEARCHED = ("ranking", "every", "rules", "least-memory")
 """Programs of `costmodel.compilation.programs` that a search runs on."""

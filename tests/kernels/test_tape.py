@@ -30,7 +30,7 @@ def compiled(formula, results, tmp_path, monkeypatch):
     words = standalone.word_count(rows.FLAT)
 
     def sources():
-        return [row_loops.flat_loop("work", traced.tape, (), inputs, traced.results, rows.FLAT)], {}
+        return row_loops.flat_loop("work", traced.tape, (), inputs, traced.results, rows.FLAT), {}
 
     return standalone.callable_of(machine_code.compiled("tried", {"work": words}, sources).functions["work"])
 
