@@ -177,8 +177,10 @@ def _flat(value: object) -> list[object]:
 
 
 def _arguments(formula: Callable[..., object], told: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Each argument in its place: with what the docstring says of it, or, of a group of numbers, with what the group does."""
-    meanings = {name: (names, meaning) for names, meaning in told for name in names.split(", ")}
+    """Each argument in its place: with what the docstring says of it, or the module of all its formulas, or a group of itself."""
+    usual: dict[str, str] = formula.__globals__.get("ARGUMENTS", {})
+    meanings = {name: (name, meaning) for name, meaning in usual.items()}
+    meanings |= {name: (names, meaning) for names, meaning in told for name in names.split(", ")}
     for name, kind in typing.get_type_hints(formula).items():
         if name != "return" and name not in meanings:
             meanings[name] = name, f"{kind.__name__}: {_line((kind.__doc__ or '').partition('.')[0])}"

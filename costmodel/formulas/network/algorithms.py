@@ -14,6 +14,11 @@ from costmodel.formulas.quantities import Number
 
 FREE = 1e30
 """Rate of adding received bytes where that costs nothing [bytes/s]."""
+ARGUMENTS = {
+    "nbytes": "buffer on each rank [bytes]", "ranks": "members, at least 1", "latency": "of a message [s]",
+    "bandwidth": "of a link, one direction [bytes/s]", "reduce_bandwidth": "of adding received bytes [bytes/s]",
+}  # fmt: skip
+"""What arguments mean in all formulas here that say nothing else of them."""
 
 
 # What every algorithm is made of
@@ -42,7 +47,6 @@ def ring_pass(nbytes: Number, ranks: Number, trip_latency: Number, bandwidth: Nu
     Parameters
     ----------
     nbytes : all parts together [bytes]
-    ranks : members, at least 1
     trip_latency : :math:`\tau` of the p - 1 hops together [s]
     bandwidth : at which bytes move past each rank [bytes/s]
     """
@@ -51,10 +55,6 @@ def ring_pass(nbytes: Number, ranks: Number, trip_latency: Number, bandwidth: Nu
 
 def rounds(ranks: Number) -> Number:
     r"""Rounds in which one rank can reach all, :math:`\lceil \log_2 p \rceil`.
-
-    Parameters
-    ----------
-    ranks : members, at least 1
 
     Examples
     --------
@@ -67,10 +67,6 @@ def rounds(ranks: Number) -> Number:
 def power_of_two_below(ranks: Number) -> Number:
     """Largest power of two that is not above `ranks`.
 
-    Parameters
-    ----------
-    ranks : members, at least 1
-
     Examples
     --------
     >>> power_of_two_below(8.0), power_of_two_below(13.0)
@@ -82,14 +78,7 @@ def power_of_two_below(ranks: Number) -> Number:
 def fold(
     nbytes: Number, ranks: Number, latency: Number, bandwidth: Number, reduce_bandwidth: Number = FREE,
 ) -> Number:  # fmt: skip
-    """Time in which ranks beyond a power of two hand their buffers to others and get the result back [s].
-
-    Parameters
-    ----------
-    nbytes : buffer on each rank [bytes]
-    ranks : members, at least 1
-    latency, bandwidth, reduce_bandwidth : of a message [s], of a link and of adding [bytes/s]
-    """
+    """Time in which ranks beyond a power of two hand their buffers to others and get the result back [s]."""
     extra = 2.0 * message(nbytes, latency, bandwidth) + nbytes / reduce_bandwidth
     return ops.where(ranks > power_of_two_below(ranks), extra, 0.0)
 
@@ -136,12 +125,6 @@ def recursive_doubling_all_reduce(
 
     :math:`q` is the largest power of two up to p; where p is none, the others `fold` into it.
 
-    Parameters
-    ----------
-    nbytes : buffer on each rank [bytes]
-    ranks : members, at least 1
-    latency, bandwidth, reduce_bandwidth : of a message [s], of a link and of adding [bytes/s]
-
     References
     ----------
     [thakur2005]_ section 4.5
@@ -159,12 +142,6 @@ def rabenseifner_all_reduce(
     .. math:: T = 2 \log_2 q\, \alpha + 2 \frac{q - 1}{q} \frac{n}{B} + \frac{q - 1}{q} \frac{n}{G} + \mathrm{fold}
 
     :math:`q` is the largest power of two up to p; where p is none, the others `fold` into it.
-
-    Parameters
-    ----------
-    nbytes : buffer on each rank [bytes]
-    ranks : members, at least 1
-    latency, bandwidth, reduce_bandwidth : of a message [s], of a link and of adding [bytes/s]
 
     References
     ----------
@@ -189,9 +166,7 @@ def next_block(
 
     Parameters
     ----------
-    nbytes : buffer on each rank [bytes]
     smaller, larger : ranks :math:`s` and :math:`l` of the blocks, powers of two
-    latency, bandwidth, reduce_bandwidth : of a message [s], of a link and of adding [bytes/s]
 
     References
     ----------
@@ -213,12 +188,6 @@ def circulant_all_reduce(
 
     It sends the least bytes and needs no `fold`, at the price of buffers that are rotated.
 
-    Parameters
-    ----------
-    nbytes : buffer on each rank [bytes]
-    ranks : members, at least 1
-    latency, bandwidth, reduce_bandwidth : of a message [s], of a link and of adding [bytes/s]
-
     References
     ----------
     [traff2024]_
@@ -230,14 +199,7 @@ def circulant_all_reduce(
 def binomial_all_reduce(
     nbytes: Number, ranks: Number, latency: Number, bandwidth: Number, reduce_bandwidth: Number = FREE,
 ) -> Number:  # fmt: skip
-    """Time of a binomial reduction to one rank and a broadcast from it [s].
-
-    Parameters
-    ----------
-    nbytes : buffer on each rank [bytes]
-    ranks : members, at least 1
-    latency, bandwidth, reduce_bandwidth : of a message [s], of a link and of adding [bytes/s]
-    """
+    """Time of a binomial reduction to one rank and a broadcast from it [s]."""
     reduced = binomial_reduce(nbytes, ranks, latency, bandwidth, reduce_bandwidth)
     return reduced + binomial_broadcast(nbytes, ranks, latency, bandwidth)
 
@@ -251,12 +213,6 @@ def double_binary_tree_all_reduce(
 
     Blocks are taken to be small beside the buffer and large beside the latency; a rank is inner node in one tree
     and leaf in the other, so each link carries every byte once up and once down.
-
-    Parameters
-    ----------
-    nbytes : buffer on each rank [bytes]
-    ranks : members, at least 1
-    latency, bandwidth, reduce_bandwidth : of a message [s], of a link and of adding [bytes/s]
 
     References
     ----------
@@ -272,14 +228,7 @@ def double_binary_tree_all_reduce(
 def ring_reduce_scatter(
     nbytes: Number, ranks: Number, latency: Number, bandwidth: Number, reduce_bandwidth: Number = FREE,
 ) -> Number:  # fmt: skip
-    r"""Time of a reduce-scatter round a ring, :math:`(p - 1) \alpha + \frac{p - 1}{p} n (1/B + 1/G)` [s].
-
-    Parameters
-    ----------
-    nbytes : buffer on each rank [bytes]
-    ranks : members, at least 1
-    latency, bandwidth, reduce_bandwidth : of a message [s], of a link and of adding [bytes/s]
-    """
+    r"""Time of a reduce-scatter round a ring, :math:`(p - 1) \alpha + \frac{p - 1}{p} n (1/B + 1/G)` [s]."""
     adding = ring_pass(nbytes, ranks, 0.0, reduce_bandwidth)
     return ring_pass(nbytes, ranks, (ranks - 1.0) * latency, bandwidth) + adding
 
@@ -288,12 +237,6 @@ def pairwise_reduce_scatter(
     nbytes: Number, ranks: Number, latency: Number, bandwidth: Number, reduce_bandwidth: Number = FREE,
 ) -> Number:  # fmt: skip
     """Time of a reduce-scatter in which every pair of ranks exchanges its parts directly: that of a ring [s].
-
-    Parameters
-    ----------
-    nbytes : buffer on each rank [bytes]
-    ranks : members, at least 1
-    latency, bandwidth, reduce_bandwidth : of a message [s], of a link and of adding [bytes/s]
 
     References
     ----------
@@ -309,12 +252,6 @@ def bruck_reduce_scatter(
 
     For other numbers of ranks than powers of two it is `bruck_all_gather` run backwards.
 
-    Parameters
-    ----------
-    nbytes : buffer on each rank [bytes]
-    ranks : members, at least 1
-    latency, bandwidth, reduce_bandwidth : of a message [s], of a link and of adding [bytes/s]
-
     References
     ----------
     [thakur2005]_ section 4.3, [traff2024]_
@@ -329,9 +266,6 @@ def ring_all_gather(nbytes: Number, ranks: Number, latency: Number, bandwidth: N
     Parameters
     ----------
     nbytes : gathered buffer [bytes]
-    ranks : members, at least 1
-    latency : of a message [s]
-    bandwidth : of a link [bytes/s]
     """
     return ring_pass(nbytes, ranks, (ranks - 1.0) * latency, bandwidth)
 
@@ -345,9 +279,6 @@ def bruck_all_gather(nbytes: Number, ranks: Number, latency: Number, bandwidth: 
     Parameters
     ----------
     nbytes : gathered buffer [bytes]
-    ranks : members, at least 1
-    latency : of a message [s]
-    bandwidth : of a link [bytes/s]
 
     References
     ----------
@@ -365,9 +296,6 @@ def binomial_broadcast(nbytes: Number, ranks: Number, latency: Number, bandwidth
     Parameters
     ----------
     nbytes : buffer [bytes]
-    ranks : members, at least 1
-    latency : of a message [s]
-    bandwidth : of a link [bytes/s]
     """
     return rounds(ranks) * message(nbytes, latency, bandwidth)
 
@@ -380,9 +308,6 @@ def chain_broadcast(nbytes: Number, ranks: Number, latency: Number, bandwidth: N
     Parameters
     ----------
     nbytes : buffer [bytes]
-    ranks : members, at least 1
-    latency : of a message [s]
-    bandwidth : of a link [bytes/s]
 
     References
     ----------
@@ -394,14 +319,7 @@ def chain_broadcast(nbytes: Number, ranks: Number, latency: Number, bandwidth: N
 def chain_reduce(
     nbytes: Number, ranks: Number, latency: Number, bandwidth: Number, reduce_bandwidth: Number = FREE,
 ) -> Number:  # fmt: skip
-    """Time of a reduction up a chain in the best number of blocks: `chain_broadcast` backwards, with adding [s].
-
-    Parameters
-    ----------
-    nbytes : buffer on each rank [bytes]
-    ranks : members, at least 1
-    latency, bandwidth, reduce_bandwidth : of a message [s], of a link and of adding [bytes/s]
-    """
+    """Time of a reduction up a chain in the best number of blocks: `chain_broadcast` backwards, with adding [s]."""
     whole = nbytes / bandwidth + nbytes / reduce_bandwidth
     relays = ops.maximum(ranks - 2.0, 0.0)
     blocks = ops.maximum(1.0, ops.sqrt(relays * whole / ops.maximum(latency, 1e-12)))
@@ -418,9 +336,6 @@ def binomial_scatter(nbytes: Number, ranks: Number, latency: Number, bandwidth: 
     Parameters
     ----------
     nbytes : buffer [bytes]
-    ranks : members, at least 1
-    latency : of a message [s]
-    bandwidth : of a link [bytes/s]
     """
     return ring_pass(nbytes, ranks, rounds(ranks) * latency, bandwidth)
 
@@ -433,9 +348,6 @@ def van_de_geijn_broadcast(nbytes: Number, ranks: Number, latency: Number, bandw
     Parameters
     ----------
     nbytes : buffer [bytes]
-    ranks : members, at least 1
-    latency : of a message [s]
-    bandwidth : of a link [bytes/s]
 
     References
     ----------
@@ -447,14 +359,7 @@ def van_de_geijn_broadcast(nbytes: Number, ranks: Number, latency: Number, bandw
 def binomial_reduce(
     nbytes: Number, ranks: Number, latency: Number, bandwidth: Number, reduce_bandwidth: Number = FREE,
 ) -> Number:  # fmt: skip
-    r"""Time of a reduction up a binomial tree, :math:`\lceil \log_2 p \rceil (\alpha + n / B + n / G)` [s].
-
-    Parameters
-    ----------
-    nbytes : buffer on each rank [bytes]
-    ranks : members, at least 1
-    latency, bandwidth, reduce_bandwidth : of a message [s], of a link and of adding [bytes/s]
-    """
+    r"""Time of a reduction up a binomial tree, :math:`\lceil \log_2 p \rceil (\alpha + n / B + n / G)` [s]."""
     return rounds(ranks) * (message(nbytes, latency, bandwidth) + nbytes / reduce_bandwidth)
 
 
@@ -464,12 +369,6 @@ def rabenseifner_reduce(
     r"""Time of a reduction as a reduce-scatter and a gather [s].
 
     .. math:: T = 2 \lceil \log_2 p \rceil \alpha + 2 \frac{p - 1}{p} \frac{n}{B} + \frac{p - 1}{p} \frac{n}{G}
-
-    Parameters
-    ----------
-    nbytes : buffer on each rank [bytes]
-    ranks : members, at least 1
-    latency, bandwidth, reduce_bandwidth : of a message [s], of a link and of adding [bytes/s]
 
     References
     ----------
@@ -485,9 +384,6 @@ def pairwise_all_to_all(nbytes: Number, ranks: Number, latency: Number, bandwidt
     Parameters
     ----------
     nbytes : what each rank sends, its own part included [bytes]
-    ranks : members, at least 1
-    latency : of a message [s]
-    bandwidth : of a link [bytes/s]
 
     References
     ----------
@@ -511,11 +407,9 @@ def two_dimensional(
 
     Parameters
     ----------
-    nbytes : buffer on each rank [bytes]
     ranks : members :math:`k` inside a unit
     latency, bandwidth : of a message [s] and a link [bytes/s] inside
     across : time of the all-reduce of 1/k of the buffer between units [s]
-    reduce_bandwidth : of adding [bytes/s]
     """
     scatter = ring_reduce_scatter(nbytes, ranks, latency, bandwidth, reduce_bandwidth)
     return scatter + across + ring_all_gather(nbytes, ranks, latency, bandwidth)
@@ -533,11 +427,9 @@ def hierarchical(
 
     Parameters
     ----------
-    nbytes : buffer on each rank [bytes]
     ranks : members inside a unit
     latency, bandwidth : of a message [s] and a link [bytes/s] inside
     across : time of the all-reduce of the whole buffer between units [s]
-    reduce_bandwidth : of adding [bytes/s]
 
     References
     ----------

@@ -53,27 +53,14 @@ CODES = {name: float(code) for code, name in enumerate(SCHEDULES)}
 """Codes of the schedules, as columns hold them."""
 GPIPE, ONE_F_ONE_B, INTERLEAVED, ZB_H1, ZB_H2, DUALPIPE, ZB_V, CHIMERA, BREADTH_FIRST, PIPEDREAM, PIPEDREAM_2BW = CODES.values()
 
-_ROWS = tuple(SCHEDULES.values())
-_TWO_WAY = tuple(float(row.bidirectional) for row in _ROWS)
-_FOLDED = tuple(float(row.v_shaped) for row in _ROWS)
-_PAIRED = tuple(float(row.pairs_directions) for row in _ROWS)
-_BATCHED = tuple(float(row.batched) for row in _ROWS)
-_CHUNKED = tuple(float(row.chunked) for row in _ROWS)
-_ROUNDS = tuple(float(row.grouped_by_stages) for row in _ROWS)
-_FLUSHES = tuple(float(row.flushes) for row in _ROWS)
-_UPDATES_EACH = tuple(float(row.updates_each) for row in _ROWS)
-_VERSIONS = tuple(row.versions for row in _ROWS)
-_LEAST_A_STAGE = tuple(row.least[0] for row in _ROWS)
-_LEAST_BESIDES = tuple(row.least[1] for row in _ROWS)
-_EXACT = tuple(float(row.exact) for row in _ROWS)
-_EVEN = tuple(float(row.even) for row in _ROWS)
-_EVEN_MICRO_BATCHES = tuple(float(row.even_micro_batches) for row in _ROWS)
-_NEEDS_PIPELINE = tuple(float(row.needs_pipeline) for row in _ROWS)
-_SPLITS_BACKWARD = tuple(float(row.splits_backward) for row in _ROWS)
-_STAGGERED = tuple(float(row.asynchronous) for row in _ROWS)
+_TRAITS = {
+    name: tuple(float(getattr(row, name)) for row in SCHEDULES.values()) for name in Traits._fields if name != "least"
+}  # fmt: skip
+_LEAST_A_STAGE, _LEAST_BESIDES = zip(*(row.least for row in SCHEDULES.values()), strict=True)
 _OWN_BUBBLE = tuple(float(name in ("zb-h1", "zb-h2", "dualpipe", "zb-v", "chimera")) for name in SCHEDULES)
 """Schedules whose bubble isn't that of whole passes, one stage after the other."""
-_DEEPEST_IN_THE_MIDDLE = tuple(float(row.deepest_in_the_middle) for row in _ROWS)
+ARGUMENTS = {"schedule": "code of the schedule"}
+"""What arguments mean in all formulas here that say nothing else of them."""
 
 
 UNLIMITED = 1e18
@@ -111,7 +98,6 @@ def bubble_two_way(schedule: Number, stages: Number, forward: Number, data: Numb
 
     Parameters
     ----------
-    schedule : code of the schedule
     stages : :math:`p`
     forward, data, weight : :math:`F, B, W` of a micro-batch [s]
 
@@ -153,7 +139,6 @@ def bubble(
 
     Parameters
     ----------
-    schedule : code of the schedule
     stages : :math:`p`
     virtual_stages : model chunks on a rank :math:`v`
     forward, data, weight : :math:`F, B, W` of all chunks of a rank [s]
@@ -178,7 +163,7 @@ def bubble(
     halves = ops.where(ops.equal(schedule, ZB_H1), first, ops.where(ops.equal(schedule, ZB_H2), second, valley))
     split = ops.where(bidirectional(schedule) > 0.0, both_ways, halves)
     known = ops.pick(schedule, _OWN_BUBBLE)
-    return ops.pick(schedule, _FLUSHES) * ops.where(known > 0.0, split, fused)
+    return ops.pick(schedule, _TRAITS["flushes"]) * ops.where(known > 0.0, split, fused)
 
 
 def in_flight(
@@ -202,7 +187,6 @@ def in_flight(
 
     Parameters
     ----------
-    schedule : code of the schedule
     stages : :math:`p`
     virtual_stages : :math:`v`
     micro_batches : :math:`m`
@@ -220,10 +204,10 @@ def in_flight(
     chunks = 2.0 * (stages - stage - 1.0) + (virtual_stages - 1.0) * stages + 1.0
     deep = ops.where(ops.equal(schedule, DUALPIPE), stages + 1.0, stages)
     deep = ops.where(ops.equal(schedule, ZB_H2), 2.0 * stages - 1.0, deep)
-    one_by_one = ops.equal(schedule, ONE_F_ONE_B) | (ops.pick(schedule, _FLUSHES) < 1.0)
+    one_by_one = ops.equal(schedule, ONE_F_ONE_B) | (ops.pick(schedule, _TRAITS["flushes"]) < 1.0)
     deep = ops.where(one_by_one, stages - stage, deep)
     deep = ops.where(ops.equal(schedule, INTERLEAVED), chunks / virtual_stages, deep)
-    limit = ops.where(ops.pick(schedule, _BATCHED) > 0.0, UNLIMITED, deep)
+    limit = ops.where(ops.pick(schedule, _TRAITS["batched"]) > 0.0, UNLIMITED, deep)
     # half of the micro-batches and so many: in the way down of a valley, and on one of two ways
     valley, both_ways = ops.equal(schedule, ZB_V), ops.equal(schedule, CHIMERA)
     entered = ops.minimum(micro_batches, ops.where(both_ways, stages, UNLIMITED))
@@ -233,53 +217,28 @@ def in_flight(
 
 
 def bidirectional(schedule: Number) -> Number:
-    """1 where micro-batches enter the pipeline at both ends, so that a rank runs its stage and the mirrored one.
-
-    Parameters
-    ----------
-    schedule : code of the schedule
-    """
-    return ops.pick(schedule, _TWO_WAY)
+    """1 where micro-batches enter the pipeline at both ends, so that a rank runs its stage and the mirrored one."""
+    return ops.pick(schedule, _TRAITS["bidirectional"])
 
 
 def v_shaped(schedule: Number) -> Number:
-    """1 where the first rank runs the first and the last stage, and with them the embedding and the head.
-
-    Parameters
-    ----------
-    schedule : code of the schedule
-    """
-    return ops.pick(schedule, _FOLDED)
+    """1 where the first rank runs the first and the last stage, and with them the embedding and the head."""
+    return ops.pick(schedule, _TRAITS["v_shaped"])
 
 
 def flushes(schedule: Number) -> Number:
-    """1 where the pipeline drains before the weights change.
-
-    Parameters
-    ----------
-    schedule : code of the schedule
-    """
-    return ops.pick(schedule, _FLUSHES)
+    """1 where the pipeline drains before the weights change."""
+    return ops.pick(schedule, _TRAITS["flushes"])
 
 
 def splits_backward(schedule: Number) -> Number:
-    """1 where weight gradients are made in passes of their own.
-
-    Parameters
-    ----------
-    schedule : code of the schedule
-    """
-    return ops.pick(schedule, _SPLITS_BACKWARD)
+    """1 where weight gradients are made in passes of their own."""
+    return ops.pick(schedule, _TRAITS["splits_backward"])
 
 
 def asynchronous(schedule: Number) -> Number:
-    """1 where a stage begins the next step as soon as it has ended one.
-
-    Parameters
-    ----------
-    schedule : code of the schedule
-    """
-    return ops.pick(schedule, _STAGGERED)
+    """1 where a stage begins the next step as soon as it has ended one."""
+    return ops.pick(schedule, _TRAITS["asynchronous"])
 
 
 def losses_in_flight(schedule: Number, micro_batches: Number) -> Number:
@@ -287,19 +246,13 @@ def losses_in_flight(schedule: Number, micro_batches: Number) -> Number:
 
     Parameters
     ----------
-    schedule : code of the schedule
     micro_batches : of a step
     """
-    return ops.where(ops.pick(schedule, _BATCHED) > 0.0, micro_batches, 1.0)
+    return ops.where(ops.pick(schedule, _TRAITS["batched"]) > 0.0, micro_batches, 1.0)
 
 
 def weight_copies(schedule: Number) -> Number:
-    """Stages whose weights and gradients a rank holds: two where two directions of the pipeline meet on it.
-
-    Parameters
-    ----------
-    schedule : code of the schedule
-    """
+    """Stages whose weights and gradients a rank holds: two where two directions of the pipeline meet on it."""
     return 1.0 + bidirectional(schedule)
 
 
@@ -310,7 +263,6 @@ def updates(schedule: Number, micro_batches: Number) -> Number:
 
     Parameters
     ----------
-    schedule : code of the schedule
     micro_batches : of a step
 
     References
@@ -322,7 +274,7 @@ def updates(schedule: Number, micro_batches: Number) -> Number:
     >>> updates(PIPEDREAM, 8.0), updates(PIPEDREAM_2BW, 8.0), updates(ONE_F_ONE_B, 8.0)
     (8.0, 1.0, 1.0)
     """
-    return ops.where(ops.pick(schedule, _UPDATES_EACH) > 0.0, micro_batches, 1.0)
+    return ops.where(ops.pick(schedule, _TRAITS["updates_each"]) > 0.0, micro_batches, 1.0)
 
 
 def crossings(schedule: Number, virtual_stages: Number) -> Number:
@@ -332,7 +284,6 @@ def crossings(schedule: Number, virtual_stages: Number) -> Number:
 
     Parameters
     ----------
-    schedule : code of the schedule
     virtual_stages : model chunks on a rank
 
     Examples
@@ -351,7 +302,6 @@ def messages(schedule: Number, virtual_stages: Number, outer: Number) -> Number:
 
     Parameters
     ----------
-    schedule : code of the schedule
     virtual_stages : model chunks on a rank
     outer : 1 for the first rank and the last
 
@@ -368,7 +318,6 @@ def weight_versions(schedule: Number, held: Number) -> Number:
 
     Parameters
     ----------
-    schedule : code of the schedule
     held : micro-batches in flight on the stage
 
     References
@@ -380,48 +329,28 @@ def weight_versions(schedule: Number, held: Number) -> Number:
     >>> weight_versions(PIPEDREAM, 4.0), weight_versions(PIPEDREAM_2BW, 4.0), weight_versions(ONE_F_ONE_B, 4.0)
     (4.0, 2.0, 1.0)
     """
-    versions = ops.pick(schedule, _VERSIONS)
+    versions = ops.pick(schedule, _TRAITS["versions"])
     return ops.where(versions > 0.0, versions, held)
 
 
 def pairs_directions(schedule: Number) -> Number:
-    """1 where a backward pass of one direction runs while logits of the other wait for theirs.
-
-    Parameters
-    ----------
-    schedule : code of the schedule
-    """
-    return ops.pick(schedule, _PAIRED)
+    """1 where a backward pass of one direction runs while logits of the other wait for theirs."""
+    return ops.pick(schedule, _TRAITS["pairs_directions"])
 
 
 def chunked(schedule: Number) -> Number:
-    """1 where a rank runs several chunks of the model.
-
-    Parameters
-    ----------
-    schedule : code of the schedule
-    """
-    return ops.pick(schedule, _CHUNKED)
+    """1 where a rank runs several chunks of the model."""
+    return ops.pick(schedule, _TRAITS["chunked"])
 
 
 def grouped_by_stages(schedule: Number) -> Number:
-    """1 where micro-batches are taken in rounds of as many as there are stages.
-
-    Parameters
-    ----------
-    schedule : code of the schedule
-    """
-    return ops.pick(schedule, _ROUNDS)
+    """1 where micro-batches are taken in rounds of as many as there are stages."""
+    return ops.pick(schedule, _TRAITS["grouped_by_stages"])
 
 
 def needs_pipeline(schedule: Number) -> Number:
-    """1 where the schedule makes no sense on one stage.
-
-    Parameters
-    ----------
-    schedule : code of the schedule
-    """
-    return ops.pick(schedule, _NEEDS_PIPELINE)
+    """1 where the schedule makes no sense on one stage."""
+    return ops.pick(schedule, _TRAITS["needs_pipeline"])
 
 
 def deepest_stage(schedule: Number, stages: Number) -> Number:
@@ -429,10 +358,9 @@ def deepest_stage(schedule: Number, stages: Number) -> Number:
 
     Parameters
     ----------
-    schedule : code of the schedule
     stages : of the pipeline
     """
-    return ops.where(ops.pick(schedule, _DEEPEST_IN_THE_MIDDLE) > 0.0, ops.ceil(0.5 * stages) - 1.0, 1.0)
+    return ops.where(ops.pick(schedule, _TRAITS["deepest_in_the_middle"]) > 0.0, ops.ceil(0.5 * stages) - 1.0, 1.0)
 
 
 def outside_closed_form(schedule: Number, stages: Number, micro_batches: Number) -> Number:
@@ -440,14 +368,13 @@ def outside_closed_form(schedule: Number, stages: Number, micro_batches: Number)
 
     Parameters
     ----------
-    schedule : code of the schedule
     stages : of the pipeline
     micro_batches : of a step
     """
     least = ops.pick(schedule, _LEAST_A_STAGE) * stages + ops.pick(schedule, _LEAST_BESIDES)
     few = ops.where(micro_batches < least, 1.0, 0.0)
-    more = ops.pick(schedule, _EXACT) * ops.where(micro_batches > least, 1.0, 0.0)
+    more = ops.pick(schedule, _TRAITS["exact"]) * ops.where(micro_batches > least, 1.0, 0.0)
     half, pairs = ops.ceil(0.5 * stages), ops.ceil(0.5 * micro_batches)
-    odd_stages = ops.pick(schedule, _EVEN) * ops.where(2.0 * half > stages, 1.0, 0.0)
-    odd = ops.pick(schedule, _EVEN_MICRO_BATCHES) * ops.where(2.0 * pairs > micro_batches, 1.0, 0.0)
+    odd_stages = ops.pick(schedule, _TRAITS["even"]) * ops.where(2.0 * half > stages, 1.0, 0.0)
+    odd = ops.pick(schedule, _TRAITS["even_micro_batches"]) * ops.where(2.0 * pairs > micro_batches, 1.0, 0.0)
     return ops.maximum(ops.maximum(few, more), ops.maximum(odd_stages, odd))
