@@ -183,7 +183,7 @@ def _arguments(formula: Callable[..., object], told: list[tuple[str, str]]) -> l
     meanings |= {name: (names, meaning) for names, meaning in told for name in names.split(", ")}
     for name, kind in typing.get_type_hints(formula).items():
         if name != "return" and name not in meanings:
-            meanings[name] = name, f"{kind.__name__}: {_line((kind.__doc__ or '').partition('.')[0])}"
+            meanings[name] = name, f"{kind.__name__}: {_line(re.split(r'[.](?= |$)', kind.__doc__ or '', maxsplit=1)[0])}"
     return list(dict.fromkeys(meanings[name] for name in inspect.signature(formula).parameters if name in meanings))
 
 

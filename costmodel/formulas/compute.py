@@ -7,6 +7,12 @@ from costmodel.formulas.quantities import DeviceNumbers, Number
 
 TILE = 64.0
 """Outputs on a side of the smallest tile that kernels of dense products on tensor cores use."""
+ARGUMENTS = {
+    "m": "rows of the product; one of which a size is 0 is absent and takes no time", "n": "its columns", "k": "its depth",
+    "element_bytes": "of an operand [bytes]", "flop_rate": "reached by a large product [FLOP/s]",
+    "quality": "factor of the software on the device's efficiency",
+}  # fmt: skip
+"""What arguments mean in all formulas here that say nothing else of them."""
 
 
 def limited_clock(power: Number, rated_power: Number) -> Number:
@@ -34,34 +40,19 @@ def product_clock(device: DeviceNumbers) -> Number:
 
 
 def product_rate(quality: Number, device: DeviceNumbers) -> Number:
-    """Rate of a large product in the compute dtype [FLOP/s]: whatever the software, not above the best that was measured.
-
-    Parameters
-    ----------
-    quality : factor of the software on the device's efficiency
-    """
+    """Rate of a large product in the compute dtype [FLOP/s]: whatever the software, not above the best that was measured."""
     reached = ops.minimum(device.flop_rate * device.gemm_efficiency * quality, device.best_flop_rate)
     return product_clock(device) * reached
 
 
 def base_product_rate(quality: Number, device: DeviceNumbers) -> Number:
-    """Rate of a large product in the 16-bit dtype [FLOP/s], bounded as `product_rate`.
-
-    Parameters
-    ----------
-    quality : factor of the software on the device's efficiency
-    """
+    """Rate of a large product in the 16-bit dtype [FLOP/s], bounded as `product_rate`."""
     reached = ops.minimum(device.base_flop_rate * device.base_gemm_efficiency * quality, device.base_best_flop_rate)
     return device.sustained_clock * reached
 
 
 def grouped_product_rate(quality: Number, device: DeviceNumbers) -> Number:
-    """Rate of many large products in one kernel, in the compute dtype [FLOP/s], bounded as `product_rate`.
-
-    Parameters
-    ----------
-    quality : factor of the software on the device's efficiency
-    """
+    """Rate of many large products in one kernel, in the compute dtype [FLOP/s], bounded as `product_rate`."""
     reached = ops.minimum(device.flop_rate * device.grouped_efficiency * quality, device.best_flop_rate)
     return product_clock(device) * reached
 
@@ -72,7 +63,6 @@ def product_bytes(m: Number, n: Number, k: Number, element_bytes: Number, added_
     Parameters
     ----------
     m, n, k : sizes
-    element_bytes : of an operand [bytes]
     added_bytes : read and written where the kernel adds an element of the result to an earlier one, 0 where it writes it [bytes]
     """
     return element_bytes * (m * k + k * n) + ops.maximum(ops.maximum(element_bytes, 2.0), added_bytes) * m * n
@@ -96,9 +86,6 @@ def tiled_product(
 
     Parameters
     ----------
-    m, n, k : sizes; a product of which one is 0 is absent and takes no time
-    element_bytes : of an operand [bytes]
-    flop_rate : reached by a large product [FLOP/s]
     output : :math:`A` [elements]
     depth : :math:`K`
     added_bytes : as `product_bytes`
@@ -138,9 +125,6 @@ def gemm(
 
     Parameters
     ----------
-    m, n, k : sizes; a product of which one is 0 is absent and takes no time
-    element_bytes : of an operand [bytes]
-    flop_rate : reached by a large product [FLOP/s]
     added_bytes : as `product_bytes`
     """
     return tiled_product(m, n, k, element_bytes, flop_rate, device.gemm_output, device.gemm_depth, device, added_bytes)
@@ -153,8 +137,6 @@ def base_gemm(
 
     Parameters
     ----------
-    m, n, k : sizes; a product of which one is 0 is absent and takes no time
-    flop_rate : reached by a large product [FLOP/s]
     added_bytes : as `product_bytes`
     """
     return tiled_product(m, n, k, 2.0, flop_rate, device.base_gemm_output, device.base_gemm_depth, device, added_bytes)
@@ -166,12 +148,6 @@ def vector_gemm(
     r"""Time of one matrix product outside the tensor cores, whose tiles are small [s].
 
     .. math:: T = \max\!\left(\frac{2 (m n + A)(k + K)}{F}, \frac{e (m k + k n + m n)}{B}\right) + t_0
-
-    Parameters
-    ----------
-    m, n, k : sizes; a product of which one is 0 is absent and takes no time
-    element_bytes : of an operand [bytes]
-    flop_rate : reached by a large product [FLOP/s]
     """
     work = 2.0 * (m * n + device.gemm_output) * (k + device.gemm_depth) / flop_rate
     move = element_bytes * (m * k + k * n + m * n) / device.product_bandwidth
@@ -196,8 +172,6 @@ def grouped_gemm(
     ----------
     groups : products
     m, n, k : sizes of one; `m` may be a mean below 1
-    element_bytes : of an operand [bytes]
-    flop_rate : reached by a large product [FLOP/s]
     added_bytes : as `product_bytes`
     """
     met = groups * ops.minimum(m, 1.0)

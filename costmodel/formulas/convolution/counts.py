@@ -76,22 +76,12 @@ def window_output_rounded_up(length: Number, kernel: Number, stride: Number, pad
 
 
 def window_inputs(sliding: SlidingWindow) -> Number:
-    """Elements that a window slides over.
-
-    Parameters
-    ----------
-    sliding : `SlidingWindow`
-    """
+    """Elements that a window slides over."""
     return sliding.batch * sliding.channels * sliding.height * sliding.width
 
 
 def window_outputs(sliding: SlidingWindow) -> Number:
-    """Elements that a window gives.
-
-    Parameters
-    ----------
-    sliding : `SlidingWindow`
-    """
+    """Elements that a window gives."""
     return sliding.batch * sliding.filters * sliding.output_height * sliding.output_width
 
 
@@ -99,10 +89,6 @@ def convolution_weights(sliding: SlidingWindow) -> Number:
     r"""Weights of a convolution without biases.
 
     .. math:: \frac{C}{g} K k_h k_w
-
-    Parameters
-    ----------
-    sliding : `SlidingWindow`
     """
     return sliding.channels / sliding.groups * sliding.filters * sliding.kernel_height * sliding.kernel_width
 
@@ -113,10 +99,6 @@ def convolution_flop(sliding: SlidingWindow) -> Number:
     .. math:: 2 \cdot b K H' W' \cdot \frac{C}{g} k_h k_w
 
     Taps that fall on padding are counted, as kernels multiply them too. The three passes cost the same.
-
-    Parameters
-    ----------
-    sliding : `SlidingWindow`
 
     Examples
     --------
@@ -132,19 +114,13 @@ def convolution_bytes(sliding: SlidingWindow, element_bytes: Number) -> Number:
 
     Parameters
     ----------
-    sliding : `SlidingWindow`
     element_bytes : [bytes]
     """
     return element_bytes * (window_inputs(sliding) + convolution_weights(sliding) + window_outputs(sliding))
 
 
 def pooling_flop(sliding: SlidingWindow) -> Number:
-    """FLOP of a pooling, forward: one comparison or addition a tap.
-
-    Parameters
-    ----------
-    sliding : `SlidingWindow`
-    """
+    """FLOP of a pooling, forward: one comparison or addition a tap."""
     return window_outputs(sliding) * sliding.kernel_height * sliding.kernel_width
 
 
@@ -153,7 +129,6 @@ def pooling_bytes(sliding: SlidingWindow, element_bytes: Number, index_bytes: Nu
 
     Parameters
     ----------
-    sliding : `SlidingWindow`
     element_bytes : [bytes]
     index_bytes : of the place of a maximum; 0 for a mean [bytes]
     """

@@ -13,6 +13,11 @@ from costmodel.formulas.quantities import DeviceNumbers, Number
 
 WINOGRAD_TILE = 4.0
 """Outputs of a tile of Winograd's algorithm along one axis, as cuDNN's unfused kernels have it."""
+ARGUMENTS = {
+    "element_bytes": "[bytes]", "flop_rate": "reached by a large product [FLOP/s]", "dilation": "distance of neighbouring taps",
+    "winograd_share": "of that rate, reached by the products of Winograd's algorithm",
+}  # fmt: skip
+"""What arguments mean in all formulas here that say nothing else of them."""
 
 
 def split_gemm(
@@ -29,7 +34,6 @@ def split_gemm(
     ----------
     m, n, k : sizes; a product with ``n = 0`` or ``k = 0`` is absent and takes no time
     element_bytes : of an operand [bytes]
-    flop_rate : reached by a large product [FLOP/s]
     """
     best = ops.sqrt(device.gemm_output * k / ops.maximum(1.0, m * n * device.gemm_depth))
     pieces = ops.maximum(1.0, ops.minimum(best, k / 32.0))
@@ -64,8 +68,6 @@ def winograd(
     sliding : `SlidingWindow` with a square kernel, stride 1, one group
     inner_pixels : positions along which tiles are cut: of the output, or of the input for its gradient
     depth_is_tiles : 1 for the gradient of the weights, whose products are summed over tiles
-    element_bytes : [bytes]
-    flop_rate : reached by a large product [FLOP/s]
     """
     taps = winograd_taps(sliding)
     tiles = sliding.batch * inner_pixels / (WINOGRAD_TILE * WINOGRAD_TILE)
@@ -78,13 +80,7 @@ def winograd(
 
 
 def winograd_applies(sliding: SlidingWindow, dilation: Number) -> bool:
-    """Whether cuDNN has Winograd kernels for a convolution: square kernels of 3 or 5, every position, one group.
-
-    Parameters
-    ----------
-    sliding : `SlidingWindow`
-    dilation : distance of neighbouring taps
-    """
+    """Whether cuDNN has Winograd kernels for a convolution: square kernels of 3 or 5, every position, one group."""
     square = ops.equal(sliding.kernel_height, sliding.kernel_width)
     served = square & (sliding.kernel_height > 2.5) & (sliding.kernel_height < 5.5)
     return served & (sliding.stride * dilation * sliding.groups < 1.5)
@@ -95,8 +91,6 @@ def faster(sliding: SlidingWindow, dilation: Number, plain: Number, quick: Numbe
 
     Parameters
     ----------
-    sliding : `SlidingWindow`
-    dilation : distance of neighbouring taps
     plain : by an implicit product [s]
     quick : by Winograd's algorithm [s]
     """
@@ -107,16 +101,7 @@ def convolution_forward(
     sliding: SlidingWindow, dilation: Number, element_bytes: Number, flop_rate: Number, winograd_share: Number,
     device: DeviceNumbers,
 ) -> Number:  # fmt: skip
-    """Time of a convolution's output [s].
-
-    Parameters
-    ----------
-    sliding : `SlidingWindow`
-    dilation : distance of neighbouring taps
-    element_bytes : [bytes]
-    flop_rate : reached by a large product [FLOP/s]
-    winograd_share : of that rate, reached by the products of Winograd's algorithm
-    """
+    """Time of a convolution's output [s]."""
     pixels = sliding.output_height * sliding.output_width
     taps = sliding.channels / sliding.groups * sliding.kernel_height * sliding.kernel_width
     rows = sliding.batch * pixels * sliding.groups
@@ -129,16 +114,7 @@ def convolution_backward_data(
     sliding: SlidingWindow, dilation: Number, element_bytes: Number, flop_rate: Number, winograd_share: Number,
     device: DeviceNumbers,
 ) -> Number:  # fmt: skip
-    """Time of the gradient of a convolution's input [s].
-
-    Parameters
-    ----------
-    sliding : `SlidingWindow`
-    dilation : distance of neighbouring taps
-    element_bytes : [bytes]
-    flop_rate : reached by a large product [FLOP/s]
-    winograd_share : of that rate, reached by the products of Winograd's algorithm
-    """
+    """Time of the gradient of a convolution's input [s]."""
     pixels = sliding.height * sliding.width
     share = sliding.output_height * sliding.output_width / pixels
     taps = sliding.filters / sliding.groups * sliding.kernel_height * sliding.kernel_width * share
@@ -152,16 +128,7 @@ def convolution_backward_weights(
     sliding: SlidingWindow, dilation: Number, element_bytes: Number, flop_rate: Number, winograd_share: Number,
     device: DeviceNumbers,
 ) -> Number:  # fmt: skip
-    """Time of the gradient of a convolution's weights [s].
-
-    Parameters
-    ----------
-    sliding : `SlidingWindow`
-    dilation : distance of neighbouring taps
-    element_bytes : [bytes]
-    flop_rate : reached by a large product [FLOP/s]
-    winograd_share : of that rate, reached by the products of Winograd's algorithm
-    """
+    """Time of the gradient of a convolution's weights [s]."""
     pixels = sliding.output_height * sliding.output_width
     taps = sliding.channels / sliding.groups * sliding.kernel_height * sliding.kernel_width
     plain = split_gemm(taps * sliding.groups, sliding.filters / sliding.groups, sliding.batch * pixels,
@@ -182,8 +149,6 @@ def recurrent_forward(
     steps : of the sequence
     gates : 4 for an LSTM, 3 for a GRU, 1 for a plain cell
     inputs, hidden : features
-    element_bytes : [bytes]
-    flop_rate : reached by a large product [FLOP/s]
 
     References
     ----------
@@ -207,8 +172,6 @@ def recurrent_backward(
     steps : of the sequence
     gates : 4 for an LSTM, 3 for a GRU, 1 for a plain cell
     inputs, hidden : features
-    element_bytes : [bytes]
-    flop_rate : reached by a large product [FLOP/s]
     """
     rows = batch * steps
     step = split_gemm(batch, hidden, gates * hidden, element_bytes, flop_rate, device)

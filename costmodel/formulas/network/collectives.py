@@ -14,6 +14,9 @@ from costmodel.arithmetic import ops
 from costmodel.formulas.network import algorithms, nccl
 from costmodel.formulas.quantities import ExpertNumbers, NetworkNumbers, Number, Software
 
+ARGUMENTS = {"ranks": "members of the group", "stride": "distance of neighbouring members [ranks]"}
+"""What arguments mean in all formulas here that say nothing else of them."""
+
 
 def members_inside(ranks: Number, stride: Number, size: Number) -> Number:
     """Members of a group within one unit of a level.
@@ -77,10 +80,6 @@ def bus_bandwidth(ranks: Number, stride: Number, network: NetworkNumbers) -> Num
     A ring that leaves its units is as fast as that which has the fewest members, and so the fewest links: NCCL takes the least
     of all nodes' channels and bandwidths.
 
-    Parameters
-    ----------
-    ranks, stride : the group
-
     References
     ----------
     NVIDIA/nccl src/init.cc, "Make sure we align all ranks so that the tuning is consistent across ranks"
@@ -99,7 +98,6 @@ def ring_latency(ranks: Number, stride: Number, network: NetworkNumbers, softwar
 
     Parameters
     ----------
-    ranks, stride : the group
     software : `Software`: its factors on latency inside nodes and between them
     """
     node = members_inside(ranks, stride, network.node.size)
@@ -239,7 +237,6 @@ def group_links(ranks: Number, stride: Number, network: NetworkNumbers, software
 
     Parameters
     ----------
-    ranks, stride : the group
     software : `Software`: the time to launch, its factors on bandwidth and latency, and what sweeps add
 
     References
@@ -388,8 +385,6 @@ def all_reduce(
     Parameters
     ----------
     nbytes : buffer :math:`n` on each rank [bytes]
-    ranks, stride : the group
-    software : `Software`: the time to launch :math:`t_0`, and its factors on bandwidth and latency
 
     References
     ----------
@@ -410,8 +405,6 @@ def all_gather(
     Parameters
     ----------
     nbytes : whole buffer :math:`n`, gathered or before scattering [bytes]
-    ranks, stride : the group
-    software : `Software`: the time to launch :math:`t_0`, and its factors on bandwidth and latency
     """
     return all_gather_over(nbytes, group_links(ranks, stride, network, software))
 
@@ -427,8 +420,6 @@ def all_to_all(
     Parameters
     ----------
     nbytes : what each rank sends, its own part included [bytes]
-    ranks, stride : the group
-    software : `Software`: the time to launch :math:`t_0`, and its factors on bandwidth and latency
     """
     node = members_inside(ranks, stride, network.node.size)
     inside, across = (node - 1.0) / ranks * nbytes, (ranks - fewest_inside(ranks, stride, network.node.size)) / ranks * nbytes
@@ -519,7 +510,6 @@ def deduplicated_bytes(
     Parameters
     ----------
     nbytes : what each rank would send with one copy for each expert of a token [bytes]
-    ranks, stride : the group
     """
     each = nbytes / ops.maximum(mixture.per_token, 1.0)
     node = members_inside(ranks, stride, network.node.size)
@@ -540,7 +530,6 @@ def deduplicated_all_to_all(
     Parameters
     ----------
     nbytes : what each rank would send with one copy for each expert of a token [bytes]
-    ranks, stride : the group
     software : `Software`: the time to launch, and its factors on bandwidth and latency
     """
     inside, across, above = deduplicated_bytes(nbytes, mixture, ranks, stride, network)
@@ -556,8 +545,6 @@ def send(
     Parameters
     ----------
     nbytes : message [bytes]
-    ranks, stride : the group
-    software : `Software`: the time to launch :math:`t_0`, and its factors on bandwidth and latency
     """
     span = ranks * stride
     crosses_node = span > network.node.size

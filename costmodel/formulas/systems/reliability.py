@@ -15,6 +15,11 @@ from costmodel.formulas.quantities import Number
 _E = 2.718281828459045
 _SMALL = 0.5
 _LARGEST = 300.0
+ARGUMENTS = {
+    "mtbf": "mean time between interruptions M [s]", "interval": r"work \tau of a segment [s]",
+    "write_time": r"checkpoint \delta of a segment [s]", "restart": "after an interruption R [s]",
+}  # fmt: skip
+"""What arguments mean in all formulas here that say nothing else of them."""
 
 
 def _phi_1(x: Number) -> Number:
@@ -126,7 +131,6 @@ def young_interval(write_time: Number, mtbf: Number) -> Number:
     Parameters
     ----------
     write_time : that a checkpoint stops the run :math:`\delta` [s]
-    mtbf : mean time between interruptions :math:`M` [s]
 
     References
     ----------
@@ -149,7 +153,6 @@ def daly_interval(write_time: Number, mtbf: Number) -> Number:
     Parameters
     ----------
     write_time : that a checkpoint stops the run :math:`\delta` [s]
-    mtbf : mean time between interruptions :math:`M` [s]
 
     References
     ----------
@@ -170,11 +173,6 @@ def segment_interruptions(interval: Number, write_time: Number, mtbf: Number) ->
 
     .. math:: e^{(\tau + \delta) / M} - 1
 
-    Parameters
-    ----------
-    interval, write_time : work :math:`\tau` and checkpoint :math:`\delta` of a segment [s]
-    mtbf : mean time between interruptions :math:`M` [s]
-
     References
     ----------
     [daly2006]_: its complete model of the wall-clock time
@@ -189,11 +187,6 @@ def lost_work(interval: Number, write_time: Number, mtbf: Number) -> Number:
     .. math:: M - \frac{L}{e^{L / M} - 1}, \qquad L = \tau + \delta
 
     Half a segment, where interruptions are rare.
-
-    Parameters
-    ----------
-    interval, write_time : work :math:`\tau` and checkpoint :math:`\delta` of a segment [s]
-    mtbf : mean time between interruptions :math:`M` [s]
 
     References
     ----------
@@ -212,7 +205,6 @@ def restart_time(restart: Number, mtbf: Number) -> Number:
     Parameters
     ----------
     restart : to find the fault, replace the node, start and load the checkpoint :math:`R` [s]
-    mtbf : mean time between interruptions :math:`M` [s]
 
     References
     ----------
@@ -225,12 +217,6 @@ def segment_time(interval: Number, write_time: Number, restart: Number, mtbf: Nu
     r"""Expected time of a segment of work with its checkpoint [s].
 
     .. math:: M e^{R / M} \left(e^{(\tau + \delta) / M} - 1\right)
-
-    Parameters
-    ----------
-    interval, write_time : work :math:`\tau` and checkpoint :math:`\delta` of a segment [s]
-    restart : after an interruption :math:`R` [s]
-    mtbf : mean time between interruptions :math:`M` [s]
 
     References
     ----------
@@ -261,7 +247,6 @@ def restart_variance(restart: Number, mtbf: Number) -> Number:
     Parameters
     ----------
     restart : :math:`R` [s]
-    mtbf : mean time between interruptions :math:`M` [s]
 
     Assumes independent restarts; derived from the geometric number of attempts.
     """
@@ -279,12 +264,6 @@ def segment_variance(interval: Number, write_time: Number, restart: Number, mtbf
 
     :math:`F` is the time at which an interrupted attempt is interrupted, :math:`Y` that of the restart.
 
-    Parameters
-    ----------
-    interval, write_time : work :math:`\tau` and checkpoint :math:`\delta` of a segment [s]
-    restart : after an interruption :math:`R` [s]
-    mtbf : mean time between interruptions :math:`M` [s]
-
     Assumes independent attempts; derived from their geometric number, whose mean is Daly's.
     """
     length = interval + write_time
@@ -298,12 +277,6 @@ def goodput(interval: Number, write_time: Number, restart: Number, mtbf: Number)
     r"""Share of a run's time that is work which counts: its goodput, or effective training time.
 
     .. math:: \frac{\tau}{M e^{R / M} \left(e^{(\tau + \delta) / M} - 1\right)}
-
-    Parameters
-    ----------
-    interval, write_time : work :math:`\tau` and checkpoint :math:`\delta` of a segment [s]
-    restart : after an interruption :math:`R` [s]
-    mtbf : mean time between interruptions :math:`M` [s]
 
     References
     ----------
@@ -321,12 +294,6 @@ def goodput_to_first_order(interval: Number, write_time: Number, restart: Number
     r"""Goodput where interruptions are rare, as it is often written.
 
     .. math:: 1 - \frac{\delta}{\tau} - \frac{\tau / 2 + R}{M}
-
-    Parameters
-    ----------
-    interval, write_time : work :math:`\tau` and checkpoint :math:`\delta` of a segment [s]
-    restart : after an interruption :math:`R` [s]
-    mtbf : mean time between interruptions :math:`M` [s]
 
     References
     ----------
@@ -348,9 +315,6 @@ def run_time(
     Parameters
     ----------
     useful_time : that it takes without interruptions and checkpoints [s]
-    interval, write_time : work and checkpoint of a segment [s]
-    restart : after an interruption [s]
-    mtbf : mean time between interruptions [s]
 
     Examples
     --------
@@ -370,9 +334,6 @@ def run_time_deviation(
     Parameters
     ----------
     useful_time : :math:`W` that it takes without interruptions and checkpoints [s]
-    interval, write_time : work and checkpoint of a segment [s]
-    restart : after an interruption [s]
-    mtbf : mean time between interruptions [s]
 
     Assumes segments that are independent and alike, :math:`W / \tau` of them.
     """
