@@ -261,6 +261,22 @@ QUESTIONS = {
     "how well a card is known": ("accuracy h100", "torchtitan"),
     "prices by a short name": (
         "design llama3-8b --device h100 --gpus 64 --tokens 1T --prices h100=2.5", "1 of 1 cluster holds it"),
+    "a price of nowhere": ("price llama3-8b --tokens 100B --days 7 --price 2", "end within 7 days"),
+    "a command line": (
+        "explain torchrun --nproc_per_node 8 train.py --model_name_or_path meta-llama/Llama-2-7b-hf --bf16 True --device h100",
+        "text: transformers"),
+    "a command line behind dashes": (
+        "explain --device h100 -- torchrun --nproc_per_node 8 train.py --model_name_or_path Qwen/Qwen2.5-7B --bf16 True",
+        "text: transformers"),
+    "what a command line says": (
+        "read accelerate launch --num_processes 8 train.py --model_name_or_path Qwen/Qwen2.5-7B", "Model: Qwen/Qwen2.5-7B"),
+    "DeDLOC": ("dedloc alexnet 2xdgx-1v", "averaging delayed by a step"),
+    "DistBelief": ("distbelief alexnet 2xdgx-1v", "Sandblaster"),
+    "BytePS": ("byteps alexnet 16xv100", "2 spare machines"),
+    "parameter servers in two words": ("parameter server alexnet 2xdgx-1v", "parameter server, bounded delay"),
+    "DiLoCo": ("diloco alexnet 2xdgx-1v", "an exchange every 16 steps"),
+    "several of the classics": (
+        "compare --systems bert-large 2xdgx-1v --system byteps,dedloc --global-batch 256 --seq-len 512", "BytePS"),
     "cards that are GPUs": ("estimate llama3-8b using 8 h100 gpus", "on 8 GPUs of h100-sxm"),
 }  # fmt: skip
 """Question, command, and what the answer says."""
@@ -293,8 +309,8 @@ NEAR = {
     "a network for a model": ("search resnet-50 8xv100", "compare --systems resnet-50"),
     "a model for a network": ("network bert-large --device a100", "costmodel estimate bert-large"),
     "several where one goes": ("search llama3-8b 8xh100 --framework fsdp2,megatron-core", "`costmodel compare` takes several"),
-    "a function of the library": ("parameter-server alexnet", "costmodel.parameter_server"),
-    "systems of the literature": ("diloco alexnet", "compare --systems"),
+    "a function of the library": ("gpus-in-time llama3-8b", "costmodel.gpus_in_time"),
+    "no classic system": ("compare --systems alexnet 2xdgx-1v --system gossip", "one of dedloc"),
     "a wrong option of the memory": ("memory llama3-8b 8xh100 --by-tensor", "--tensors"),
     "steps and tokens": ("train llama3-8b 8xh100 --tokens 1T --steps 100", "give one of them"),
     "a number where it is looked for": ("gpus llama3-8b 30 days 1T tokens 8xh100", "say --device h100 without a number"),

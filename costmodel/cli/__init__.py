@@ -54,8 +54,30 @@ FAMILIES = {
     "completing": ("completion",),
 }
 """Modules that add commands, in the order of the help, and the commands of each: the one that is asked for alone is loaded."""
-HELD, WHERE = "memory", {"--device", "--cluster", "--help", "-h", "--help-all"}
-"""The command that is about a model even where nothing says on what, and the options that say it."""
+WHERE = {"--device", "--cluster", "--help", "-h", "--help-all"}
+"""Options that say on what a model is trained."""
+
+
+class Elsewhere(NamedTuple):
+    """A table over all hardware, which answers a command where nothing says on what.
+
+    Parameters
+    ----------
+    command : that gives the table
+    usual : options that it needs, with what is taken where they aren't said
+    words : for the note
+    """
+
+    command: str
+    usual: tuple[tuple[str, str], ...]
+    words: str
+
+
+ON_ALL = {
+    "memory": Elsewhere("cards", (), "every card"),
+    "train": Elsewhere("gpus", (("--tokens", "1T"), ("--days", "30")), "every cluster; money needs --price, such as --price 2.5"),
+}
+"""Commands that are about a model even where nothing says on what."""
 LONGEST_MESSAGE = 1000
 FEW_COMMANDS = 3
 """That are named where they have an option that another lacks."""
@@ -131,8 +153,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     commands = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     if asked in commands.choices:
         meant, taken = guessed(commands.choices[asked], argv)
-        if asked == HELD and not WHERE & {word.partition("=")[0] for word in meant}:
-            return _on_every_card(argv, typed, notes, commands.choices[asked], meant)
+        if asked in ON_ALL and meant[1:] and not WHERE & {word.partition("=")[0] for word in meant}:
+            return _on_all(ON_ALL[asked], argv, typed, notes, commands.choices[asked], meant)
         argv, notes = meant, [*notes, *taken]
         _refuse_unknown(commands.choices[asked], argv)
     arguments, unknown = parser.parse_known_args(argv)
@@ -150,20 +172,23 @@ def _in_python(word: str) -> str:
     return f"; it is a function of the library: costmodel.{name}" if name in library.__all__ else ""
 
 
-def _on_every_card(
-    argv: Sequence[str], typed: Sequence[str], notes: list[str], reading: Parser, as_asked: Sequence[str]
+def _on_all(
+    table: Elsewhere, argv: Sequence[str], typed: Sequence[str], notes: list[str], reading: Parser, as_asked: Sequence[str]
 ) -> argparse.Namespace:
-    """What a model's training needs where no hardware is said: the table of cards that hold it; refused where that can't tell."""
+    """What a model's training needs where no hardware is said: a table of all that do; refused where that can't tell."""
     parser = build_parser(["choosing"])
     commands = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    meant, taken = guessed(commands.choices["cards"], ["cards", *argv[1:]])
-    known = commands.choices["cards"]._option_string_actions
-    if any(word.startswith("--") and word.partition("=")[0] not in known for word in meant):
+    meant, taken = guessed(commands.choices[table.command], [table.command, *argv[1:]])
+    known = commands.choices[table.command]._option_string_actions
+    given = {word.partition("=")[0] for word in meant if word.startswith("--")}
+    if not given <= known.keys():
         _refuse_unknown(reading, as_asked)
         raise Misused(f"{NO_HARDWARE} (such as --device h100 --gpus 8)")
-    arguments = parser.parse_args(meant)
+    unsaid = [word for option, value in table.usual if option not in given for word in (option, value)]
+    arguments = parser.parse_args([*meant, *unsaid])
     arguments.command_line = shlex.join(["costmodel", *typed])
-    arguments.notes = [*notes, *taken, "no hardware is said: every card"]
+    words = f"no hardware is said: {table.words if '--price' not in given else table.words.partition(';')[0]}"
+    arguments.notes = [*notes, *taken, *([f"taken, as it wasn't said: {' '.join(unsaid)}"] if unsaid else []), words]
     return arguments
 
 

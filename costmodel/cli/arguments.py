@@ -162,6 +162,8 @@ class Parser(argparse.ArgumentParser):
         if message == NO_HARDWARE:
             message += " (such as --device h100 --gpus 8)"
         missing = message.removeprefix("the following arguments are required: ")
+        if missing != message and "MODEL" in missing.split(", "):
+            message += " (MODEL is a name such as llama3-8b, or a config.json)"
         choices = next((action.choices for action in self._actions if missing in action.option_strings), None)
         raise Misused(message + (f" (one of {', '.join(map(str, choices))})" if choices else ""))
 

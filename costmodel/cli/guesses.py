@@ -51,7 +51,11 @@ def guessed(parser: Parser, argv: Sequence[str]) -> CommandLine:
     argv : the command, and what was typed behind it
     """
     command, words = argv[0], list(argv[1:])
-    known = _options(parser, words)
+    variant = next((option for option in parser.variants if option in words), None)
+    if variant is not None:
+        meant_by_it = guessed(parser.variants[variant], [command, *(word for word in words if word != variant)])
+        return CommandLine([command, variant, *meant_by_it.argv[1:]], meant_by_it.notes)
+    known = dict(parser._option_string_actions)
     handed_on: list[str] = []  # a script's words, whatever they say
     notes: list[str] = []
     if command == "trace":
@@ -62,7 +66,7 @@ def guessed(parser: Parser, argv: Sequence[str]) -> CommandLine:
     words = _spelled(amounts.in_days(words, known), known, notes)
     words = phrases.whole_options(amounts.cleaned(amounts.joined(words), known), known, notes)
     unknown = any(word.startswith("--") and word.partition("=")[0] not in known for word in words)  # it may have a value
-    if unknown or command in MANY_MODELS or parser.variants.keys() & set(words):
+    if unknown or command in MANY_MODELS:
         return CommandLine([command, *_sized(words, known), *handed_on], notes)
     options, plain = _apart(words, known)
     apart = any({"--nodes", "--gpus"} <= set(known) and {known["--nodes"], known["--gpus"]} <= set(group._group_actions)
@@ -82,7 +86,7 @@ def guessed(parser: Parser, argv: Sequence[str]) -> CommandLine:
     if command == "collective":
         plain = amounts.message(plain, notes)
     options = amounts.in_sequences(_sized(options, known), known, notes)
-    if command == "compare":
+    if command == "compare" and "workload" not in {action.dest for action in parser._actions}:
         plain = _models(plain)
     if {"--device", "--cluster"} & set(known) and not any(_is_file(word) for word in plain):
         plain, hardware = _hardware(plain, leading, known, options)
@@ -90,11 +94,6 @@ def guessed(parser: Parser, argv: Sequence[str]) -> CommandLine:
     if "model" in {action.dest for action in parser._actions}:
         plain = _of_size(plain, notes)
     return CommandLine([command, *plain, *options, *handed_on], notes)
-
-
-def _options(parser: Parser, words: Sequence[str]) -> dict[str, argparse.Action]:
-    reading = next((one for given, one in parser.variants.items() if given in words), parser)
-    return dict(reading._option_string_actions)
 
 
 def _short(words: Sequence[str], known: dict[str, argparse.Action], notes: list[str]) -> list[str]:

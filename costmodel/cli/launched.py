@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,14 +43,28 @@ def add_launched(parser: Parser, group: argparse._ArgumentGroup) -> None:
     parser.set_defaults(beside=[], launches=True, priced=None)
 
 
-def files_of(arguments: argparse.Namespace) -> list[Path]:
+def is_line(word: str) -> bool:
+    """Whether a word is the command line that starts a run, rather than the name of a file or a model.
+
+    Parameters
+    ----------
+    word : of a command line
+    """
+    if " " not in word:
+        return False
+    from costmodel.interop.launchers.sources import is_text
+
+    return is_text(word) and not os.path.exists(word)
+
+
+def files_of(arguments: argparse.Namespace) -> list[str | Path]:
     """The launch files that stand where a model does; none where a model does."""
     if not getattr(arguments, "launches", False):
         return []
-    files = [Path(name) for name in (arguments.model, *arguments.beside)]
+    files = [name if is_line(name) else Path(name) for name in (arguments.model, *arguments.beside)]
     from costmodel.interop.launchers import is_launch_file
 
-    if arguments.beside or arguments.dialect is not None or is_launch_file(files[0]):
+    if arguments.beside or arguments.dialect is not None or isinstance(files[0], str) or is_launch_file(files[0]):
         return files
     if arguments.instead is not None:
         raise Misused(f"--model goes with a launch file; {arguments.model[:80]!r} is the model")
@@ -74,7 +89,7 @@ def read_launched(arguments: argparse.Namespace, cluster: Cluster | None = None)
     return found
 
 
-def _read(arguments: argparse.Namespace, files: Sequence[Path], cluster: Cluster | None) -> Priced:
+def _read(arguments: argparse.Namespace, files: Sequence[str | Path], cluster: Cluster | None) -> Priced:
     from costmodel.interop.launchers import read_launch, resolve
     from costmodel.interop.launchers.launch import PLAN_FIELDS
 

@@ -13,6 +13,7 @@ from costmodel.cli.arguments import Commands, Misused, add_output, read_model, w
 from costmodel.cli.calibrated import add_calibration
 from costmodel.cli.completed import completed
 from costmodel.cli.files import add_file, check_files
+from costmodel.cli.launched import is_line
 from costmodel.cli.layout import command
 from costmodel.cli.output import (
     TerminalTable,
@@ -50,7 +51,9 @@ def add(commands: Commands) -> None:
         "[--gpus N | --nodes N] [--log LOG] [options]",
         help="what a launch file will cost, what is assumed, and what would be better",
         examples=(
-            "costmodel explain train.sh --cluster dgx-h100", "costmodel explain sft.yaml ds_z3.json --device h100 --gpus 16",
+            "costmodel explain train.sh --cluster dgx-h100",
+            "costmodel explain --device h100 -- torchrun --nproc_per_node 8 train.py --bf16 ...",
+            "costmodel explain sft.yaml ds_z3.json --device h100 --gpus 16",
             "costmodel explain llama3_8b.toml --cluster aws-p5 --log run.log",
             "costmodel explain llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 8192 --tp 2 --log run.log",
         ),
@@ -108,7 +111,8 @@ def add(commands: Commands) -> None:
 
 def _add_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "files", nargs="+", metavar="FILE", help="launch file, or several that belong to one run"
+        "files", nargs="+", metavar="FILE",
+        help="launch file, or several that belong to one run, or the command line that starts it, in quotes or behind --",
     )
     parser.add_argument("--gpus", type=whole, metavar="N", help="world size, where the files leave it open")
     parser.add_argument(
@@ -135,7 +139,7 @@ def _launch(arguments: argparse.Namespace, gpus: int | None = None, more: Mappin
         if not equals or not key:
             raise Misused(f"--set {text[:80]!r}: expected KEY=VALUE, such as tensor-model-parallel-size=4")
         settings[key] = value
-    files = [Path(name) for name in arguments.files]
+    files = [name if is_line(name) else Path(name) for name in arguments.files]
     return read_launch(files, gpus=gpus or arguments.gpus, settings={**settings, **(more or {})}, dialect=arguments.dialect)
 
 
@@ -204,6 +208,8 @@ def _explain(arguments: argparse.Namespace) -> int:
         print_page(*_said(launch), f"{HINT}, with --gpus N where the files leave it open", markdown=arguments.markdown)
         return codes.ANSWERED
     config = None
+    if arguments.allow_config and is_line(arguments.files[0]):
+        raise Misused("--allow-config: beside a command line lies no config.json; say --model PATH/config.json")
     if arguments.allow_config:
         config = allowed_config(
             Path(arguments.files[0]), launch.model_described if isinstance(launch.model_described, str) else None
@@ -232,7 +238,7 @@ def _model_alone(files: Sequence[str]) -> bool:
     from costmodel.interop.launchers.reading import is_launch_file
 
     path = Path(files[0])
-    if len(files) > 1 or is_launch_file(path):
+    if len(files) > 1 or is_line(files[0]) or is_launch_file(path):
         return False
     return (not path.suffix and not path.exists()) or (path.is_file() and loader.model_file(files[0]) is not None)
 

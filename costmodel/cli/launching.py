@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import itertools
+import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -36,6 +38,59 @@ def started(words: Sequence[str]) -> list[str]:
     except ValueError:  # a quotation that is never closed
         return []
     return split if split[:1] and split[0] in LAUNCHERS and len(split) > 1 else []
+
+
+PRICED_ON = ("--cluster", "--device")
+"""Options that say on what a command line is priced, which no script has."""
+
+
+def stated(words: Sequence[str]) -> list[str]:
+    """Words in which a line that starts a run stands as one, where a launch file would; none where none stands there.
+
+    Parameters
+    ----------
+    words : behind the command's name: the line as one of them, or behind ``--``, or from the program on that starts it
+
+    Examples
+    --------
+    >>> stated("--device h100 -- torchrun --nproc_per_node 8 train.py --bf16".split())
+    ['--device', 'h100', 'torchrun --nproc_per_node 8 train.py --bf16']
+    >>> stated("torchrun train.py --bf16 --device h100".split())
+    ['torchrun train.py --bf16', '--device', 'h100']
+    """
+    import shlex
+
+    if "--" in words:
+        at = words.index("--")
+        line, own = list(words[at + 1 :]), list(words[:at])
+        return [*own, line[0] if len(line) == 1 else shlex.join(line)] if line else []
+    at = next((place for place, word in enumerate(words) if word in (*LAUNCHERS, *OTHERS)), len(words))
+    if at + 1 >= len(words) or any(not _is_option(word) for word in words[:at:2]):
+        whole = any(word.split(" ", 1)[0] in (*LAUNCHERS, *OTHERS) and " " in word for word in words)
+        return list(words) if whole else []
+    line, own = [], []
+    left = iter(words[at:])
+    for word in left:
+        name, equals, _ = word.partition("=")
+        if name in PRICED_ON:
+            own += [word] if equals else [word, *itertools.islice(left, 1)]
+        else:
+            line.append(word)
+    return [*words[:at], shlex.join(line), *own]
+
+
+def script_of(words: Sequence[str]) -> list[str]:
+    """The words of such a line, with others that stand beside it, where the script that it starts is at hand; else none.
+
+    Parameters
+    ----------
+    words : as `stated` gives them
+    """
+    for place, word in enumerate(words):
+        line = started([word])
+        if line and (not any(map(_is_option, line)) or any(one.endswith(".py") and os.path.isfile(one) for one in line)):
+            return [*words[:place], *words[place + 1 :], *line]
+    return []
 
 
 class Launched(NamedTuple):

@@ -7,9 +7,10 @@ import re
 from collections.abc import Collection, Sequence
 
 from costmodel.cli.arguments import CommandLine
-from costmodel.cli.launching import started
+from costmodel.cli.launching import script_of, stated
 from costmodel.cli.phrases import AGAINST
 from costmodel.text.suggestions import MEANT
+from costmodel.training.system_names import CALLED
 
 TAKEN = (
     "plan", "best", "fastest", "cost", "price", "time", "predict", "throughput", "speed", "tokens-per-second", "vram", "mem",
@@ -38,6 +39,8 @@ LISTED = {"gpus": "devices", "cards": "devices", "hardware": "devices", "softwar
 """Words behind ``list`` whose list has another name."""
 LISTABLE = (*LISTED, "models", "devices", "clusters", "frameworks", "networks")
 """Words behind it."""
+NO_SYSTEMS = ("best", "zero", "ps", "ddp")
+"""Names of systems that open questions about something else, too."""
 SCALED = ("scale", "scaling", "strong-scaling")
 """Words that open a comparison of several sizes of a cluster."""
 MEASURED = ("--step-time", "--mfu", "--tokens-per-second")
@@ -79,10 +82,16 @@ def opened(argv: Sequence[str], commands: Collection[str]) -> CommandLine:
     ['train', 'llama3-8b', 'on', '64', 'h100', '1T', 'tokens']
     """
     first, rest = (argv[0].lower() if argv else ""), list(argv[1:])
-    if first in ("explain", "read") and (script := started(rest)):
-        return CommandLine(["trace", *script], [f"{argv[0]} of a script that is started: taken as trace"])
+    if first in ("explain", "read") and (line := stated(rest)):
+        if script := script_of(line):
+            return CommandLine(["trace", *script], [f"{argv[0]} of a script that is started: taken as trace"])
+        return CommandLine([first, *line], [])
     if not first or first in commands or first.startswith("-"):
         return CommandLine(list(argv), [])
+    if asked := _system(argv):
+        system, others = asked
+        note = f"taken as compare --systems --system {system}"
+        return CommandLine(["compare", "--systems", *others, "--system", system], [note])
     command = _meant(first, argv)
     if command is None:
         return CommandLine(list(argv), [])
@@ -138,6 +147,15 @@ def _meant(first: str, argv: Sequence[str]) -> str | None:
     if first in TAKEN:
         return MEANT["command"][first]
     return "search" if _is_model(words) else None
+
+
+def _system(argv: Sequence[str]) -> tuple[str, list[str]] | None:
+    """A classic system of training that opens a question, and the other words; None where none does."""
+    for count in (2, 1):
+        name = "-".join(argv[:count]).lower().replace("_", "-")
+        if name in CALLED and name not in NO_SYSTEMS:
+            return name, list(argv[count:])
+    return None
 
 
 def _squeezed(word: str) -> str:

@@ -362,7 +362,10 @@ def _launched(arguments: argparse.Namespace) -> Priced | None:
 def read_with_notes(name: str, arguments: argparse.Namespace) -> Transformer:
     """A model by name or from a file; what was left out of a ``config.json`` goes to ``arguments.notes``."""
     from costmodel.catalogue import loader
+    from costmodel.cli.launched import is_line
 
+    if is_line(name):
+        raise Misused(f"{name[:80]!r} is a command line: `costmodel explain` prices it")
     if name.lower().endswith(LAUNCHING) and loader.is_file(name):
         raise Misused(
             f"{name[:80]!r} is a launch file: `costmodel explain` prices it, `simulate`, `timeline` and `ledger` play it out"

@@ -13,6 +13,7 @@ from costmodel.cli.arguments import (
     add_size,
     gpus_of,
     length,
+    many,
     number,
     read_cluster,
     read_model,
@@ -20,6 +21,7 @@ from costmodel.cli.arguments import (
     whole,
 )
 from costmodel.cli.calibrated import add_calibration, with_calibration
+from costmodel.cli.defaults import BATCH, LENGTH, as_note, fill_work
 from costmodel.cli.output import TerminalTable, print_json, print_page, share, table
 from costmodel.text.units import counted
 
@@ -29,20 +31,33 @@ if TYPE_CHECKING:
     from costmodel.description.transformer import Transformer
     from costmodel.training.systems_compared import Comparison
 
+WORKLOAD, CLUSTER, NODES = "resnet-50", "dgx-1v", 2
+"""What is taken where it isn't said."""
+MOST_IN_A_NODE = 8
+
 
 def systems_parser() -> Parser:
     """The parser of ``compare --systems``."""
     usage = (
-        "costmodel compare --systems WORKLOAD --cluster C [--nodes N | --gpus N] [--global-batch N --seq-len N] "
-        "[options]"
+        "costmodel compare --systems [WORKLOAD] [--cluster C | --device D] [--nodes N | --gpus N] [--system NAME,...] "
+        "[--global-batch N --seq-len N] [options]"
     )
     comparing = Parser(
         prog="costmodel compare --systems", usage=usage, description="Systems of training side by side.",
         examples=("costmodel compare --systems resnet-50 --cluster dgx-1v --nodes 8",
+                  "costmodel compare --systems vgg-16 --cluster dgx-1v --nodes 4 --system byteps,parameter-server",
                   "costmodel compare --systems llama3-8b --cluster dgx-h100 --nodes 2 --global-batch 64 --seq-len 4096"),
     )  # fmt: skip
-    comparing.add_argument("workload", metavar="WORKLOAD", help="a model, or a network of `costmodel networks`")
-    comparing.add_argument("--cluster", required=True, metavar="C", help="name in the catalogue, or a TOML file")
+    comparing.add_argument(
+        "workload", nargs="?", metavar="WORKLOAD", help=f"a model, or a network of `costmodel networks` (default: {WORKLOAD})"
+    )
+    where = comparing.add_mutually_exclusive_group()
+    where.add_argument("--cluster", metavar="C", help=f"name in the catalogue, or a TOML file (default: {CLUSTER})")
+    where.add_argument("--device", metavar="D", help="GPUs, in nodes as they come in")
+    comparing.add_argument(
+        "--system", type=many(str.strip), metavar="NAME,...",
+        help="of all systems these, beside an all-reduce: dedloc, distbelief, byteps, pipedream, parameter-server, ...",
+    )  # fmt: skip
     add_size(comparing)
     add_calibration(comparing)
     comparing.add_argument(*spelled("global_batch"), type=whole, metavar="N", help="sequences per step, of a model")
@@ -62,33 +77,63 @@ def systems_parser() -> Parser:
     comparing.add_argument("--price", type=number, metavar="X", help="of a GPU for an hour; none is built in")
     comparing.add_argument("--server-price", type=number, default=0.0, metavar="X", help="of a server for an hour")
     add_output(comparing)
-    comparing.set_defaults(run=_compare, notes=[])
+    comparing.set_defaults(run=_compare)
     return comparing
 
 
 def _compare(arguments: argparse.Namespace) -> int:
+    from costmodel.description.transformer import Transformer
     from costmodel.studies.parameter_servers.servers import Stragglers
     from costmodel.training.systems_compared import compare_systems
 
-    cluster = with_calibration(arguments, read_cluster(arguments.cluster))
+    _fill(arguments)
+    cluster = with_calibration(arguments, _machines(arguments))
     gpus = gpus_of(arguments, cluster)
     cluster = cluster if gpus is None else cluster.with_gpus(gpus)
+    workload = _workload(arguments, cluster)
+    if isinstance(workload, Transformer):
+        arguments.notes += as_note(fill_work(arguments, workload, global_batch=BATCH, seq_len=LENGTH))
     spread = arguments.straggler_spread
     asked: dict[str, object] = {
         "servers": arguments.servers, "servers_of": arguments.servers_of, "all_reduce_of": arguments.all_reduce_of,
         "delay": arguments.delay, "local_steps": arguments.local_steps,
-        "gpu_hour": arguments.price, "server_hour": arguments.server_price,
+        "gpu_hour": arguments.price, "server_hour": arguments.server_price, "systems": arguments.system,
         "stragglers": Stragglers(distribution="exponential", spread=spread) if spread else None,
     }  # fmt: skip
     of_model = {name: getattr(arguments, name) for name in ("global_batch", "seq_len", "micro_batch")}
     asked |= {name: value for name, value in of_model.items() if value is not None}
     compared: Callable[..., Comparison] = compare_systems
-    found = compared(_workload(arguments, cluster), cluster, framework=arguments.framework, **asked)
+    found = compared(workload, cluster, framework=arguments.framework, **asked)
     if arguments.json:
         print_json({"workload": found.workload, "cluster": cluster.name, "systems": found.to_rows(), "refused": found.refused})
     else:
         print_page(*_compared(found), markdown=arguments.markdown)
     return codes.ANSWERED
+
+
+def _fill(arguments: argparse.Namespace) -> None:
+    """What is trained on what where neither is said: as the systems were first measured, a network on machines of V100."""
+    taken = []
+    if arguments.workload is None:
+        arguments.workload = WORKLOAD
+        taken.append(WORKLOAD)
+    if arguments.cluster is None and arguments.device is None:
+        arguments.cluster = CLUSTER
+        taken.append(f"--cluster {CLUSTER}")
+        if arguments.gpus is None and arguments.nodes is None:
+            arguments.nodes = NODES
+            taken.append(f"--nodes {NODES}")
+    if taken:
+        arguments.notes.append(f"taken, as it wasn't said: {' '.join(taken)}")
+
+
+def _machines(arguments: argparse.Namespace) -> Cluster:
+    """The cluster, or a device in nodes as it comes in."""
+    if arguments.device is None:
+        return read_cluster(arguments.cluster)
+    from costmodel.catalogue.machines import machine
+
+    return machine(arguments.device, arguments.gpus or NODES * MOST_IN_A_NODE)
 
 
 def _workload(arguments: argparse.Namespace, cluster: Cluster) -> Transformer | LayerChain:

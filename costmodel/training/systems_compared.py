@@ -11,10 +11,14 @@ from costmodel.description.framework import Framework
 from costmodel.description.layers import LayerChain
 from costmodel.description.transformer import Transformer
 from costmodel.studies.parameter_servers.servers import Stragglers
-from costmodel.text.checks import kind, positive_int, real
+from costmodel.text.checks import kind, listing, positive_int, real
 from costmodel.text.errors import CostModelError, InvalidValue
 from costmodel.text.results import brief, figure
+from costmodel.training.system_names import CALLED, rows_called
 from costmodel.training.systems import System, SystemSettings
+
+MEASURE = "all-reduce"
+"""The row that stands beside those that are asked for."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,6 +73,7 @@ def compare_systems(
     stragglers: Stragglers | None = None,
     gpu_hour: float | None = None,
     server_hour: float = 0.0,
+    systems: Sequence[str] | None = None,
     **dimensions: object,
 ) -> Comparison:
     """Systems of training side by side: of replicas, of servers, of stages, of split layers, and their combinations.
@@ -101,6 +106,8 @@ def compare_systems(
     portions_per_gpu : of a batch of Sandblaster, each a GPU's minibatch
     stragglers : distribution of the GPUs' times; synchronous systems wait for the slowest
     gpu_hour, server_hour : price of a GPU and of a server for an hour; without them there is no price
+    systems : names of those that are wanted, such as ``["DeDLOC", "BytePS"]``, which stand beside an all-reduce; all if not
+        given
     dimensions : of a transformer's plans, as `costmodel.Plan` has them: `recompute`, `dtype`, ...; `micro_batch` is the one
         by which data parallelism with sharded states is fastest and fits if not given
 
@@ -141,16 +148,27 @@ def compare_systems(
         real("gpu_hour", gpu_hour, 0.0, 1e9)
     real("server_hour", server_hour, 0.0, 1e9)
     asked: dict[str, object] = {"global_batch": global_batch, "seq_len": seq_len}
-    systems, refused = _made(_makers(workload, cluster, settings, asked, framework, dimensions))
+    wanted = None if systems is None else _wanted(systems)
+    makers = _makers(workload, cluster, settings, asked, framework, dimensions)
+    rows, refused = _made({name: make for name, make in makers.items() if wanted is None or name in wanted})
     if gpu_hour is not None:
-        systems = [
-            dataclasses.replace(one, price_per_hour=gpu_hour * one.gpus + server_hour * one.servers) for one in systems
-        ]  # fmt: skip
-    systems.sort(key=lambda one: (not one.fits, one.step_time / one.samples))
+        rows = [dataclasses.replace(one, price_per_hour=gpu_hour * one.gpus + server_hour * one.servers) for one in rows]
+    rows.sort(key=lambda one: (not one.fits, one.step_time / one.samples))
     return Comparison(
         workload=workload.name, cluster=cluster, unit="samples" if isinstance(workload, LayerChain) else "sequences",
-        systems=tuple(systems), refused=refused,
+        systems=tuple(rows), refused=refused,
     )  # fmt: skip
+
+
+def _wanted(systems: Sequence[str]) -> set[str]:
+    """Rows of some systems, and the one beside them."""
+    found = {MEASURE}
+    for name in listing("systems", systems):
+        rows = rows_called(name) if isinstance(name, str) else ()
+        if not rows:
+            raise InvalidValue("systems", name, f"one of {', '.join(CALLED)}")
+        found |= set(rows)
+    return found
 
 
 def _makers(

@@ -10,6 +10,7 @@ from costmodel.plots.comparison import Hours, compared_systems, comparison_bars,
 from costmodel.studies.parameter_servers.servers import Stragglers
 from costmodel.studies.partitioning import partition
 from costmodel.text.errors import CostModelError, InvalidValue
+from costmodel.training.system_names import rows_called
 from costmodel.training.systems_compared import compare_systems, rows_of
 
 SYNCHRONOUS = ("all-reduce", "ZeRO-1", "parameter server, synchronous", "BytePS", "GPipe", "Sandblaster")
@@ -161,3 +162,19 @@ def test_nonsense_is_refused_in_one_line(workload, given, field):
     with pytest.raises(CostModelError, match=f"^{field}") as refused:
         compare_systems(made, flat(8), **given)
     assert "\n" not in str(refused.value)
+
+
+def test_systems_that_are_asked_for_stand_beside_an_all_reduce_as_they_do_among_all():
+    chain = load_network("alexnet").chain(load_device("v100-sxm-16gb"), minibatch=64)
+    cluster = load_cluster("dgx-1v", gpus=16)
+    asked = compare_systems(chain, cluster, systems=["DistBelief", "zero_1"])
+    assert {one.name for one in asked.systems} == {"all-reduce", "ZeRO-1", "Downpour", "Sandblaster"}
+    for one in asked.systems:
+        assert one == compare_systems(chain, cluster, systems=[one.name])[one.name]
+    with pytest.raises(InvalidValue, match="systems='gossip'"):
+        compare_systems(chain, cluster, systems=["gossip"])
+
+
+def test_every_row_of_a_comparison_has_a_name_of_the_literature(chain, transformer):
+    for name in (*(one.name for made in (chain, transformer) for one in made.systems), *chain.refused, *transformer.refused):
+        assert name in rows_called(name)
