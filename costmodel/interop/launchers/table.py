@@ -54,6 +54,12 @@ def pick(rows: Iterable[FlagRow], flags: Iterable[str]) -> tuple[FlagRow, ...]:
     return tuple(found[flag] for flag in flags)
 
 
+def spelled(rows: Iterable[FlagRow], flags: Iterable[str]) -> tuple[FlagRow, ...]:
+    """Rows by one of their spellings, with that alone and read alone, in an order."""
+    found = {spelling: row for row in rows for spelling in row.flags.split()}
+    return silent(found[flag]._replace(flags=flag) for flag in flags)
+
+
 def without(rows: Iterable[FlagRow], flags: Iterable[str]) -> tuple[FlagRow, ...]:
     """Rows none of whose spellings is one of some flags."""
     taken = set(flags)

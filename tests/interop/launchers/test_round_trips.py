@@ -181,6 +181,13 @@ def test_megatron_is_told_of_what_is_computed_again_and_of_nothing_that_it_has_n
     assert "recompute" not in unsayable("megatron", dataclasses.replace(plan, recompute="mlp+norms"), load_model("llama3-8b"))
 
 
+@pytest.mark.parametrize("dialect", ["megatron", "nemo", "megatron-bridge"])
+def test_attention_in_8_bit_is_said_and_read(dialect):
+    plan = Plan(global_batch=64, seq_len=4096, tensor_parallel=2, data_parallel=4, dtype="fp8", attention_dtype="fp8")
+    assert "fp8_dot_product_attention" in write_launch(dialect, plan, load_model("llama3-8b")).replace("-", "_")
+    assert "attention_dtype" not in unsayable(dialect, plan, load_model("llama3-8b"))
+
+
 def test_a_dialect_that_lacks_a_degree_refuses_it_by_name():
     plan = Plan(global_batch=64, seq_len=4096, pipeline_parallel=2, data_parallel=4)
     with pytest.raises(NotModelled, match="can't say pipeline_parallel=2"):

@@ -5,10 +5,26 @@ from __future__ import annotations
 from costmodel.interop.launchers import common, says
 from costmodel.interop.launchers import values as unit
 from costmodel.interop.launchers.dialects import huggingface as hf
-from costmodel.interop.launchers.table import OWN, Dialect, FlagRow, LaunchReading, silent, spellings, without
+from costmodel.interop.launchers.dialects import megatron
+from costmodel.interop.launchers.table import (
+    OWN,
+    Dialect,
+    FlagRow,
+    LaunchReading,
+    silent,
+    spelled,
+    spellings,
+    without,
+)
 
 METHODS = {"full": "full", "lora": "lora", "freeze": "freeze", "oft": "lora"}
 BACKENDS = {"fsdp2": "fsdp2", "fsdpturbo": "fsdp2", "deepspeed": "deepspeed", "ddp": "ddp"}
+WITH_MEGATRON = (
+    "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "expert_model_parallel_size",
+    "virtual_pipeline_model_parallel_size", "sequence_parallel", "overlap_grad_reduce", "overlap_param_gather",
+    "cross_entropy_loss_fusion",
+)  # fmt: skip
+"""Flags of Megatron's that it hands on."""
 BEFORE = (
     says.alone("stage", says.fixed("pt")),
     says.alone("do_train", says.fixed(True)),
@@ -53,18 +69,10 @@ AFTER = (
     FlagRow("quant_config.quantization_bit", "_bits", unit.count, None, "v1"),
     FlagRow("peft_config.r", "_rank", unit.count, None, "v1"),
     FlagRow("optim_config.name", "optimizer", unit.word, None, "v1"),
-    FlagRow("tensor_model_parallel_size", "tensor_parallel", unit.count, 1, "with Megatron"),
-    FlagRow("pipeline_model_parallel_size", "pipeline_parallel", unit.count, 1, "with Megatron"),
-    FlagRow("context_parallel_size", "context_parallel", unit.count, 1, "with Megatron"),
-    FlagRow("expert_model_parallel_size", "expert_parallel", unit.count, 1, "with Megatron"),
-    FlagRow("virtual_pipeline_model_parallel_size", "virtual_stages", unit.count, 1, "with Megatron"),
-    FlagRow("sequence_parallel", "sequence_parallel", unit.flag, False, "with Megatron"),
+    *spelled(megatron.PLAN_ROWS, WITH_MEGATRON),
     FlagRow("use_distributed_optimizer", "zero_stage", unit.yields(1, 0), False, "with Megatron"),
     FlagRow("recompute_granularity", "_recompute", unit.one_of({"full": "full", "selective": "selective"}), None,
             "with Megatron"),
-    FlagRow("overlap_grad_reduce", "overlap_gradients", unit.flag),
-    FlagRow("overlap_param_gather", "overlap_parameters", unit.flag),
-    FlagRow("cross_entropy_loss_fusion", "fused_cross_entropy", unit.flag),
     FlagRow("packing", "_joined", unit.flag, False),  # full sequences, with attention over all of one
     FlagRow("use_badam", "_badam", unit.flag, False),
     FlagRow("use_galore", "_galore", unit.flag, False),

@@ -268,7 +268,8 @@ PLAN_ROWS = (
     FlagRow("fp8_e4m3 fp8_hybrid", "_fp8", unit.yields("fp8"), None, "3.0 to core 0.2"),
     FlagRow("fp8_recipe", "_fp8_recipe", unit.one_of(RECIPES), "delayed", "from core 0.11",
             says.mapped("dtype", {"fp8": "delayed", "mxfp8": "mxfp8"})),
-    FlagRow("fp8_dot_product_attention", "_fp8_attention", unit.flag, False, "from core 0.3"),
+    FlagRow("fp8_dot_product_attention", "_fp8_attention", unit.flag, False, "from core 0.3",
+            says.where_one_of("attention_dtype", "fp8")),
     FlagRow("fp4_format fp4", "_fp4", unit.one_of({"e2m1": "nvfp4", "none": unit.UNSTATED}), None, "from core 0.14", "dtype"),
     FlagRow("recompute_granularity", "_recompute", unit.one_of(DEGREES_OF_RECOMPUTE), None, "from 3.0", granularity),
     FlagRow("recompute_activations", "_recompute", unit.yields("selective"), None, "from 3.0"),
@@ -344,8 +345,7 @@ def rules(reading: LaunchReading) -> None:
         reading.defaults.pop("attention", None)
     schedule_of(reading)
     adapter(reading)
-    if reading.one("_tp_pp_dp"):
-        reading.put("rank_order", list(ORDER))
+    order(reading)
     if reading.has("_name") or reading.keys & SWIFT:
         _swift(reading)
 
@@ -461,6 +461,12 @@ def precision(reading: LaunchReading) -> None:
         reading.put("fused_operators", True)
     elif reading.one("_op_fuser") and narrow == "mxfp8":  # other experts run as they do without it
         reading.put("fused_experts", True)
+
+
+def order(reading: LaunchReading) -> None:
+    """The order of ranks, where it isn't Megatron's own."""
+    if reading.one("_tp_pp_dp"):
+        reading.put("rank_order", list(ORDER))
 
 
 def buckets(reading: LaunchReading) -> None:

@@ -80,8 +80,7 @@ OWN_ROWS = (
     FlagRow("model.fp8_recipe", "_fp8_recipe", unit.one_of(megatron.RECIPES), "delayed", "from core 0.11",
             says.mapped("dtype", {"mxfp8": "mxfp8"})),
     FlagRow("model.fp8_params", "_fp8_params", unit.flag, False),
-    FlagRow("model.fp8_dot_product_attention trainer.plugins.fp8_dot_product_attention", "_fp8_attention", unit.flag, False,
-            says=says.where_one_of("attention_dtype", "fp8")),
+    *moved("model trainer.plugins", pick(SHARED, ["fp8_dot_product_attention"])),
     *SPLIT,
     FlagRow("model.micro_batch_size", "micro_batch", unit.count, says=OWN),
     FlagRow("model.global_batch_size", "global_batch", unit.count, says=OWN),
@@ -174,8 +173,7 @@ def _shared(reading: LaunchReading) -> None:
         reading.note("an encoder with a decoder (T5), which is not modelled: give another model with --model")
     reading.put("attention", reading.one("_attention"))
     schedule_of(reading)
-    if reading.one("_tp_pp_dp"):
-        reading.put("rank_order", list(megatron.ORDER))
+    megatron.order(reading)
 
 
 def _recipe(reading: LaunchReading, recipe: str) -> None:
@@ -236,8 +234,7 @@ BRIDGE_ROWS = (
     FlagRow("train.micro_batch_size", "micro_batch", unit.count, says=OWN),
     FlagRow("train.global_batch_size", "global_batch", unit.count, says=OWN),
     FlagRow("mixed_precision.name mixed_precision", "_precision", mixed, says=precision),
-    FlagRow("mixed_precision.fp8_dot_product_attention model.fp8_dot_product_attention", "_fp8_attention", unit.flag, False,
-            says=says.where_one_of("attention_dtype", "fp8")),
+    *moved("mixed_precision model", pick(SHARED, ["fp8_dot_product_attention"])),
     *moved("model", pick(SHARED, ["use_transformer_engine_op_fuser"])),
     *(row._replace(says=GRANULARITY) for row in moved("model", pick(SHARED, ["recompute_granularity"]))),
     *(row._replace(when=full) for row in moved("model", pick(SHARED, ["recompute_method", "recompute_num_layers"]))),
