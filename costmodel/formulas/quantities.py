@@ -258,6 +258,7 @@ class HostConstants(NamedTuple):
     pressure_start: Number  # share of a device's memory beyond which its allocator runs short of blocks to reuse
     module_hook: Number  # of a module's hooks in Python, which gather its weights before a pass and release them after it
     matrix_update: Number  # of the update of one matrix by an optimizer that multiplies matrices
+    blocked_kernel: Number  # of a kernel that the host waits for before it goes on, beyond its launch
 
 
 class NetworkConstants(NamedTuple):

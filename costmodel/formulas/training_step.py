@@ -108,7 +108,8 @@ def layer_pass(
     eager = reductions - ops.minimum(launches.captured_reductions(model, settings), reductions)
     calls = ops.where(plan.tensor > 1.0, (1.0 + plan.sequence_parallel) * eager, 0.0)
     # modules have as much of a layer's launches as of its time
-    again_host = (plan.recompute_layers + partly * work.again / forward) * software.host.forward
+    made_again = plan.recompute_layers + partly * work.again / forward
+    again_host = made_again * software.host.forward
     repeated = 1.0 + communication.repeated_reductions(model, plan, model.experts.layers / model.layers) / reductions
     graphs = settings.kernels.cuda_graphs > 0.0
     graph = ops.where(captured > 0.0, GRAPH_LAUNCH, 0.0)
@@ -127,8 +128,10 @@ def layer_pass(
     wait = compute.host_wait(busy_forward + ahead * busy_backward, host_forward + ahead * host_backward)
     wait_forward = ops.where(ahead > 0.0, share * wait, wait)
     wait_backward = ops.where(ahead > 0.0, (1.0 - share) * wait, compute.host_wait(busy_backward, host_backward))
-    wait_forward = free * wait_forward + (1.0 - free) * host_forward
-    wait_backward = free * wait_backward + (1.0 - free) * host_backward
+    # a pass backward has about twice the kernels of one forward, and those that are made again
+    blocked = launches.PLAIN * launched * software.host.blocked_kernel
+    wait_forward = free * wait_forward + (1.0 - free) * (host_forward + blocked)
+    wait_backward = free * wait_backward + (1.0 - free) * (host_backward + (2.0 + made_again) * blocked)
     host = wait_forward + wait_backward
     busy = computed * slowdown
     by_weights = weight * slowdown + wait_backward * weight / (again + data + weight)

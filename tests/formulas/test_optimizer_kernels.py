@@ -81,7 +81,7 @@ def test_adapters_alone_are_updated():
 
 
 def test_other_optimizers_have_kernels_of_their_own():
-    with pytest.raises(CostModelError, match=r"^optimizer_kernel='loop': expected None with optimizer='lion'"):
+    with pytest.raises(CostModelError, match=r"^optimizer_kernel='loop': expected fused or None with optimizer='lion'"):
         Plan(global_batch=8, seq_len=8, optimizer="lion", optimizer_kernel="loop")
     assert settings_of("ddp", optimizer="lion").optimizer.passing_bytes == 0.0
 

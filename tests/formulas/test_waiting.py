@@ -196,6 +196,18 @@ def test_a_host_that_waits_for_every_kernel_adds_all_that_it_does_and_hides_noth
     assert slow.step.gradient_exchange > quick.step.gradient_exchange
 
 
+def test_each_kernel_that_the_host_waits_for_takes_as_much_longer():
+    """Ninety of a plain layer, forward and twice as many backward, and thirty more where it is computed again."""
+    waiting = dataclasses.replace(load_framework("megatron-core"), blocking_launches=True)
+    at_once = dataclasses.replace(waiting, constants=replaced(waiting.constants, {"host_blocked_kernel": 0.0}))
+    stack = waiting.constants.host
+    for recompute, kernels in (("none", 90.0), ("full", 120.0)):
+        plan = plan_of(micro_batch=4, recompute=recompute)
+        longer = [estimate(MODEL, CLUSTER, plan, one).step.host for one in (at_once, waiting)]
+        passes = MODEL.layers * plan.global_batch / plan.data_parallel / plan.micro_batch
+        assert longer[1] - longer[0] == pytest.approx(passes * kernels * stack.blocked_kernel, rel=1e-6)
+
+
 @pytest.mark.parametrize(("dtype", "stage"), [("bf16", 1), ("fp16", 0)])
 def test_deepspeeds_optimizer_of_bf16_shards_its_state_at_every_stage(dtype, stage):
     """deepspeedai/DeepSpeed deepspeed/runtime/bf16_optimizer.py @edaa722 partitions by data ranks, at stage 0 too."""
