@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.arithmetic.named_tuples import Row
+from costmodel.compilation.cache import is_kept
 
 
 def _arrays(arguments: tuple[Any, ...]) -> Iterator[Any]:
@@ -45,12 +46,16 @@ def _words(value: Any) -> tuple[int, ...]:
     return (0, 0, value.size, value.itemsize, value.ctypes.data, *value.shape, *value.strides)
 
 
-def standalone(function: Callable[..., int]) -> Callable[..., int]:
+def standalone(
+    function: Callable[..., int], work: Callable[..., int] | None = None, plainly: int = 0
+) -> Callable[..., int]:
     """A function of whole numbers, arrays and named tuples of arrays as machine code.
 
     Parameters
     ----------
     function : gives a whole number; may call the functions of its module, whose code goes inside its own
+    work : how much there is to do, of the same arguments
+    plainly : how much a process does in plain Python before it compiles what none before has kept
 
     Returns
     -------
@@ -58,12 +63,19 @@ def standalone(function: Callable[..., int]) -> Callable[..., int]:
         takes the same arguments; the first call compiles, or loads what a call before has kept, and others hold no lock
     """
     loaded: dict[tuple[str, ...], Callable[..., None]] = {}
+    left = plainly
 
     @functools.wraps(function)
     def call(*arguments: Any) -> int:
+        nonlocal left
         flat = [*_arrays(arguments)]
         kinds = tuple(map(_kind, flat))
         if kinds not in loaded:
+            much = work(*arguments) if work is not None else left + 1
+            if much <= left and not is_kept(_file(function, kinds)):
+                left -= much
+                with np.errstate(all="ignore"):  # as machine code has it
+                    return function(*arguments)
             loaded[kinds] = _loaded(function, arguments, kinds)
         return _called(loaded[kinds], flat)
 
@@ -106,6 +118,12 @@ def callable_of(code: Callable[..., None]) -> Callable[..., int]:
     return call
 
 
+def _file(function: Callable[..., int], kinds: tuple[str, ...]) -> str:
+    """The name of the file that has a function's machine code for arguments of such kinds."""
+    digest = hashlib.sha256(repr(kinds).encode()).hexdigest()[:8]
+    return f"{function.__module__.rpartition('.')[2]}-{function.__name__}-{digest}"
+
+
 def _loaded(function: Callable[..., int], arguments: tuple[Any, ...], kinds: tuple[str, ...]) -> Callable[..., None]:
     """The machine code of a function for arguments of such kinds."""
 
@@ -117,8 +135,7 @@ def _loaded(function: Callable[..., int], arguments: tuple[Any, ...], kinds: tup
         return [jit.source_of(function, sys.modules[function.__module__], arguments)], {"kinds": kinds}
 
     name = function.__name__
-    file = f"{function.__module__.rpartition('.')[2]}-{name}-{hashlib.sha256(repr(kinds).encode()).hexdigest()[:8]}"
-    return machine_code.compiled(file, {name: word_count(arguments)}, make).functions[name]
+    return machine_code.compiled(_file(function, kinds), {name: word_count(arguments)}, make).functions[name]
 
 
 __all__ = ["callable_of", "standalone", "word_count"]

@@ -15,6 +15,7 @@ needs in one place of memory.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -509,17 +510,29 @@ def play(p, t, out, s, replicas):
     return s.counts[PIECES]
 
 
-_run = standalone(play)
+PLAINLY = 12_000
+"""Entries of programs that plain Python plays in 0.4 s; to compile the loop takes ten times as long."""
 
 
-def played(programs: KernelPrograms, transfers: KernelTransfers, replicas: int, kept: bool = True) -> Played | None:
-    """What happens when, by machine code; None where ranks wait for ever.
+def _entries(p, t, out, s, replicas):
+    """Entries of all programs that are played."""
+    return p.duration.size
+
+
+_run = standalone(play, _entries, PLAINLY)
+
+
+def played(
+    programs: KernelPrograms, transfers: KernelTransfers, replicas: int, kept: bool = True, run: Callable[..., int] = _run
+) -> Played | None:
+    """What happens when, by machine code, or plainly where little is played; None where ranks wait for ever.
 
     Parameters
     ----------
     programs, transfers : what is played
     replicas : of each stage
     kept : whether pieces of constant rate are wanted
+    run : `play`
     """
     entries, instances, ranks = programs.duration.shape[1], len(transfers.of), (len(programs.offsets) - 1) * replicas
     room = kept * (programs.duration.size + instances + 1000)
@@ -528,7 +541,7 @@ def played(programs: KernelPrograms, transfers: KernelTransfers, replicas: int, 
             np.full((replicas, entries), -1.0), np.full((replicas, entries), -1.0), np.full((instances, 3), -1.0),
             np.empty((room, 2), dtype=np.int64), np.empty((room, 3)),
         )  # fmt: skip
-        many = _run(programs, transfers, out, idle(ranks, instances), replicas)
+        many = run(programs, transfers, out, idle(ranks, instances), replicas)
         if many < 0:
             return None
         if many <= room or not kept:
@@ -554,11 +567,11 @@ def idle(ranks: int, instances: int) -> StepState:
 
 
 def compile_ahead() -> None:
-    """Compile the loop, or load it: a step of one second's work is played."""
+    """Compile the loop, or load it: a step of one second's work is played by machine code."""
     none = np.zeros(0, dtype=np.int64)
     work = KernelPrograms(np.array([0, 1]), np.array([0]), np.array([-1]), np.ones((1, 1)), np.zeros((1, 2 + LEVELS)))
     nothing = KernelTransfers(
         none, np.zeros((0, 3 + LEVELS)), none, none.reshape(0, 1), none, none, np.array([0]), none, none,
         np.zeros(STREAMS + 1, dtype=np.int64),
     )  # fmt: skip
-    played(work, nothing, 1)
+    played(work, nothing, 1, run=standalone(play))

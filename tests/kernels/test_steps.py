@@ -9,6 +9,8 @@ from hypothesis import given, settings
 
 pytest.importorskip("numba")
 
+from costmodel.compilation import standalone as standalone_module
+from costmodel.compilation.standalone import standalone
 from costmodel.simulation import step_kernel as step_events
 from costmodel.simulation.step_kernel import BEGUN, DONE, LOAD, START, STREAMS, TIME, WAIT, WORK_LOAD
 
@@ -267,3 +269,22 @@ def test_ranks_that_wait_for_ever_are_told_apart():
     move = ((0, 1), None, 2, [0], 1.0, [0.0] * 3, 1.0, 1.0)
     drawn = Drawn(2, 1, [[(START, 0), (WAIT, 0)], [(WAIT, 0)]], [move])
     assert played(drawn)[0] is None
+
+
+def test_what_little_is_played_is_played_plainly_until_code_is_kept(tmp_path, monkeypatch):
+    from costmodel.compilation import cache, machine_code
+
+    monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(machine_code, "cache_folder", lambda: tmp_path)
+    asked = []
+
+    def doubled(numbers, out):
+        asked.append(len(numbers))
+        return len(numbers)
+
+    loop = standalone(doubled, lambda numbers, out: len(numbers), 5)
+    compiled = []
+    monkeypatch.setattr(standalone_module, "_loaded", lambda *_: lambda *__: compiled.append(1))
+    for many in (3, 2, 1):
+        loop(np.zeros(many), np.zeros(many))
+    assert asked == [3, 2] and compiled == [1]
