@@ -232,15 +232,13 @@ class _Tally:
             refused.append(broken.field if broken.field == "compression" else broken.beside)
             return None
         sample = dataclasses.replace(self.template, **chosen)
-        if self.space.question.resolved(sample).dtype not in self.space.question.framework.dtypes:
-            refused.append("dtype_of_framework")
-            return None
-        if sample.context_communication not in (None, *self.space.question.framework.context_communications):
+        question = self.space.question
+        if sample.context_communication not in (None, *question.framework.context_communications):
             refused.append("context_of_framework")
             return None
-        question = self.space.question
+        values |= {"dtype": question.resolved(sample).dtype}
         for one in (*question.framework.restrictions, *question.cluster.device.restrictions):
-            if one.field in OF_SOFTWARE and one.broken(vars(sample)):
+            if one.reason and not one.beside and not ROWS[one.field].column and one.broken(values):
                 refused.append(one.reason)
                 return None
         return sample
@@ -250,8 +248,6 @@ class _Tally:
             self.progress(done, each * len(self.combinations))
 
 
-OF_SOFTWARE = "attention_dtype", "fused_operators"
-"""Fields of a plan, no columns, that a framework or a device may lack."""
 search_by_name: Callable[..., SearchResult] = search
 """`search` for dimensions that come by their names, from a form, a link or a command line; `search` checks each."""
 
