@@ -31,6 +31,7 @@ from costmodel.formulas.settings import (
     CONTEXT_COMMUNICATIONS,
     DISPATCHERS,
     LOADINGS,
+    LOSSES,
     OPEN,
     OPTIMIZER_KERNELS,
 )
@@ -71,7 +72,7 @@ class ServerSystem(NamedTuple):
 
 OF_PLANS = (
     "choices", "habits", "server", "schedule", "chunked_schedule", "narrow_weights", "sharded_dtype", "context_communication",
-    "buckets", "replicated_buckets", "optimizer_kernel", "replicated_loading",
+    "buckets", "replicated_buckets", "optimizer_kernel", "replicated_loading", "own_loss",
 )  # fmt: skip
 """Numbers of its defaults that are no numbers of its own."""
 OF_DTYPE = ("narrow_weights", "sharded_dtype")
@@ -121,6 +122,7 @@ class Framework:
     tensor_logit_bytes : the same where a tensor group splits the vocabulary, if its loss is another then; else 0 [bytes]
     logit_traffic, tensor_logit_traffic : read and written per logit by each of both losses, forward and backward, beside the
         head's products [bytes]
+    own_loss : its own by name, where that says more than bytes of a logit; a plan's takes its place, or one kernel
     wide_residual : beside weights in NF4 norms, embedding and head are in 32 bit, and so is the residual stream
     wide_adapters : beside weights in 16 bit adapters are in 32 bit, and so are their gradients and moments; not where a
         library shards them that casts all weights
@@ -129,6 +131,10 @@ class Framework:
     reentrant : recomputed layers run under autograd's reentrant checkpoints
     edges_apart : where weights are sharded, embedding and head are units of their own, each gathered for its use; else one
     stream_pools : gathered weights and summed gradients are allocated on streams of their own, whose memory no pass takes
+    loss_inside : the loss is part of a sharded model's forward pass, at whose end goes the buffer into which its last unit was
+        gathered
+    early_buckets : buckets of gradients that are allocated whole are there before the backward pass begins, else from the first
+        gradient on
     inputs_again : under sequence parallelism what a tensor group multiplies is gathered again for the gradients of its weights,
         beside the products that make those of what it multiplied
     gathered_ring : a ring's keys and values are gathered, each way, and their gradients go all around it in 32 bit
@@ -243,6 +249,7 @@ class Framework:
     tensor_logit_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
     logit_traffic: float = field(default=52.0, metadata=row(Real(0.0, 1e3), unit="bytes"))
     tensor_logit_traffic: float = field(default=52.0, metadata=row(Real(0.0, 1e3), unit="bytes"))
+    own_loss: str | None = field(default=None, metadata=row(OneOf(LOSSES)))
     attention: str = field(default="flash", metadata=row(OneOf(ATTENTION_KINDS)))
     attention_dtypes: Sequence[str] = field(default=(), metadata=row(Several(OneOf(ATTENTION_DTYPES))))
     older_flash: bool = False
@@ -271,6 +278,8 @@ class Framework:
     reentrant: bool = False
     edges_apart: bool = False
     stream_pools: bool = False
+    loss_inside: bool = False
+    early_buckets: bool = False
     inputs_again: bool = False
     gathered_ring: bool = False
     offload_gradients: bool = True
@@ -508,7 +517,7 @@ class Framework:
             habits=FrameworkHabits(*(float(getattr(self, name)) for name in FrameworkHabits._fields)),
             server=ServerNumbers(system.reached_share, system.request_time, float(system.stored), float(system.hidden)),
             schedule=CODES[schedule], chunked_schedule=CODES[chunked], narrow_weights=float(dtype in self.narrow_weights),
-            sharded_dtype=float(dtype in self.sharding_dtypes),
+            sharded_dtype=float(dtype in self.sharding_dtypes), own_loss=kinds["own_loss"].kind.code(self.own_loss),
             context_communication=float(CONTEXT_COMMUNICATIONS.index(self.context_communications[0])),
             buckets=bucket_rules.CODES[self.buckets],
             replicated_buckets=bucket_rules.CODES[self.replicated_buckets] if self.replicated_buckets else OPEN,

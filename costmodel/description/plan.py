@@ -403,6 +403,7 @@ class Plan:
         device : gives the dtype; ``"bf16"`` where none is known
         """
         missing = [name for name in RESOLVED if getattr(self, name) is None and not (name in OF_LOSSES and self.loss)]
+        missing += ["loss"] if self.loss is None and framework.own_loss else []
         if not missing and not framework.overrules:
             return self
         usual = "bf16" if device is None else device.usual_dtype

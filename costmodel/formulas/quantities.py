@@ -361,6 +361,7 @@ class KernelChoices(NamedTuple):
     fused_softmax: Number  # 1: mask, scale and softmax of unfused attention are one kernel
     fused_norms: Number  # 1: an RMSNorm is one kernel, as a LayerNorm always is
     fused_cross_entropy: Number
+    tiled_loss: Number  # 1: the loss multiplies by the head tile by tile, and again for its backward pass
     deduplicated_dispatch: Number  # 1: a token is sent once to each rank that holds any of its experts
     gathered_keys: Number  # 1: context ranks gather all keys and values before the attention core
     host_reads: Number  # in each layer a flash kernel's wrapper reads on the host 1: positions of a single sequence; 2: a mask
@@ -403,6 +404,8 @@ class FrameworkHabits(NamedTuple):
     stream_pools: Number  # 1: gathered weights and summed gradients are allocated on streams of their own
     inputs_again: Number  # 1: scattered operands of products are gathered again for the gradients of their weights
     gathered_ring: Number  # 1: a ring's keys are gathered, and their gradients go around in 32 bit
+    loss_inside: Number  # 1: a sharded model's forward pass ends with the loss, beside the buffer of its last gather
+    early_buckets: Number  # 1: buckets that are allocated whole are there at the loss already
     offload_gradients: Number  # 1: gradients of weights on the host go there as they are summed
 
 
@@ -670,6 +673,7 @@ class FrameworkDefaults(NamedTuple):
     layernorm_logit_bytes: Number  # the same of models whose norms are LayerNorms, if theirs is another; else 0
     logit_traffic: Number
     tensor_logit_traffic: Number
+    own_loss: Number  # that is named, a code; -1: none, but what is said of logits here
     always_masked: Number  # 1: attention is given a mask of padding whether or not a sample is padded
     activation_input_bytes: Number
     attention_output_bytes: Number

@@ -124,7 +124,7 @@ OUTER_BYTES = 8.0
 LOSSES = {
     "upcast": 12.0, "upcast-autocast": 20.0, "16-bit": 6.0, "in-place": 8.0, "compiled": 4.0, "loss-parallel": 22.0,
     "vocab-parallel": 6.0, "fused": 2.0, "fused-linear": 0.0, "chunked": 2.0, "upcast-kept": 14.0, "16-bit-kept": 8.0,
-    "chunked-upcast": 5.25,
+    "chunked-upcast": 5.25, "tiled": 0.0,
 }  # fmt: skip
 """Bytes held per logit at the peak. Three tensors are there together: first logits, their copy and its log-softmax, then the
 log-softmax, its gradient and that of its input. Hugging Face's upcast has them in 32 bit (transformers src/transformers/loss/
@@ -138,11 +138,12 @@ loss.py); Megatron's vocab-parallel 16-bit logits that become an exponential in 
 gradient over the logits. A fused linear one (Liger) never has all of them: `costmodel.formulas.transformer.memory.logits`;
 torchtune's by chunks, compiled, has them all in 16 bit (torchtune/modules/loss/ce_chunked_output_loss.py); one with the head's
 product inside, eager, keeps the log-softmax of all in 32 bit and beside it 10 bytes of one chunk of eight, its gradient twice in
-32 bit and once in 16 (pytorch/torchtune@bd2a0fc torchtune/modules/loss/cross_entropy_loss.py ``LinearCrossEntropyLoss``)."""
+32 bit and once in 16 (pytorch/torchtune@bd2a0fc torchtune/modules/loss/cross_entropy_loss.py ``LinearCrossEntropyLoss``). TRL's
+tiled one has a tile at a time, and again for the backward pass (huggingface/trl@v1.16.0 trl/kernels/chunked_logprob.py)."""
 LOSS_TRAFFIC = {
     "upcast": 36.0, "upcast-autocast": 42.0, "16-bit": 20.0, "in-place": 24.0, "compiled": 8.0, "loss-parallel": 80.0,
     "vocab-parallel": 52.0, "fused": 8.0, "fused-linear": 8.0, "chunked": 8.0, "upcast-kept": 36.0, "16-bit-kept": 20.0,
-    "chunked-upcast": 36.0,
+    "chunked-upcast": 36.0, "tiled": 6.0,
 }  # fmt: skip
 """Bytes read and written per logit, forward and backward, beside the head's products; each kernel reads and writes a tensor once.
 Hugging Face's upcast: a cast of 6, a log-softmax of 8; zeros of 4, the log-softmax's gradient of 12, a cast of 6. Under
@@ -151,10 +152,11 @@ gradient into place. In place: a cast, a kernel that reads twice and writes, a c
 Engine, Liger): logits are read twice, read once more, and their gradient is written. Megatron's vocab-parallel: a cast, a maximum
 of 4, a difference and an exponential in place of 8 each, a sum of 4, a quotient of 8; backward a product in place of 8 and a cast
 (megatron/core/tensor_parallel/cross_entropy.py). PyTorch's loss-parallel: the same with tensors of their own, 38; backward zeros
-of 4, an exponential of 8, a sum and a product of 12 and 12, a cast (torch/distributed/tensor/parallel/loss.py)."""
+of 4, an exponential of 8, a sum and a product of 12 and 12, a cast (torch/distributed/tensor/parallel/loss.py).
+TRL's tiled one reads a tile in one kernel, and in another reads the same again and writes its gradient over it."""
 FUSED_LOSS_TRAFFIC = LOSS_TRAFFIC["fused"]
 FUSED_LOSSES = ("fused", "fused-linear", "chunked")
-AS_WIDE_AS_LOGITS = ("16-bit", "16-bit-kept", "compiled", *FUSED_LOSSES)
+AS_WIDE_AS_LOGITS = ("16-bit", "16-bit-kept", "compiled", "tiled", *FUSED_LOSSES)
 """Losses whose tensors are all of the dtype of the logits, so that they hold twice as much where products are in 32 bit."""
 
 
@@ -179,6 +181,7 @@ _HELD, _HELD_WIDE = zip(*(HELD_TENSORS.get(name, (0.0, 0.0)) for name in OPTIMIZ
 _MUON = _place("muon", OPTIMIZERS)
 _OF_ADAM = tuple(float(name in KERNELS_OF_ADAM) for name in OPTIMIZERS)
 _ACCESSES, _TENSOR_KERNELS, _LISTED, _LOOPED = zip(*OPTIMIZER_KERNELS.values(), strict=True)
+_TILED = _place("tiled", LOSSES)
 
 
 def _chosen(choice: Number, default: Number) -> Number:
@@ -220,6 +223,7 @@ def resolved(choices: PlanChoices, defaults: FrameworkDefaults, usual_dtype: Num
         schedule=_chosen(choices.schedule, ops.where(choices.virtual_stages > 1.0, chunked, whole)),
         sequence_parallel=_chosen(choices.sequence_parallel, sequences), dtype=ops.where(full, _FULL, dtype),
         attention=_chosen(choices.attention, usual.attention), reentrant=_chosen(choices.reentrant, usual.reentrant),
+        loss=_loss(choices, defaults),
         transposed_weights=_chosen(choices.transposed_weights, transposed),
         fused_cross_entropy=ops.where(
             choices.loss < 0.0, _chosen(choices.fused_cross_entropy, usual.fused_cross_entropy), choices.fused_cross_entropy),
@@ -234,6 +238,11 @@ def resolved(choices: PlanChoices, defaults: FrameworkDefaults, usual_dtype: Num
         expandable_segments=_chosen(choices.expandable_segments, usual.expandable_segments),
         loading=_chosen(choices.loading, usual.loading),
     )  # fmt: skip
+
+
+def _loss(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
+    """The loss that is named: the plan's, or the framework's unless the plan has one kernel instead."""
+    return ops.where((choices.loss < 0.0) & (choices.fused_cross_entropy <= 0.0), defaults.own_loss, choices.loss)
 
 
 def sharded_stage(stage: Number, synchronisation: Number, sharded_dtype: Number) -> Number:
@@ -405,7 +414,8 @@ def kernel_choices(choices: PlanChoices, defaults: FrameworkDefaults) -> KernelC
         older_flash=ops.maximum(
             ops.maximum(defaults.older_flash, 2.0 * defaults.first_flash), 3.0 * chosen_by_torch * _is(choices.dtype, _FULL)),
         fused_softmax=ops.maximum(_is(choices.attention, 1.0), _is(choices.attention, 2.0) * defaults.habits.compiled),
-        fused_norms=choices.fused_norms, fused_cross_entropy=one_kernel, deduplicated_dispatch=_is(choices.dispatcher, 1.0),
+        fused_norms=choices.fused_norms, fused_cross_entropy=one_kernel,
+        tiled_loss=_is(choices.loss, _TILED), deduplicated_dispatch=_is(choices.dispatcher, 1.0),
         host_reads=_is(choices.attention, 0.0) * ops.maximum(
             2.0 * ops.maximum(lengths.masks(choices.batching), defaults.always_masked), defaults.read_positions),
         gathered_keys=_is(choices.context_communication, 1.0), exchanged_heads=_is(choices.context_communication, 2.0),

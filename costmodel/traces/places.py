@@ -19,7 +19,7 @@ PACKAGES = {
 """Frameworks of the catalogue by the package that a trace's versions name."""
 SHARDED, REPLICATED = "fsdp2", "ddp"
 """PyTorch's own, whose constants are taken of software that isn't recognised: as its ranks share states, or hold all of them."""
-TRAINER = {"fsdp1": "hf-fsdp", "fsdp2": "hf-fsdp"}
+TRAINER = {"fsdp1": "hf-fsdp", "fsdp2": "hf-fsdp2"}
 """What transformers' Trainer is called by what shards its model; "hf-trainer" where nothing does."""
 COPIES = ("broadcast", "barrier")
 """Of one rank's states at the start, and none."""

@@ -34,6 +34,7 @@ class Case:
     numbers: ClassVar[int]
     script: ClassVar[str]
     gpus: ClassVar[int] = 1
+    roles: ClassVar[tuple[int, ...]] = (0,)  # ranks to trace, of which the last is compared
 
     name: str
     arguments: tuple[str, ...]
@@ -55,10 +56,10 @@ class Case:
         return [name for name in ("torch", "transformers", *self.packages) if importlib.util.find_spec(name) is None]
 
     def traced(self) -> Trace:
-        """What the first rank does."""
+        """What its ranks do."""
+        script = str(SCRIPTS / self.script)
         return trace_script(
-            str(SCRIPTS / self.script), self.arguments, cluster=CLUSTER, gpus=self.gpus, roles=(0,), steps=self.steps, limit=LIMIT
-        )
+            script, self.arguments, cluster=CLUSTER, gpus=self.gpus, roles=self.roles, steps=self.steps, limit=LIMIT)
 
     def versions(self, trace: Trace, *others: str) -> str:
         """Versions of PyTorch, of others, and of what the case needs."""

@@ -150,8 +150,8 @@ class Choices:
     def framework(self) -> str:
         """What a user calls it."""
         if self.how.startswith("fsdp"):
-            return "hf-fsdp"
-        return "deepspeed" if self.how.startswith("zero") else "hf-trainer"
+            return {"fsdp1": "hf-fsdp", "fsdp2": "hf-fsdp2"}[self.how]
+        return "deepspeed" if self.how.startswith("zero") else "trl" if self.door == "sft" else "hf-trainer"
 
     def plan(self) -> Plan:
         """What a user says of it."""
@@ -164,7 +164,7 @@ class Choices:
             lora_targets="attention" if self.adapter != "none" and self.shape().experts else None,  # experts are no ``nn.Linear``
             base_dtype="fp32" if self.weights == "fp32" else None, attention=KERNELS[self.attention],
             optimizer=OPTIMIZERS[self.optimizer], optimizer_offload=float(self.offload),
-            loss="upcast-kept" if self.door == "loop" else None,
+            loss={"loop": "upcast-kept", "sft": "tiled"}.get(self.door),
         )  # fmt: skip
 
     def told(self) -> Estimate:
@@ -193,6 +193,12 @@ class Peak(Case):
         return self.choices.gpus
 
     @property
+    def roles(self) -> tuple[int, ...]:  # type: ignore[override]
+        """The fullest rank: at ZeRO-2 the last, whose share of gradients is there first, at ZeRO-1 one that owns no edge."""
+        how, last = self.choices.how, self.gpus - 1
+        return ({"zero1": last // 2, "zero2": last}.get(how, 0),)
+
+    @property
     def file(self) -> str:
         """Name of its trace's file."""
         return self.choices.words.replace(" ", "_").replace(",", "")
@@ -212,7 +218,7 @@ class Peak(Case):
 
     def rows(self, trace: Trace) -> list[Compared]:
         """Bytes at the peak."""
-        really, says = held(trace.roles[0]), self.told()
+        really, says = held(trace.roles[-1]), self.told()
         off = f"{100.0 * (says / really - 1.0):+.1f} %"
         cells = self.versions(trace, "transformers"), f"{really / GIB:.2f}", f"{says / GIB:.2f}", off
         return [(cells, abs(says / really - 1.0) < NEAR)]
@@ -287,7 +293,7 @@ def drawn(count: int, seed: int) -> list[Choices]:
         model, sizes = draw.choice(MODELS)
         how = draw.choice(("single", "single", "single", "ddp", "fsdp1", "fsdp2", "zero1", "zero2", "zero3"))
         adapter = draw.choice(("none", "none", "lora", "lora", "qlora"))
-        door = draw.choice(("trainer", "trainer", "trainer", "trainer", "trainer", "trainer", "loop", "loop"))
+        door = draw.choice(("trainer", "trainer", "trainer", "trainer", "sft", "sft", "loop", "loop"))
         weights, autocast = draw.choice((("bf16", True), ("bf16", False), ("fp32", True)))
         asked = Choices(
             model, draw.choice(sizes), how, 1 if how == "single" else draw.choice((2, 4, 8)), door, adapter, weights, autocast,
@@ -306,9 +312,9 @@ def runs(asked: Choices) -> bool:
     sharded, zero = asked.how.startswith("fsdp"), asked.how.startswith("zero")
     return not (
         (asked.adapter == "qlora" and (asked.how not in ("single", "ddp") or asked.weights == "fp32"))
-        or (zero and (asked.weights == "fp32" or asked.optimizer != "adamw_torch_fused" or asked.door == "sft"))
+        or (zero and (asked.weights == "fp32" or asked.optimizer != "adamw_torch_fused"))
         or (zero and asked.adapter != "none" and asked.offload)
-        or (sharded and (asked.door != "trainer" or asked.optimizer not in ("adamw_torch_fused", "adamw_torch")))
+        or (sharded and (asked.door == "loop" or asked.optimizer not in ("adamw_torch_fused", "adamw_torch")))
         or (asked.door == "loop" and asked.optimizer == "adafactor")
         or (asked.how == "ddp" and asked.recompute == "reentrant")
         or (asked.attention == "eager" and asked.seq_len > 2048)
@@ -316,12 +322,13 @@ def runs(asked: Choices) -> bool:
         or (asked.attention == "sdpa" and asked.model.startswith("gemma2"))
         or (zero and not asked.autocast)
         or (asked.door == "loop" and asked.model.startswith("mixtral") and asked.autocast)
+        or (asked.shape().experts and (asked.weights == "fp32" or asked.adapter == "qlora"))  # ``grouped_mm`` wants 16 bit
     )
 
 
 def line(asked: Choices, trace: Trace) -> tuple[float, str]:
     """How far a question's bill is off, and both in words, kind by kind."""
-    role, answer = trace.roles[0], asked.told()
+    role, answer = trace.roles[-1], asked.told()
     really, says = held(role), case(asked).told()
     kinds, parts = at_peak(role), answer.memory
     beside = "; ".join(

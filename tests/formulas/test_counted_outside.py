@@ -123,9 +123,10 @@ def test_the_communication_library_holds_the_buffers_of_every_channel():
 @pytest.mark.parametrize(("stage", "parts"), [(0, (1, 1, 1)), (1, (1, 1, 8)), (2, (1, 8, 8)), (3, (8, 8, 8))])
 def test_states_are_two_two_and_twelve_bytes_a_parameter(stage, parts):
     """16-bit weights and gradients, and a 32-bit copy and two moments, each divided by the ranks that share it
-    [rajbhandari2020 section 3.1 and figure 1]."""
+    [rajbhandari2020 section 3.1 and figure 1]; of two micro-batches, between which DeepSpeed holds gradients."""
     model = load_model("bloom-560m")
-    plan = Plan(global_batch=8, seq_len=2048, data_parallel=8, zero_stage=stage, gradient_bytes=2, optimizer="adam", dtype="bf16")
+    usual = {"seq_len": 2048, "data_parallel": 8, "gradient_bytes": 2, "optimizer": "adam", "dtype": "bf16"}
+    plan = Plan(global_batch=16, zero_stage=stage, **usual)
     held = estimate(model, load_cluster("dgx-a100", gpus=8), plan, "deepspeed").step.memory
     sizes = held.weights, held.gradients, held.optimizer
     for nbytes, width, ranks in zip(sizes, (2, 2, 12), parts, strict=True):

@@ -200,6 +200,7 @@ def bytes_per_parameter(stage, ranks):
     weights, gradients, optimizer, _ = called(
         memory.states, model=model.numbers(), settings=plan.settings(framework),
         plan=plan.numbers(framework, model.layers), software=QUIET, place=Place(float(model.layers), 0.0, 0.0, 1.0, 1.0),
+        at_once=0.0,
     )  # fmt: skip
     return (weights + gradients + optimizer) / parameters.total_parameters(model.numbers())
 

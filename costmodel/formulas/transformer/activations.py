@@ -314,7 +314,8 @@ def backward_temporaries(
 
     The gradients of its inner tensors; where it is recomputed, or fetched from the host, also the layer's own
     activations, whole; where modules of it are, theirs. Scores that are recomputed live again while the layer is at work.
-    Beside a softmax in 32 bit its gradient is there in 32 bit twice, the copy in 16 bit no more.
+    Beside a softmax in 32 bit its gradient is there in 32 bit twice, the copy in 16 bit no more, nor what the MLP and its norm
+    saved, whose backward pass is over by then.
     """
     tokens = lengths.local_tokens(settings, plan) / plan.tensor
     scores = tokens * plan.recompute_attention * model.attention.share * score_activations(model, settings)
@@ -325,4 +326,9 @@ def backward_temporaries(
     modules = software.memory.activation_overhead * (module_activations(model, settings, plan) + scores)
     again = ops.where(plan.recompute_layers > 0.0, fresh, modules + settings.offload.activations * kept)
     wide = wide_scores(model, settings) * model.attention.share * tokens * score_activations(model, settings)
-    return again + software.memory.backward_overhead * (layer_ - wide) + wide
+    mlp = tokens * mlp_activations(model, settings, plan)
+    others = layer_ - scores - tokens * attention_activations(model, settings, plan)
+    inner = ops.maximum(0.5 * (others + mlp), mlp)
+    over = software.memory.activation_overhead * inner
+    beside, share = layer_ - wide, software.memory.backward_overhead
+    return again + ops.maximum(share * beside, ops.where(wide > 0.0, share * (beside - inner) + wide - over, 0.0))

@@ -291,6 +291,7 @@ def head_work(
     logits = tokens * traffic.loss_columns(model, settings, plan)
     loss = compute.stream(logits * traffic.loss_bytes(model, settings, plan), 4.0, device)
     cast = traffic.weight_casts(columns * model.hidden, settings, device)
+    data = data + settings.kernels.tiled_loss * forward  # tiles of logits are made again
     accumulate = gradient_accumulation_bytes(columns * model.hidden, settings, plan) / device.memory_bandwidth
     return Work(
         passes * forward, passes * data, trained * passes * weight, 0.0 * tokens, 0.0 * tokens,

@@ -6,6 +6,8 @@ a maximum over moments, and which one it is decides what each part is.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from costmodel.arithmetic import ops
 from costmodel.formulas.network import collectives, communication
 from costmodel.formulas.pipeline import layout, schedules
@@ -37,12 +39,48 @@ CONNECTION_BYTES = 524_288.0 + 4_915_200.0 + 4_194_304.0
 """Of NCCL's receiver on one channel, for its protocols LL, LL128 and Simple."""
 TREE_NEIGHBOURS = 2.0
 """Of a member of a double binary tree, on average, beside its neighbour in the ring."""
+SQUARED = 8.0
+"""Of a gradient as DeepSpeed squares it for the norm [bytes]: deepspeed/runtime/zero/utils.py @edaa722 ``get_norm_dtype``."""
 POOL_CHUNKS, NEAR_CHUNK_BYTES, FAR_CHUNK_BYTES = 16.0, 524_288.0, 131_072.0
 """Chunks of NCCL's pool for messages on one channel, and their size inside a node of NVLinks and elsewhere."""
 
 
 LOG_SOFTMAX = 4.0
 """Of a logit, as a loss saves it for its backward pass [bytes]."""
+
+
+TILE_TOKENS, TILE_COLUMNS = 4096.0, 32768.0
+"""Of logits that are there at once under a tiled loss: huggingface/trl@v1.16.0 trl/kernels/chunked_logprob.py
+``TOKEN_CHUNK_SIZE``, trl/trainer/utils.py ``_CHUNKED_LOGPROB_CHUNK_SIZE``."""
+FORWARD_LOGIT = 10.0 / 12.0
+"""Of what a loss holds in its backward pass, as it ends its forward pass: 16-bit logits, 32-bit ones and their log-softmax."""
+SUMMED = 4.0
+"""Of a gradient that a tiled loss adds up tile by tile [bytes]."""
+
+
+def tiled_logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
+    """Bytes that a loss holds at its fullest which multiplies by the head tile by tile: where its backward pass ends.
+
+    A tile of logits, gradients of the head's input and weight as they add up in 32 bit and as they are handed on, and two casts
+    of a tile of weights that are in 32 bit.
+
+    Parameters
+    ----------
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
+
+    References
+    ----------
+    huggingface/trl@v1.16.0 trl/kernels/chunked_logprob.py (``ChunkedLogProbFunction.backward``)
+    """
+    widths = settings.widths
+    tokens = lengths.local_tokens(settings, plan)
+    columns = traffic.loss_columns(model, settings, plan)
+    across = ops.minimum(columns, TILE_COLUMNS)
+    tile = widths.activation * ops.minimum(tokens, TILE_TOKENS) * across
+    narrow = ops.where(widths.parameter < SUMMED, widths.parameter, 0.0)
+    weight = (1.0 - settings.adapter.frozen) * columns * model.hidden
+    casts = 2.0 * adapters.autocasts(settings) * widths.activation * across * model.hidden
+    return tile + casts + (SUMMED + widths.activation) * tokens * model.hidden + (SUMMED + narrow) * weight
 
 
 def logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers, micro_batches: Number) -> Number:
@@ -75,7 +113,36 @@ def logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers, micro_bat
     linear = (held <= 0.0) | (settings.framework.linear_loss * settings.kernels.fused_cross_entropy > 0.0)
     cast = adapters.autocasts(settings) * widths.activation * model.hidden * columns  # the head's weight, as it is multiplied
     staged = ops.where(plan.pipeline > 1.0, widths.staged_logit, 0.0)
-    return inputs + cast + ops.where(linear, by_chunks, (held + before + staged + capped) * tokens * columns)
+    whole = cast + ops.where(linear, by_chunks, (held + before + staged + capped) * tokens * columns)
+    return inputs + ops.where(settings.kernels.tiled_loss > 0.0, tiled_logits(model, settings, plan), whole)
+
+
+def gathered_beside_loss(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, owned: RankParameters, layers: Number, experts: Number
+) -> Number:
+    """Bytes that a loss which is part of a sharded model's forward pass holds as it is computed, over those in its backward pass.
+
+    The buffer into which the last unit was gathered, beside its weights, is given up as the forward pass ends, when of what the
+    loss holds the gradients have yet to come.
+
+    Parameters
+    ----------
+    model, settings, plan, owned : `ModelNumbers`, `Settings`, `PlanNumbers`, `RankParameters`
+    layers : of the stage
+    experts : of these, those with a mixture of experts
+
+    References
+    ----------
+    pytorch/pytorch v2.13.0 torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py (``wait_for_unshard``), _fsdp_state.py
+    (``_post_forward``)
+    """
+    widths = settings.widths
+    head_last = (settings.framework.edges_apart > 0.0) & (model.vocabulary.tied <= 0.0)
+    last = ops.where(head_last, split_parameters(owned.head, 0.0, plan), largest_unit(owned, plan, layers, experts))
+    buffer = ops.where(head_last, widths.parameter, widths.stored) * last
+    logit = lengths.local_tokens(settings, plan) * traffic.loss_columns(model, settings, plan)
+    to_come = (1.0 - FORWARD_LOGIT) * ops.where(traffic.norms_are_rms(model), widths.logit, widths.layernorm_logit) * logit
+    return settings.framework.loss_inside * ops.maximum(buffer - to_come, 0.0)
 
 
 def waiting_logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers, micro_batches: Number) -> Number:
@@ -185,7 +252,7 @@ def local_parameters(sharded: Number, dense: Number, routed: Number, shard: Numb
 
 
 def states(
-    model: ModelNumbers, settings: Settings, plan: PlanNumbers, place: Place,
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, place: Place, at_once: Number = 0.0,
 ) -> tuple[Number, Number, Number, Number]:  # fmt: skip
     """Weights, gradients, optimizer state and `gathered_weights` of a stage on one rank [bytes each].
 
@@ -193,12 +260,14 @@ def states(
     ----------
     model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     place : the rank, `Place`
+    at_once : 1 where gradients are sharded as they are made, `summed_at_once`
     """
-    return state_bytes_of(rank_parameters(model, plan, place.first, place.last), settings, plan, place.layers, place.experts)
+    owned = rank_parameters(model, plan, place.first, place.last)
+    return state_bytes_of(owned, settings, plan, place.layers, place.experts, at_once)
 
 
 def state_bytes_of(
-    owned: RankParameters, settings: Settings, plan: PlanNumbers, layers: Number, experts: Number
+    owned: RankParameters, settings: Settings, plan: PlanNumbers, layers: Number, experts: Number, at_once: Number = 0.0
 ) -> tuple[Number, Number, Number, Number]:
     """As `states`, of parameters that are known.
 
@@ -208,6 +277,7 @@ def state_bytes_of(
     settings, plan : `Settings`, `PlanNumbers`
     layers : of the stage
     experts : of these, those with a mixture of experts
+    at_once : 1 where gradients are sharded as they are made, `summed_at_once`
 
     References
     ----------
@@ -223,7 +293,7 @@ def state_bytes_of(
     trained = settings.trainable
     on_device = 1.0 - settings.offload.optimizer
     held = local_parameters(plan.shard_weights, dense, routed, shard, expert_shard)
-    summed = local_parameters(plan.shard_gradients, dense, routed, shard, expert_shard)
+    summed = local_parameters(ops.maximum(plan.shard_gradients, at_once), dense, routed, shard, expert_shard)
     # where sums wait for the last micro-batch, gradients are whole: of a chunk after the other if each has all micro-batches
     chunk_by_chunk = schedules.chunked(plan.schedule) * (1.0 - schedules.grouped_by_stages(plan.schedule))
     waiting = layer.deferred_sums(settings, plan) * ops.where(chunk_by_chunk > 0.0, 1.0 / plan.virtual_stages, 1.0)
@@ -239,6 +309,7 @@ def state_bytes_of(
     weights = (1.0 - away) * ((widths.stored + widths.wide) * held + adapted + edges * apart + widths.weight_copy * cast)
     waiting_here = 1.0 - settings.framework.offload_gradients * away
     gradients = trained * (widths.gradient * waiting_here * summed + widths.backward_gradient * held)
+    gradients = gradients * (1.0 - settings.buckets.held * settings.offload.optimizer * plan.shard_optimizer)
     optimizer = on_device * trained * (widths.optimizer + widths.outer) * updated
     return weights, gradients, optimizer, gathered_weights(owned, settings, plan, layers, experts)
 
@@ -458,6 +529,113 @@ def bucket_buffers(settings: Settings, plan: PlanNumbers) -> Number:
     return there * buckets * rule.elements * widths.reduce
 
 
+def staged_sums(settings: Settings, plan: PlanNumbers) -> Number:
+    """1 where gradients are summed in buckets that stay allocated, to be sharded without the weights: DeepSpeed's ZeRO-1 and -2.
+
+    Parameters
+    ----------
+    settings, plan : `Settings`, `PlanNumbers`
+    """
+    widths = settings.widths
+    there = (settings.buckets.held > 0.0) & (widths.flat_gradient <= 0.0) & (widths.backward_gradient <= 0.0)
+    return ops.where(there, plan.shard_optimizer * (1.0 - plan.shard_weights), 0.0)
+
+
+def summed_at_once(settings: Settings, plan: PlanNumbers, micro_batches: Number) -> Number:
+    """1 where gradients go into buckets as they are made: each micro-batch's at stage 2, those of a step of one at stage 1.
+
+    Parameters
+    ----------
+    settings, plan : `Settings`, `PlanNumbers`
+    micro_batches : of a step
+
+    References
+    ----------
+    deepspeedai/DeepSpeed@edaa722 deepspeed/runtime/zero/stage_1_and_2.py (``process_gradients``)
+    """
+    alone = ops.where(micro_batches > 1.0, 0.0, settings.overlap.gradients)
+    return staged_sums(settings, plan) * ops.maximum(plan.shard_gradients, alone)
+
+
+def largest_tensor(model: ModelNumbers, owned: RankParameters, settings: Settings, plan: PlanNumbers) -> Number:
+    """Elements of the largest tensor that trains on a rank: embedding or head, a matrix of an MLP, or one of all experts.
+
+    Parameters
+    ----------
+    model, owned, settings, plan : `ModelNumbers`, `RankParameters`, `Settings`, `PlanNumbers`
+    """
+    matrix = model.hidden * model.mlp.width / plan.tensor
+    experts = 2.0 / 3.0 * settings.framework.grouped_experts * owned.routed
+    edge = ops.maximum(owned.head, owned.edges - owned.head)
+    return (1.0 - settings.adapter.frozen) * ops.maximum(edge, ops.maximum(matrix, experts))
+
+
+class StagedBytes(NamedTuple):
+    """What DeepSpeed's ZeRO-1 and -2 hold beside their states [bytes]."""
+
+    always: Number
+    backward: Number  # beside a layer's backward pass
+    head: Number  # beside the head's own, of which a layer's has nothing yet
+    ending: Number  # as the backward pass ends
+    update: Number  # what isn't there any more by then taken off
+
+
+def staged_bytes(
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, place: Place, owned: RankParameters, micro_batches: Number
+) -> StagedBytes:
+    """What ranks hold that sum gradients in buckets to shard them, `StagedBytes` [bytes]; 0 for all others.
+
+    Buckets come with the first gradient and go with the last, but at stage 1 stay from a micro-batch to the next. Each is laid
+    out flat once more to be summed. A gradient larger than a bucket is summed as it is, and at stage 1 stays to the end. A rank's
+    share of the gradients is there from the first of them on; of further micro-batches at stage 2 twice, until both are added.
+    The update squares each tensor in 64 bit for the norm, and then copies all of them flat, and that in 32 bit. Where the host
+    updates, it squares them as they come, beside the buckets, and holds a tensor as large as the largest.
+
+    Parameters
+    ----------
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
+    place : the rank, `Place`
+    owned : `RankParameters`
+    micro_batches : of a step
+
+    References
+    ----------
+    deepspeedai/DeepSpeed@edaa722 deepspeed/runtime/zero/stage_1_and_2.py (``setup_buckets``, ``_release_ipg_buffers``,
+    ``reduce_independent_p_g_buckets_and_remove_grads``, ``allreduce_bucket``, ``copy_grads_in_partition``,
+    ``get_grad_norm_direct``, ``temp_grad_buffer_for_gpu_offload``, ``step``)
+    """
+    widths, away = settings.widths, settings.offload.optimizer
+    dense, routed = whole_parameters(owned, place.layers, place.experts)
+    every = settings.trainable * (dense + routed)
+    share = settings.trainable * updated_parameters(dense, routed, plan)
+    trains = (1.0 - settings.adapter.frozen) * widths.gradient
+    head, table = trains * owned.head, trains * (owned.edges - owned.head)
+    tied = model.vocabulary.tied * place.first * place.last
+    flat = widths.reduce * ops.minimum(every, settings.buckets.elements)
+    apart = ops.where(owned.head > settings.buckets.elements, 1.0 - settings.adapter.frozen, 0.0)
+    once, again = plan.shard_gradients, ops.where(micro_batches > 1.0, 1.0, 0.0)
+    share_of_all = (1.0 - away) * widths.gradient * share
+    own = ops.where(every > settings.buckets.elements, share_of_all, 0.0)  # else the first sum is the last
+    later = (1.0 - again) * summed_at_once(settings, plan, micro_batches) * (share_of_all - own)
+    kept = ops.maximum(settings.framework.early_buckets, (1.0 - once) * again)
+    buckets = bucket_buffers(settings, plan)
+    largest = ops.minimum(largest_tensor(model, owned, settings, plan), share)
+    squared = SQUARED * largest
+    backward = own + ops.maximum(tied, (1.0 - once) * apart) * head
+    of_both = ops.maximum(apart * (2.0 * table + (1.0 - once) * head), ops.maximum(table, flat))
+    as_one = ops.maximum(3.0 * head, head + ops.maximum(flat, apart * head))
+    ending = again * once * own - later + ops.where(tied > 0.0, as_one, of_both)
+    copied = (1.0 - away) * ops.maximum(squared, (widths.gradient + widths.update) * share)
+    gone = kept * buckets + (1.0 - summed_at_once(settings, plan, micro_batches)) * widths.gradient * (every - share)
+    staged = staged_sums(settings, plan)
+    return StagedBytes(
+        staged * (kept * buckets + away * widths.gradient * largest_tensor(model, owned, settings, plan)),
+        staged * ((1.0 - kept) * buckets + backward), staged * ((1.0 - kept) * buckets + 2.0 * apart * head),
+        staged * ((1.0 - kept) * buckets + ops.maximum(ending, away * (apart * head + squared))),
+        staged * (copied - gone),
+    )
+
+
 def embedding_mask(model: ModelNumbers, settings: Settings, plan: PlanNumbers, first: Number) -> Number:
     """Bytes of the dropout mask behind the embedding, of one micro-batch.
 
@@ -469,16 +647,26 @@ def embedding_mask(model: ModelNumbers, settings: Settings, plan: PlanNumbers, f
     return first * model.dropout * lengths.norm_tokens(settings, plan) * model.hidden
 
 
-def absent_gradients(settings: Settings, gradients: Number, micro_batches: Number) -> Number:
+def absent_gradients(settings: Settings, plan: PlanNumbers, gradients: Number, micro_batches: Number) -> Number:
     """Bytes of gradients that come up only as the one backward pass of a step makes them.
+
+    DeepSpeed's shard of them lies in one tensor at stage 3, which stays, and so do the buckets of DistributedDataParallel.
 
     Parameters
     ----------
-    settings : `Settings`
+    settings, plan : `Settings`, `PlanNumbers`
     gradients : of the stage [bytes]
     micro_batches : of a step
+
+    References
+    ----------
+    deepspeedai/DeepSpeed@edaa722 deepspeed/runtime/zero/stage3.py (``grad_partitions_flat_buffer``); pytorch/pytorch
+    torch/csrc/distributed/c10d/reducer.cpp (``initialize_buckets``)
     """
-    return ops.where((settings.framework.lazy_gradients > 0.0) & (micro_batches <= 1.0), gradients, 0.0)
+    stays = settings.buckets.held * plan.shard_weights > 0.0
+    comes = (settings.framework.lazy_gradients + staged_sums(settings, plan) > 0.0) & (micro_batches <= 1.0)
+    once = settings.widths.gradient / (settings.widths.gradient + settings.widths.backward_gradient)
+    return ops.where(stays, 0.0, ops.where(comes, once * gradients, 0.0))
 
 
 def collective_buffers(ranks: Number, stride: Number, network: NetworkNumbers) -> Number:
@@ -646,17 +834,21 @@ def stage_contents(
     layers, experts = place.layers, place.experts
     dense, expert = kinds.dense, kinds.expert
     owned = rank_parameters(model, plan, place.first, place.last)
-    weights, gradients, optimizer, gathered = state_bytes_of(owned, settings, plan, layers, experts)
-    late = absent_gradients(settings, gradients, micro_batches)
+    at_once = summed_at_once(settings, plan, micro_batches)
+    weights, gradients, optimizer, gathered = state_bytes_of(owned, settings, plan, layers, experts, at_once)
+    late = absent_gradients(settings, plan, gradients, micro_batches)
+    staged, here = staged_bytes(model, settings, plan, place, owned, micro_batches), 1.0 - staged_sums(settings, plan)
     on_device, graphs = 1.0 - settings.offload.activations, settings.kernels.cuda_graphs
     mask = embedding_mask(model, settings, plan, place.first)
     unit = gathered_backward(owned, settings, plan, layers, experts)
     saved = _together(place, on_device * (dense.kept - dense.graphed), on_device * (expert.kept - expert.graphed))
     graphed = _together(place, on_device * dense.graphed, on_device * expert.graphed) + graphs * mask
     backward = _largest(place, dense.backward, expert.backward) + (1.0 - graphs) * unit
+    beside = gathered_beside_loss(model, settings, plan, owned, layers, experts)
     early, ending = edge_gradients(model, settings, plan, place, owned, micro_batches)
     backward = backward + outliving_gradients(model, settings, plan, layers)
-    ended, backward = ops.maximum(backward, ending), backward + early
+    ended, backward = here * ops.maximum(backward, ending) + staged.ending, backward + early + staged.backward
+    backward = ops.maximum(backward, staged.head)
     captured = _largest(place, dense.graphed_backward, expert.graphed_backward) + graphs * unit
     turns = 1.0 + ops.where(micro_batches > 1.0, settings.framework.double_registers, 0.0)
     held = schedules.in_flight(plan.schedule, plan.pipeline, plan.virtual_stages, micro_batches, place.rank)
@@ -669,15 +861,15 @@ def stage_contents(
         pooled_unit=settings.framework.stream_pools * own_unit(owned, settings, plan, layers, experts),
         optimizer=optimizer,
         gathered=gathered,
-        buckets=bucket_buffers(settings, plan),
+        buckets=here * bucket_buffers(settings, plan) + staged.always,
         captured=held * graphed + (captured + outliving),
         saved=turns * (saved + (1.0 - graphs) * mask),
         in_flight=held,
-        logits=turns * place.last * logits(model, settings, plan, micro_batches),
+        logits=turns * place.last * (logits(model, settings, plan, micro_batches) + beside),
         waiting_logits=turns * place.last * waiting_logits(model, settings, plan, micro_batches),
         backward=turns * backward,
         ending=ops.maximum(turns * ended + gathered, embedding_gradients(owned, settings, plan)),
-        update=update_temporaries(owned, settings, plan, layers, experts),
+        update=here * update_temporaries(owned, settings, plan, layers, experts) + staged.update,
     )
 
 
@@ -702,6 +894,7 @@ def edge_gradients(
     pytorch/pytorch torch/csrc/autograd/input_buffer.cpp (``accumulate``, ``can_accumulate_inplace``)
     """
     trains = (1.0 - settings.adapter.frozen) * (1.0 - plan.shard_weights) * settings.framework.lazy_gradients
+    trains = trains * (1.0 - staged_sums(settings, plan))  # `staged_bytes` has them
     both = model.vocabulary.tied * place.first * place.last
     whole = trains * place.last * settings.widths.parameter * owned.head
     once = ops.where(micro_batches > 1.0, 0.0, 1.0)
@@ -988,5 +1181,5 @@ def least(
 
 def _kept_states(model: ModelNumbers, settings: Settings, plan: PlanNumbers, place: Place, late: Number) -> Number:
     """Bytes of a rank's states, of gradients so large a share as is there all the time."""
-    weights, gradients, optimizer, _ = states(model, settings, plan, place)
+    weights, gradients, optimizer, _ = states(model, settings, plan, place, summed_at_once(settings, plan, 1.0))
     return weights + late * gradients + optimizer

@@ -185,13 +185,18 @@ def software_of(launch: Described) -> str:
     return variant(
         dialect.software, tensor=said.get("tensor_parallel") or 1, pipeline=said.get("pipeline_parallel") or 1,
         ring=said.get("context_parallel") or 1, heads=said.get("ulysses_parallel") or 1, stage=said.get("zero_stage") or 0,
-        sharded=bool(said.get("fsdp")), framework=dialect.framework,
+        sharded=bool(said.get("fsdp")), second=(said.get("fsdp") or {}).get("version") == 2, framework=dialect.framework,
     )  # fmt: skip
 
 
+BY_FSDP = ("hf-fsdp", "hf-fsdp2")
+"""Entries of accelerate's FSDP, by its versions."""
+
+
 def variant(
-    software: str, *, tensor: int, pipeline: int, ring: int, heads: int, stage: int, sharded: bool, framework: str
-) -> str:
+    software: str, *, tensor: int, pipeline: int, ring: int, heads: int, stage: int, sharded: bool, second: bool,
+    framework: str,
+) -> str:  # fmt: skip
     """The entry of a framework of several that splits a model as a launch does.
 
     Parameters
@@ -199,7 +204,7 @@ def variant(
     software : of the dialect
     tensor, pipeline, ring, heads : degrees, of the two ways to split a sequence each its own
     stage : of ZeRO
-    sharded : by FSDP
+    sharded, second : by FSDP, and by its second version
     framework : whose files they are
     """
     split = tensor > 1 or ring > 1 or heads > 1
@@ -209,7 +214,7 @@ def variant(
         if pipeline > 1 or (framework == "llama-factory" and tensor > 1 and not sharded):
             return "megatron-core"  # accelerate's and LLaMA-Factory's Megatron
         if sharded or tensor > 1 or ring > 1:
-            return "hf-fsdp"
+            return "hf-fsdp2" if second else "hf-fsdp"
         software = "deepspeed" if stage or heads > 1 else "hf-trainer"
     if software == "megatron-deepspeed" and stage > 1:
         return "megatron-deepspeed-zero" if split else "deepspeed"
@@ -449,7 +454,7 @@ def _sharding(launch: Described, ranks: int) -> dict[str, object]:
         and fsdp["replicate_degree"] > 1
     ):
         group = ranks // fsdp["replicate_degree"]
-    if ranks == 1 and "zero_stage" in launch.assumed and software_of(launch) == "hf-fsdp":
+    if ranks == 1 and "zero_stage" in launch.assumed and software_of(launch) in BY_FSDP:
         stage = None  # a tensor group alone: nothing is shared out, whatever the stage is called
     return {"zero_stage": stage, "shard_group": None if group in (None, ranks) else group}
 

@@ -120,6 +120,10 @@ TRL = words(
     "dataset_name use_vllm max_seq_length dataset_mixer dataset_mixture max_completion_length attn_implementation torch_dtype"
 )
 """Keys of TRL, which the Trainer alone doesn't have."""
+OF_OTHER_TRAINERS = words(
+    "max_prompt_length num_generations beta reward_funcs use_vllm max_completion_length response_length max_new_tokens"
+)
+"""Of them, those of trainers beside TRL's `SFTTrainer`, whose losses are others."""
 
 
 def trainer(reading: LaunchReading) -> None:
@@ -185,6 +189,8 @@ def rules(reading: LaunchReading) -> None:
     trainer(reading)
     if not reading.keys & TRL:
         reading.framework = "transformers"
+    elif not reading.keys & OF_OTHER_TRAINERS and not reading.known("fused_cross_entropy"):
+        reading.put("loss", "tiled", derived=True)  # huggingface/trl@v1.15.0 trl/trainer/sft_trainer.py ``add_fused_lm_head``
     generation(reading)
     common.beside(reading, "_deepspeed", "deepspeed")
     common.beside(reading, "_accelerate", "accelerate")

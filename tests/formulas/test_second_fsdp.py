@@ -1,0 +1,36 @@
+"""What accelerate's FSDP2 has gathered at the loss, unit by unit of its code."""
+
+import dataclasses
+
+import pytest
+
+from costmodel import Plan, estimate, load_cluster, load_model
+
+LLAMA = dataclasses.replace(load_model("llama3-8b"), layers=4, published_parameters=None)
+HEAD, LAYER = 128256 * 4096, 4096 * (2 * 4096 + 2 * 1024) + 3 * 4096 * 14336 + 2 * 4096
+LOGITS = 2 * 1024 * 128256
+
+
+def memory(framework, **fields):
+    plan = Plan(global_batch=8, seq_len=1024, micro_batch=2, data_parallel=4, zero_stage=3, **fields)
+    return estimate(LLAMA, load_cluster("dgx-h100", gpus=4), plan, framework).memory
+
+
+def gathered(framework, **fields):
+    found = memory(framework, **fields)
+    return found.buffers - found.asked.software.memory.workspace
+
+
+def test_the_head_alone_stays_gathered_and_before_june_2026_embedding_and_a_layer_with_it():
+    """huggingface/accelerate@60b5c258 src/accelerate/utils/fsdp_utils.py ``fsdp2_prepare_model``; of version 1.14."""
+    assert gathered("hf-fsdp2", adapter="lora") == pytest.approx(2 * HEAD, rel=1e-4)
+    assert gathered("hf-fsdp2@2026-05", adapter="lora") == pytest.approx(2 * (2 * HEAD + LAYER), rel=1e-4)
+    assert gathered("hf-fsdp", adapter="lora") == pytest.approx(2 * (2 * HEAD + LAYER), rel=1e-4)
+
+
+def test_the_buffer_of_the_last_gather_lives_until_the_loss_is_known():
+    """Where 16-bit logits, 32-bit ones and their log-softmax are there, and two gradients in 32 bit have yet to come: pytorch
+    v2.13.0 torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py ``wait_for_unshard``."""
+    inputs = 2 * 2 * 2 * 1024 * 4096
+    expected = inputs + (2 + 4 + 4) * LOGITS + 2 * HEAD
+    assert memory("hf-fsdp2", adapter="lora").logits == pytest.approx(expected, rel=1e-3)
