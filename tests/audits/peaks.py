@@ -268,6 +268,23 @@ CASES = {
                      seq_len=4096), "Qwen3 with LoRA by FSDP1"),
         case(Choices("phi3-mini-4k", 4, adapter="qlora", optimizer="adamw_torch", micro_batch=4, seq_len=2048, accumulation=4),
              "Phi-3 with QLoRA"),
+        case(Choices("mistral-7b", 4, adapter="lora", recompute="full", attention="eager", seq_len=2048),
+             "Mistral with LoRA, eager, recomputed"),
+        case(Choices("llama3.2-1b", 4, door="sft"), "Llama by SFTTrainer"),
+        case(Choices("qwen3-4b", 4, door="sft", adapter="lora", seq_len=2048), "Qwen3 with LoRA by SFTTrainer"),
+        case(Choices("llama3-8b", 4, "fsdp2", 4, recompute="full"), "Llama by FSDP2"),
+        case(Choices("llama3-8b", 4, "fsdp2", 4, adapter="lora"), "Llama with LoRA by FSDP2"),
+        case(Choices("qwen3-4b", 4, "fsdp2", 2, recompute="full", seq_len=512), "Qwen3 by FSDP2"),
+        case(Choices("llama3-8b", 4, "zero1", 8, recompute="full"), "Llama by ZeRO-1"),
+        case(Choices("llama3-8b", 4, "zero1", 4, recompute="full", accumulation=4), "Llama by ZeRO-1, four micro-batches"),
+        case(Choices("llama3-8b", 4, "zero2", 4, recompute="full"), "Llama by ZeRO-2"),
+        case(Choices("llama3-8b", 4, "zero2", 4, recompute="full", accumulation=4), "Llama by ZeRO-2, four micro-batches"),
+        case(Choices("llama3-8b", 4, "zero2", 4, recompute="full", offload=True), "Llama by ZeRO-2, updated on the host"),
+        case(Choices("llama3-8b", 4, "zero2", 4, adapter="lora"), "Llama with LoRA by ZeRO-2"),
+        case(Choices("llama3-8b", 4, "zero3", 4, recompute="full"), "Llama by ZeRO-3"),
+        case(Choices("llama3-8b", 4, "zero3", 4, recompute="full", offload=True), "Llama by ZeRO-3, updated on the host"),
+        case(Choices("llama3.2-1b", 4, "ddp", 8, weights="fp32", micro_batch=1, seq_len=4096, optimizer="adamw_torch"),
+             "Llama by DDP beside 32 bit"),
     )
 }  # fmt: skip
 """By name."""
