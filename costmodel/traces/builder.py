@@ -95,7 +95,7 @@ class RoleBuilder:
     def kernel(
         self, op: str, shapes: Sequence[Shape] = (), dtypes: Sequence[str] = (), bytes_read: int = 0, bytes_written: int = 0,
         flop: int = 0, stream: int = COMPUTE, phase: str = "other", module: str = "", line: str = "",
-        reads: Sequence[int] = (), writes: Sequence[int] = (),
+        reads: Sequence[int] = (), writes: Sequence[int] = (), compiled: int = 0,
     ) -> None:  # fmt: skip
         """A kernel is launched; the fields are those of `KernelTable`.
 
@@ -109,10 +109,12 @@ class RoleBuilder:
         phase : one of `PHASES`
         module, line : in which
         reads, writes : storages of its operands and results
+        compiled : number of the compiled part that launches it
         """
         row = [
             self._text(op), self._text(" ".join(map(shape_text, shapes))), self._text(" ".join(dtypes)), int(bytes_read),
             int(bytes_written), int(flop), stream, _phase(phase), self._text(module), self._text(line),
+            compiled,
         ]  # fmt: skip
         self._launch(Launch(KERNEL, row, stream, line, reads, writes))
 

@@ -21,6 +21,7 @@ from costmodel.formulas.training_step import GRAPH_LAUNCH
 from costmodel.text.results import figure, fitted
 from costmodel.text.tables import table
 from costmodel.text.units import format_bytes, format_seconds
+from costmodel.traces.fusion import Fused, fused
 from costmodel.traces.kernels import kernel_times, processor_times, rates_of
 from costmodel.traces.places import checked_cluster, software_of
 from costmodel.traces.record import (
@@ -243,9 +244,10 @@ def price_trace(trace: Trace, cluster: Cluster, framework: Framework | str | Non
     software = software_of(trace, cluster, framework)
     constants = software.numbers()
     rates = rates_of(trace, cluster.device, constants)
-    kernels = [kernel_times(role, rates) for role in trace.roles]
+    chains = [fused(role) for role in trace.roles]
+    kernels = [made.times(kernel_times(role, rates), rates.base) for role, made in zip(trace.roles, chains, strict=True)]
     moves = [transaction_times(role, cluster, software) for role in trace.roles]
-    hosts = [host_times(role, cluster, software) for role in trace.roles]
+    hosts = [host_times(role, cluster, software, made) for role, made in zip(trace.roles, chains, strict=True)]
     played: tuple[PlayedRole, ...] = ()
     slowed = kernels
     for _ in range(PASSES):
@@ -260,10 +262,10 @@ def price_trace(trace: Trace, cluster: Cluster, framework: Framework | str | Non
         trace=trace, cluster=cluster, framework=software, played=played, kernels=tuple(kernels), transactions=tuple(moves),
         error=Error(0.0),
     )  # fmt: skip
-    return dataclasses.replace(made, error=_error(made, kernels))
+    return dataclasses.replace(made, error=_error(made, kernels, chains))
 
 
-def host_times(role: Role, cluster: Cluster, framework: Framework) -> Floats:
+def host_times(role: Role, cluster: Cluster, framework: Framework, chains: Fused | None = None) -> Floats:
     """Time of the host for each row of a role's timeline, with what it computes itself and without what it waits [s].
 
     Parameters
@@ -271,12 +273,15 @@ def host_times(role: Role, cluster: Cluster, framework: Framework) -> Floats:
     role : `Role`
     cluster : whose hosts these are
     framework : whose pace of the host, and call of a collective
+    chains : kernels that a compiler makes one, which are launched once; none unless given
     """
     host, timeline = framework.numbers().host, role.timeline
     found = np.zeros(len(timeline))
     launched = timeline.action == KERNEL
     kernels = timeline.item[launched]
     found[launched] = np.array([LAUNCH[phase] for phase in PHASES])[role.kernels.phase[kernels]] * host.pace
+    if chains is not None:
+        found[launched] *= ~chains.gone[kernels]
     found[launched] += processor_times(role, cluster, framework)[kernels]
     found[timeline.action == TRANSACTION] = host.collective_call * host.pace
     within = np.cumsum(timeline.action == GRAPH) > np.cumsum(timeline.action == END_OF_GRAPH)
@@ -329,19 +334,21 @@ def _beside(role: Role, played: PlayedRole) -> Floats:
     return found
 
 
-def _error(made: TraceEstimate, kernels: list[Floats]) -> Error:
+def _error(made: TraceEstimate, kernels: list[Floats], chains: list[Fused]) -> Error:
     """How far the step's time may lie from the estimate, as first contacts show and the device's constants leave it.
 
-    A constant's slope is what kernels take longer by it, over the step.
+    A constant's slope is what kernels take longer by it, over the step. What a compiler saves may be off by a half.
     """
     trace, device = made.trace, made.cluster.device
     place = max(range(len(trace.roles)), key=lambda one: float(kernels[one].sum()))
     role = trace.roles[place]
     counted = role.rows(KERNEL, role.step())
     base = float(kernels[place][counted].sum())
-    variance = 0.0
+    alone = kernel_times(role, rates_of(trace, device, made.framework.numbers()))
+    variance = ((float(alone[counted].sum()) - base) / (2.0 * max(made.step_time, 1e-12))) ** 2
     for one in device_errors(device, device.usual_dtype):
-        moved = kernel_times(role, rates_of(trace, device, made.framework.numbers(), _nudged(one.numbers)))
+        nudged = rates_of(trace, device, made.framework.numbers(), _nudged(one.numbers))
+        moved = chains[place].times(kernel_times(role, nudged), nudged.base)
         slope = (float(moved[counted].sum()) - base) / (NUDGE * max(made.step_time, 1e-12))
         variance += (slope * one.error) ** 2
     return spread_of(made.framework, device).time(math.sqrt(variance))

@@ -101,6 +101,7 @@ class KernelTable(ColumnTable):
     phase : place in `PHASES`
     module : place of the module's name in `Role.texts`, as ``"model.layers.0.mlp"``, ``""`` outside of any
     line : place of the line of the user's code, as ``"train.py:31"``, ``""`` where unknown
+    compiled : number of the part of the program that was given to a compiler and that it belongs to, 0 of none
     reads, writes : places in `Role.operands` where its storages begin: those read are ``operands[reads:writes]``, those
         written go on to the next kernel's `reads`
     """
@@ -115,6 +116,7 @@ class KernelTable(ColumnTable):
     phase: Column
     module: Column
     line: Column
+    compiled: Column
     reads: Column
     writes: Column
 
@@ -453,7 +455,10 @@ def _role(place: int, fields: dict[str, object], arrays: np.lib.npyio.NpzFile) -
     tables: dict[str, ColumnTable] = {}
     for name, kind in Role.TABLES.items():
         prefix = f"{place}/{name}/"
-        tables[name] = kind(**{key.removeprefix(prefix): arrays[key] for key in arrays.files if key.startswith(prefix)})
+        columns = {key.removeprefix(prefix): arrays[key] for key in arrays.files if key.startswith(prefix)}
+        if kind is KernelTable:  # traces that were saved before compilers were told
+            columns.setdefault("compiled", np.zeros(len(columns["op"]), dtype=np.int64))
+        tables[name] = kind(**columns)
     read: dict[str, object] = {key: _tuples(value) for key, value in fields.items()}
     return Role(operands=arrays[f"{place}/operands"], **tables, **read)  # type: ignore[arg-type]
 

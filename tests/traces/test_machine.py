@@ -11,6 +11,7 @@ import pytest
 from costmodel import load_cluster
 from costmodel.text.errors import NotModelled
 from costmodel.traces.faults import faults_of
+from costmodel.traces.fusion import fused
 from costmodel.traces.memory import held_bytes, memory_of_trace
 from costmodel.traces.recognition import recognise
 from costmodel.traces.record import (
@@ -183,6 +184,40 @@ def test_fsdp1_gathers_each_layer_twice_and_scatters_each_once(tmp_path: Path) -
     assert found["all-gather", 2 * LAYER] == 2 * 4
     assert found["reduce-scatter", 2 * LAYER] == 4
     assert found["reduce-scatter", 2 * ENDS] == 1
+
+
+def test_what_a_compiler_is_given_is_fused_in_both_passes_and_said_to_be(tmp_path: Path) -> None:
+    script = """
+import torch
+from torch import nn
+@torch.compile(dynamic=False)
+def loss_of(out):
+    return (out.float() * 2.0).square().mean()
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down, self.norm = nn.Linear(512, 2048, bias=False), nn.Linear(2048, 512, bias=False), nn.RMSNorm(512)
+    def forward(self, x):
+        hidden = self.up(self.norm(x))
+        return x + self.down(hidden * torch.sigmoid(hidden) * 0.5)
+net = nn.Sequential(Block(), Block()).cuda().bfloat16()
+net[0] = torch.compile(net[0])
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(10):
+    loss = loss_of(net(torch.randn(4096, 512, device="cuda", dtype=torch.bfloat16)))
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+    trace = traced(tmp_path, script, gpus=1)
+    role = trace.roles[0]
+    parts = {(role.texts[role.kernels.module[row]], int(role.kernels.compiled[row])) for row in role.rows(KERNEL, role.step())}
+    of_blocks = {(module.partition(".")[0], part) for module, part in parts if module}
+    assert of_blocks == {("0", 2), ("1", 0)} and ("", 1) in parts and ("", 0) in parts  # the loss, and the optimizer
+    gone = fused(role).gone
+    phases = {PHASES[phase] for phase in role.kernels.phase[gone]}
+    assert phases == {"forward", "backward"} and not (gone & (role.kernels.flop > 0)).any()
+    assert any("torch.compile is given" in sentence for sentence in trace.values_assumed)
 
 
 def test_a_checkpoint_is_read_where_it_was_written_and_one_that_was_there_is_resumed(tmp_path: Path) -> None:

@@ -179,6 +179,7 @@ def main(path: str) -> int:
     """Run what a spec says, and leave its record."""
     spec = Spec.read(path)
     folder = Path(spec.folder)
+    from costmodel.traces.fake_machine import management
     from costmodel.traces.fake_machine.sandbox import OFFLINE, Sandbox
 
     os.environ.update(OFFLINE)
@@ -186,6 +187,8 @@ def main(path: str) -> int:
     own = folder / f"rank-{spec.rank}"
     own.mkdir(parents=True, exist_ok=True)
     os.environ["TMPDIR"] = str(own)
+    management.provided(own / "bin", spec.device, spec.gpus)
+    os.environ["PATH"] = f"{own / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"
     sys.dont_write_bytecode = True
     run = _script(spec)
     sandbox = Sandbox(own / "files", (folder, Path(spec.cache)))

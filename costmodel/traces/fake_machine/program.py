@@ -7,6 +7,9 @@ import ctypes
 from costmodel.traces.builder import RoleBuilder
 from costmodel.traces.fake_machine.whereabouts import Where
 
+State = tuple[str, str, str, int]
+"""Phase, module, line and stream."""
+
 
 class TracedProgram:
     """The program as it runs.
@@ -22,7 +25,7 @@ class TracedProgram:
         self._ends: dict[int, int] = {}  # events of the engine
         self._room = (ctypes.c_int64 * 96)()
 
-    def state(self) -> tuple[str, str, str, int]:
+    def state(self) -> State:
         """Phase, module, line and stream of what the program does now."""
         return self.where.phase(), self.where.module(), self.where.line(), self.stream()
 

@@ -216,9 +216,10 @@ class Recorder(TorchDispatchMode):
                 self._on_processors(func, name, args, kwargs, tensors, outs)
             return
         self.program.engine_moves()
-        phase, module, line, stream = self.program.state()
+        now = self.program.state()
+        phase, module, line, stream = now
         full = f"{func.namespace}.{name}"
-        writes = [row for tensor in made if (row := self.storages.row(tensor, full)) is not None]
+        writes = [row for tensor in made if (row := self.storages.row(tensor, full, now)) is not None]
         if free:
             return
         if func.namespace not in KNOWN_OPERATORS:
@@ -254,6 +255,7 @@ class Recorder(TorchDispatchMode):
             line=line,
             reads=reads,
             writes=writes,
+            compiled=self.where.compiled(),
         )
 
     def _on_processors(

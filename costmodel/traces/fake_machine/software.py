@@ -103,12 +103,19 @@ def attention(recorder: Recorder, real: Any) -> Any:
     return attend
 
 
-def _uncompiled(recorder: Recorder) -> Any:
-    def compiled(model: Any = None, *_: Any, **__: Any) -> Any:
-        recorder.builder.assumed("What torch.compile is given runs as it is written, operator by operator.")
-        return model if model is not None else (lambda function: function)
+def _compiled(recorder: Recorder) -> Any:
+    def given(model: Any = None, *, backend: Any = "inductor", disable: bool = False, **_: Any) -> Any:
+        if model is None:
+            return lambda function: given(function, backend=backend, disable=disable)
+        if disable or backend in ("eager", "aot_eager"):
+            return model
+        recorder.builder.assumed(
+            "What torch.compile is given is run as it is written: in time, operators between products are one kernel that reads "
+            "and writes once; memory is that without the compiler, which keeps less for the backward pass."
+        )
+        return recorder.where.compiles(model)
 
-    return compiled
+    return given
 
 
 def _unscripted(recorder: Recorder) -> Any:
@@ -169,11 +176,12 @@ def installed(recorder: Recorder) -> Iterator[None]:
             kwargs.pop(name, None)
         real_loader(self, *args[:6], **kwargs)
 
+    compiled = _compiled(recorder)
     attend = attention(recorder, F.scaled_dot_product_attention)
     replacements: list[Replacement] = [
         (F, "scaled_dot_product_attention", attend),
         (torch._C._nn, "scaled_dot_product_attention", attend),
-        (torch, "compile", _uncompiled(recorder)),
+        (torch, "compile", compiled),
         (torch.jit, "script", _unscripted(recorder)),
         (torch._C, "_scatter", _scattered(recorder)),
         *((owner, name, spawned) for owner in _STARTERS for name in ("spawn", "start_processes") if hasattr(owner, name)),
@@ -185,7 +193,7 @@ def installed(recorder: Recorder) -> Iterator[None]:
             [*_foreach_utils._foreach_supported_types, FakeTensor, torch.nn.Parameter],
         ),
         (fake_tensor, "CONSTANT_NUMEL_LIMIT", -1),  # values are followed by this package's own means
-        (torch.nn.Module, "compile", lambda self, *_, **__: _uncompiled(recorder)(self)),
+        (torch.nn.Module, "compile", lambda self, **options: compiled(self, **options)),
     ]
     for name in (
         "torch.distributed.fsdp._fully_shard._fsdp_common",

@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from costmodel.traces.builder import RoleBuilder
 from costmodel.traces.fake_machine.operators import local, word_of
-from costmodel.traces.fake_machine.program import TracedProgram
+from costmodel.traces.fake_machine.program import State, TracedProgram
 
 BUFFERS = ("empty", "new_empty", "zeros", "new_zeros", "resize_", "cat", "all-", "reduce-")
 """Beginnings of what makes storages into which something is put together to be exchanged."""
@@ -49,8 +49,15 @@ class Storages:
         self.ended = False  # what goes as the program is left, in any order, is no part of it
         self._refs: dict[int, Any] = {}
 
-    def row(self, tensor: Tensor, op: str = "") -> int | None:
-        """The row of the storage that a tensor of the GPU lies in; born now unless it was before."""
+    def row(self, tensor: Tensor, op: str = "", now: State | None = None) -> int | None:
+        """The row of the storage that a tensor of the GPU lies in; born now unless it was before.
+
+        Parameters
+        ----------
+        tensor : which
+        op : that made it
+        now : what the program does, where that is known
+        """
         if tensor.device.type != "cuda" or not isinstance(tensor, FakeTensor):
             return None
         storage = tensor.untyped_storage()
@@ -66,7 +73,7 @@ class Storages:
             size = storage.nbytes()
             if not size:
                 return None
-            self._born(life, size, tuple(tensor.shape), tensor.dtype, op)
+            self._born(life, size, tuple(tensor.shape), tensor.dtype, op, now)
         row: int | None = life.row
         return row
 
@@ -96,8 +103,10 @@ class Storages:
             life = tensor.untyped_storage()._life  # type: ignore[attr-defined]
             life.named, life.parameter = True, parameter or life.parameter
 
-    def _born(self, life: Any, size: int, shape: tuple[int, ...], dtype: torch.dtype, op: str) -> None:
-        phase, module, line, stream = self.program.state()
+    def _born(
+        self, life: Any, size: int, shape: tuple[int, ...], dtype: torch.dtype, op: str, now: State | None = None
+    ) -> None:
+        phase, module, line, stream = now or self.program.state()
         life.bytes, life.shape, life.dtype, life.phase, life.named = size, shape, dtype, phase, False
         life.buffer = op.rpartition(".")[2].startswith(BUFFERS)
         life.row = self.builder.storage_born(

@@ -39,9 +39,9 @@ class Watcher:
         where = self.recorder.where
         name = where.names.get(module)
         if name is None:
-            self._name(module, where.stack[-1] if where.stack else "")
+            self._name(module, where.stack[-1].name if where.stack else "")
             name = where.names[module]
-        where.entered(name)
+        where.entered(name, module)
 
     def left(self, module: Any, *_: Any) -> None:
         """A module has answered, or failed."""

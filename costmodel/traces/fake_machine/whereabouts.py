@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import sysconfig
 import threading
 import weakref
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+
+
+class Running(NamedTuple):
+    """A module that runs: the frame that runs it, and the nearest of the user's and of a library's code behind that."""
+
+    name: str
+    compiled: int  # number of the compiled part that it belongs to, 0 of none
+    frame: FrameType
+    user: FrameType | None
+    library: FrameType | None
 
 
 class Where:
@@ -28,26 +39,67 @@ class Where:
         self._files: dict[str, tuple[int, str]] = {}  # whose a file is, and its short name
         self._main = threading.main_thread().ident
         self._task, self._task_line = -1, ""
+        self._compiled_modules: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._compiled: dict[int, int] = {}  # part of the program that made a node of autograd, by the node's number
+        self._parts = 0
 
     @property
-    def stack(self) -> list[str]:
-        """Names of the modules that run now, in this thread."""
+    def stack(self) -> list[Running]:
+        """The modules that run now, in this thread."""
         if not hasattr(self._local, "stack"):
             self._local.stack = []
-        stack: list[str] = self._local.stack
+        stack: list[Running] = self._local.stack
         return stack
 
-    def entered(self, name: str) -> None:
-        """A module begins."""
+    def entered(self, name: str, module: Any) -> None:
+        """A module begins, as the frame behind the caller's calls it."""
         stack = self.stack
         if not stack and torch._C._current_graph_task_id() == -1:
             self._trains, self._turned = torch.is_grad_enabled(), False
-        stack.append(name)
+        frame = sys._getframe(2)
+        outer = stack[-1] if stack else None
+        part = self._part or self._compiled_modules.get(module, 0)
+        stack.append(Running(name, part, frame, *self._behind(frame.f_back, outer)))
 
     def left(self) -> None:
         """The innermost module has ended."""
         if self.stack:
             self.stack.pop()
+
+    @property
+    def _part(self) -> int:
+        """The outermost compiled part that runs now, in this thread; 0 where none does."""
+        stack = self.stack
+        return (stack[-1].compiled if stack else 0) or getattr(self._local, "part", 0)
+
+    def compiles(self, what: Any) -> Any:
+        """A module or function is given to a compiler; gives what takes its place: a module stays the object that it is."""
+        self._parts += 1
+        part = self._parts
+        if isinstance(what, torch.nn.Module):
+            self._compiled_modules.setdefault(what, part)
+            return what
+
+        @functools.wraps(what)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            outer = self._part
+            self._local.part = outer or part
+            try:
+                return what(*args, **kwargs)
+            finally:
+                self._local.part = outer
+
+        return run
+
+    def compiled(self) -> int:
+        """The compiled part that an operator belongs to, in a backward pass that whose operator made the node; 0 of none."""
+        part = self._part if self._parts else 0
+        if part:
+            self._compiled[torch.autograd._get_sequence_nr() - 1] = part
+        elif self._parts and torch._C._current_graph_task_id() != -1:
+            node = torch._C._current_autograd_node()
+            return 0 if node is None else self._compiled.get(node._sequence_nr(), 0)
+        return part
 
     def stepped(self) -> None:
         """A step of the optimizer has ended."""
@@ -73,8 +125,8 @@ class Where:
         stack = self.stack
         if stack:
             sequence = torch.autograd._get_sequence_nr()
-            self._made[sequence - 1] = stack[-1]
-            return stack[-1]
+            self._made[sequence - 1] = stack[-1].name
+            return stack[-1].name
         if torch._C._current_graph_task_id() != -1:
             node = torch._C._current_autograd_node()
             if node is not None:
@@ -84,30 +136,43 @@ class Where:
     def line(self) -> str:
         """The innermost line of the user's code, and that of the library's code behind it."""
         task = torch._C._current_graph_task_id()
-        if threading.get_ident() != self._main:
-            frame: FrameType | None = sys._getframe(1)
-            word = self._word_of(frame)
-            if word:
-                return word
-            if task != self._task:
-                self._task, self._task_line = task, self._word_of(sys._current_frames().get(self._main or 0))
-            return self._task_line
-        return self._word_of(sys._getframe(1))
+        stack = self.stack
+        word = self._word_of(sys._getframe(1), stack[-1] if stack else None)
+        if word or threading.get_ident() == self._main:
+            return word
+        if task != self._task:
+            self._task, self._task_line = task, self._word_of(sys._current_frames().get(self._main or 0), None)
+        return self._task_line
 
-    def _word_of(self, frame: FrameType | None) -> str:
-        library = ""
+    def _word_of(self, frame: FrameType | None, module: Running | None) -> str:
+        user, library = self._behind(frame, module)
+        found = [f"{self._file(one)[1]}:{one.f_lineno}" for one in (user, library) if one is not None]
+        return f"{found[0]} ({found[1]})" if len(found) == 2 else "".join(found)
+
+    def _behind(self, frame: FrameType | None, module: Running | None) -> tuple[FrameType | None, FrameType | None]:
+        """The nearest frame of the user's code at a frame or behind it, and the nearest of a library's before that.
+
+        Frames behind a module that runs, which may be a hundred, were looked at when it began.
+        """
+        library: FrameType | None = None
         while frame is not None:
-            name = frame.f_code.co_filename
-            known = self._files.get(name)
-            if known is None:
-                known = self._files[name] = self.whose(name), Path(name).name
-            if known[0] == 0:
-                user = f"{known[1]}:{frame.f_lineno}"
-                return f"{user} ({library})" if library else user
-            if known[0] == 1 and not library:
-                library = f"{known[1]}:{frame.f_lineno}"
+            if module is not None and frame is module.frame:
+                return module.user, library or module.library
+            kind = self._file(frame)[0]
+            if kind == 0:
+                return frame, library
+            if kind == 1 and library is None:
+                library = frame
             frame = frame.f_back
-        return library
+        return None, library
+
+    def _file(self, frame: FrameType) -> tuple[int, str]:
+        """Whose the file of a frame is, and its short name."""
+        name = frame.f_code.co_filename
+        known = self._files.get(name)
+        if known is None:
+            known = self._files[name] = self.whose(name), Path(name).name
+        return known
 
     def whose(self, name: str) -> int:
         """0 of the user's files, 1 of libraries that build on torch, 2 of torch, of Python and of this package."""
