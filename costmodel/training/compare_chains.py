@@ -11,63 +11,52 @@ from costmodel.description.layers import LayerChain
 from costmodel.formulas.network import traffic
 from costmodel.formulas.pipeline import schedules
 from costmodel.formulas.systems import comparison as formulas
-from costmodel.studies.collaboration.peers import Peer
-from costmodel.studies.collaboration.study import collaborate
 from costmodel.studies.data_parallel import data_parallel_step
 from costmodel.studies.parameter_servers import staleness as stale
 from costmodel.studies.parameter_servers.byteps_cluster import NVLinkMachine, PCIeMachine, byteps
-from costmodel.studies.parameter_servers.downpour_sgd import downpour
-from costmodel.studies.parameter_servers.sandblaster_lbfgs import sandblaster
-from costmodel.studies.parameter_servers.servers import parameter_server
 from costmodel.studies.parameter_servers.staleness import Staleness
 from costmodel.studies.partitioning import partition
 from costmodel.text.errors import IllegalPlan, NotModelled
+from costmodel.training.replicas import Replicas
 from costmodel.training.systems import System, SystemSettings, waiting
 
-PARTITION = 4e6
-"""Bytes of a message of servers that don't store whole ones."""
 MOMENTUM = 3.0
 """Copies of the weights' size with SGD: weights, gradients, momentum."""
 
 
-class _ChainOnCluster:
+class _ChainOnCluster(Replicas):
     """A chain on a cluster, and the systems that train it."""
 
     def __init__(self, chain: LayerChain, cluster: Cluster, settings: SystemSettings) -> None:
-        self.chain, self.cluster, self.settings = chain, cluster, settings
+        super().__init__(cluster, settings)
+        self.chain = chain
         self.reducing = cluster if settings.all_reduce is None else between_nodes(settings.all_reduce, cluster)
-        self.gpus = int(cluster.gpus or 1)
-        self.node = min(cluster.gpus_per_node, self.gpus)
-        self.nodes = -(-self.gpus // self.node)
-        self.forward = sum(layer.forward for layer in chain.layers)
         self.backward = sum(layer.backward for layer in chain.layers)
-        self.compute = self.forward + self.backward
-        self.weights = sum(layer.parameter_bytes for layer in chain.layers)
+        self.busy = sum(layer.forward for layer in chain.layers) + self.backward
+        self.nbytes = sum(layer.parameter_bytes for layer in chain.layers)
+        self.samples = (chain.minibatch or 1) * self.gpus
         self.activations = sum(layer.kept_bytes for layer in chain.layers)
         outer = cluster.levels[1] if self.nodes > 1 and len(cluster.levels) > 1 else cluster.levels[0]
-        self.bandwidth, self.latency = outer.bandwidth / outer.oversubscription, outer.latency
-        self.to_servers = cluster.levels[min(1, len(cluster.levels) - 1)]  # other machines, even where the GPUs share one
-        self.served_bandwidth = bandwidth_of(settings.server_system, self.to_servers)
-        self.served_latency = self.to_servers.latency
-        self.waits = waiting(settings.stragglers, self.compute, self.gpus)
+        self.bandwidth = outer.bandwidth / outer.oversubscription
+        self.waits = waiting(settings.stragglers, self.busy, self.gpus)
 
     def system(
         self, name: str, setting: str, step_time: float, *, copies: float, sent: float, staleness: Staleness, servers: int = 0,
         memory: float | None = None, rounds: float = 1.0,
     ) -> System:  # fmt: skip
         """A row; `rounds` minibatches of every GPU in a step."""
-        held = float(formulas.replica_memory(self.weights, self.activations, copies)) if memory is None else memory
+        held = float(formulas.replica_memory(self.nbytes, self.activations, copies)) if memory is None else memory
         return System(
-            name=name, setting=setting, step_time=step_time, samples=rounds * self.gpus * (self.chain.minibatch or 1),
+            name=name, setting=setting, step_time=step_time, samples=rounds * self.samples,
             gpus=self.gpus, servers=servers, memory=held,
             memory_limit=float(self.cluster.device.usable_memory or self.cluster.device.memory), sent_bytes=sent,
-            staleness=staleness, compute_time=rounds * self.compute,
+            staleness=staleness, compute_time=rounds * self.busy,
         )  # fmt: skip
 
     @property
     def reduced(self) -> float:
         """Bytes that a GPU sends in one all-reduce of the gradients."""
-        return float(traffic.all_reduce_sent(self.weights, float(self.gpus)))
+        return float(traffic.all_reduce_sent(self.nbytes, float(self.gpus)))
 
     def all_reduce(self, name: str, zero: int) -> System:
         """Data parallelism, buckets behind the backward pass, optimizer states sharded or not."""
@@ -85,31 +74,8 @@ class _ChainOnCluster:
         every = self.settings.local_steps
         step = data_parallel_step(self.chain, self.reducing, self.gpus, overlap=False)
         return self.system(
-            "local SGD", f"an exchange every {every} steps", self.compute + self.waits + step.exchange / every,
+            "local SGD", f"an exchange every {every} steps", self.busy + self.waits + step.exchange / every,
             copies=MOMENTUM + 2.0, sent=self.reduced / every, staleness=stale.local_sgd(every),
-        )  # fmt: skip
-
-    def served(self, name: str, consistency: str) -> System:
-        """Workers of a parameter server."""
-        settings, software = self.settings, self.settings.server_system
-        delay = settings.delay if consistency == "bounded_delay" else None
-        together = self.node if consistency == "bsp" else 1  # GPUs of a synchronous worker, which sum their gradients first
-        hidden = software.hidden and consistency == "bsp" and settings.stragglers.constant
-        bandwidth = bandwidth_of(software, self.to_servers)
-        run = parameter_server(
-            self.weights, compute_time=self.compute, workers=self.gpus // together, servers=settings.servers,
-            bandwidth=bandwidth * together, server_bandwidth=bandwidth * self.node, latency=self.served_latency,
-            request_time=software.request_time * together / self.node, partition_bytes=None if software.stored else PARTITION,
-            consistency=consistency, delay=delay, stragglers=settings.stragglers,
-            overlap=self.backward / self.compute if hidden else 0.0, steps=500,
-        )  # fmt: skip
-        slowest = waiting(settings.stragglers, self.compute, self.gpus) - waiting(settings.stragglers, self.compute, run.workers)
-        missed = stale.synchronous() if consistency == "bsp" else stale.measured(run.staleness)
-        when = "exchange behind the backward pass" if hidden else "exchange between steps"
-        setting = f"{settings.servers} servers, {when}" + ("" if delay is None else f", at most {delay} steps ahead")
-        return self.system(
-            name, setting, run.step_time + (slowest if consistency == "bsp" else 0.0), copies=2.0,
-            sent=run.push_bytes / together, staleness=missed, servers=settings.servers,
         )  # fmt: skip
 
     def byteps(self) -> System:
@@ -121,55 +87,34 @@ class _ChainOnCluster:
         if "nvlink" not in inner.name:
             machine = PCIeMachine(gpus_per_switch=max(1, self.node // 2), cpu_bandwidth=host, gpu_bandwidth=host)
         step = byteps(
-            self.weights, machine=machine, gpu_machines=self.nodes, cpu_machines=min(self.settings.servers, self.nodes),
-            bandwidth=bandwidth_of(server_system("byteps"), self.to_servers) * self.node, compute_time=self.compute,
-            overlap=self.backward / self.compute,
+            self.nbytes, machine=machine, gpu_machines=self.nodes, cpu_machines=min(self.settings.servers, self.nodes),
+            bandwidth=bandwidth_of(server_system("byteps"), self.to_servers) * self.node, compute_time=self.busy,
+            overlap=self.backward / self.busy,
         )  # fmt: skip
         return self.system(
             "BytePS", f"{min(self.settings.servers, self.nodes)} spare machines", step.step_time + self.waits, copies=MOMENTUM,
             sent=step.gpu_traffic / self.node, staleness=stale.synchronous(), servers=min(self.settings.servers, self.nodes),
         )  # fmt: skip
 
+    def row(
+        self, name: str, setting: str, step_time: float, sent: float, staleness: Staleness, *, copies: float, served: bool = True
+    ) -> System:
+        """The row of replicas; servers hold the optimizer."""
+        servers = self.settings.servers if served else 0
+        return self.system(name, setting, step_time, copies=copies, sent=sent, staleness=staleness, servers=servers)
+
     def dedloc(self) -> System:
         """Peers that average a step late."""
-        minibatch = float(self.chain.minibatch or 1)
-        peers = [
-            Peer(name=f"gpu {i}", samples_per_second=minibatch / self.compute, upload=self.bandwidth, download=self.bandwidth)
-            for i in range(self.gpus)
-        ]
-        step = collaborate(peers, self.weights, minibatch * self.gpus, delayed=True)
-        sent = max(entry.upload_bytes for entry in step.contributions)
-        return self.system(
-            "DeDLOC", "averaging delayed by a step", step.step_time, copies=MOMENTUM + 1.0, sent=sent,
-            staleness=stale.delayed(step.staleness),
-        )  # fmt: skip
-
-    def downpour(self) -> System:
-        """Pushes and fetches every few steps, waiting for nobody."""
-        settings = self.settings
-        run = downpour(
-            self.weights, compute_time=self.compute, replicas=self.gpus, servers=settings.servers * self.node,
-            bandwidth=self.served_bandwidth, fetch_interval=settings.fetch_interval, push_interval=settings.push_interval,
-            latency=self.served_latency, stragglers=settings.stragglers, steps=500,
-        )  # fmt: skip
-        return self.system(
-            "Downpour", f"fetch every {settings.fetch_interval}, push every {settings.push_interval} steps", run.step_time,
-            copies=3.0, sent=run.push_bytes, staleness=run.staleness, servers=settings.servers,
-        )  # fmt: skip
+        step, sent = self.peers()
+        return self.row("DeDLOC", "averaging delayed by a step", step.step_time, sent, stale.delayed(step.staleness),
+                        copies=MOMENTUM + 1.0, served=False)  # fmt: skip
 
     def sandblaster(self) -> System:
         """Portions of a large batch, dealt by a coordinator."""
-        settings, rounds = self.settings, self.settings.portions_per_gpu
-        if settings.stragglers.distribution not in ("deterministic", "exponential"):
-            raise NotModelled(f"Sandblaster with {settings.stragglers.distribution} stragglers: its portions are exponential")
-        run = sandblaster(
-            self.weights, portion_time=self.compute, portions=rounds * self.gpus, replicas=self.gpus,
-            servers=settings.servers * self.node, bandwidth=self.served_bandwidth, push_portions=rounds,
-            latency=self.served_latency, straggler_spread=settings.stragglers.spread,
-        )  # fmt: skip
+        run, rounds = self.portions(self.busy), self.settings.portions_per_gpu
         return self.system(
             "Sandblaster", f"L-BFGS on batches of {rounds} portions a GPU", run.batch_time, copies=2.0, sent=run.push_bytes,
-            staleness=run.staleness, servers=settings.servers, rounds=rounds,
+            staleness=run.staleness, servers=self.settings.servers, rounds=rounds,
         )  # fmt: skip
 
     def pipedream(self) -> System:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from costmodel.arithmetic.named_tuples import made
 from costmodel.arithmetic.whole_numbers import divisors
-from costmodel.catalogue.server_systems import bandwidth_of, between_nodes
+from costmodel.catalogue.server_systems import between_nodes
 from costmodel.catalogue.software import framework_on
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
@@ -16,27 +16,21 @@ from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
 from costmodel.evaluation.estimation import Estimate, estimate
 from costmodel.evaluation.plan_search import search_by_name
-from costmodel.studies.collaboration.peers import Peer
-from costmodel.studies.collaboration.study import collaborate
 from costmodel.studies.parameter_servers import staleness as stale
-from costmodel.studies.parameter_servers.downpour_sgd import downpour
-from costmodel.studies.parameter_servers.sandblaster_lbfgs import sandblaster
-from costmodel.studies.parameter_servers.servers import parameter_server
 from costmodel.studies.parameter_servers.staleness import Staleness
 from costmodel.text.checks import positive_int, whole
 from costmodel.text.errors import CostModelError, IllegalPlan, NotModelled
+from costmodel.training.replicas import Replicas
 from costmodel.training.systems import System, SystemSettings, waiting
 
 GRADIENT_BYTES = 2.0
 """Of a gradient on the way to a server or a peer."""
-PARTITION = 4e6
-"""Bytes of a message of servers that don't store whole ones."""
 MOST_STAGES, MOST_MICRO_BATCH = 16, 8
 FREE = ("tensor_parallel", "pipeline_parallel", "data_parallel", "schedule", "virtual_stages", "zero_stage", "synchronisation")
 """Dimensions of a plan that tell the systems apart, so that no user sets them for all."""
 
 
-class _Transformer:
+class _Transformer(Replicas):
     """A transformer on a cluster, and the systems that train it."""
 
     def __init__(
@@ -44,16 +38,14 @@ class _Transformer:
         framework: Framework | str,
         dimensions: Mapping[str, object],
     ) -> None:  # fmt: skip
-        self.model, self.cluster, self.settings, self.framework = model, cluster, settings, framework
+        super().__init__(cluster, settings)
+        self.model, self.framework = model, framework
         self.reducing = cluster if settings.all_reduce is None else between_nodes(settings.all_reduce, cluster)
         self.dimensions = dict(dimensions)
         for field in FREE:
             if field in self.dimensions:
                 raise NotModelled(f"{field}={self.dimensions[field]!r}: it tells the systems apart that are compared")
         self.asked = dict(asked)
-        self.gpus = int(cluster.gpus or 1)
-        self.node = min(cluster.gpus_per_node, self.gpus)
-        self.nodes = -(-self.gpus // self.node)
         self.sharded = int(1 in framework_on(cluster, framework).zero_stages)
         if self.dimensions.get("micro_batch") is None:
             self.dimensions["micro_batch"] = self._micro_batch()
@@ -62,9 +54,8 @@ class _Transformer:
         self.compute = times["forward"] + times["backward"] + times["recompute"]
         self.busy = self.alone.step_time - times["gradient_exchange"] - times["parameter_exchange"]
         self.nbytes = GRADIENT_BYTES * float(model.parameters)
-        outer = cluster.levels[min(1, len(cluster.levels) - 1)]
-        self.bandwidth, self.latency = outer.bandwidth / outer.oversubscription, outer.latency
-        self.served_bandwidth = bandwidth_of(settings.server_system, outer)
+        self.backward = times["backward"]
+        self.bandwidth = self.to_servers.bandwidth / self.to_servers.oversubscription
         self.samples = float(positive_int("global_batch", self.asked["global_batch"], 10**9))
 
     def _micro_batch(self) -> int:
@@ -157,66 +148,23 @@ class _Transformer:
         answer = self.plan(zero_stage=0, synchronisation=kind, **fields)
         return self.planned(name, setting, answer, staleness, servers=whole("servers", fields.get("servers", 0), 10**9))
 
-    def served(self, name: str, consistency: str) -> System:
-        """Replicas that wait for servers: all of them, for each other within a bound, or for nobody."""
-        settings, software = self.settings, self.settings.server_system
-        delay = settings.delay if consistency == "bounded_delay" else None
-        together = self.node if consistency == "bsp" else 1  # GPUs of a synchronous worker, which sum their gradients first
-        hidden = software.hidden and consistency == "bsp" and settings.stragglers.constant
-        run = parameter_server(
-            self.nbytes, compute_time=self.busy, workers=self.gpus // together, servers=settings.servers,
-            bandwidth=self.served_bandwidth * together, server_bandwidth=self.served_bandwidth * self.node, latency=self.latency,
-            request_time=software.request_time * together / self.node, partition_bytes=None if software.stored else PARTITION,
-            consistency=consistency, delay=delay, stragglers=settings.stragglers,
-            overlap=self.alone.times["backward"] / self.busy if hidden else 0.0, steps=500,
-        )  # fmt: skip
-        slowest = waiting(settings.stragglers, self.busy, self.gpus) - waiting(settings.stragglers, self.busy, run.workers)
-        missed = stale.synchronous() if consistency == "bsp" else stale.measured(run.staleness)
-        setting = f"{settings.servers} servers, exchange " + ("behind the backward pass" if hidden else "between steps")
-        setting += "" if delay is None else f", at most {delay} steps ahead"
-        step_time = run.step_time + (slowest if consistency == "bsp" else 0.0)
-        return self.replicas(name, setting, step_time, run.push_bytes / together, missed, served=True)
-
-    def downpour(self) -> System:
-        """Replicas that push and fetch every few steps."""
-        settings = self.settings
-        run = downpour(
-            self.nbytes, compute_time=self.busy, replicas=self.gpus, servers=settings.servers * self.node,
-            bandwidth=self.served_bandwidth, fetch_interval=settings.fetch_interval, push_interval=settings.push_interval,
-            latency=self.latency, stragglers=settings.stragglers, steps=500,
-        )  # fmt: skip
-        setting = f"fetch every {settings.fetch_interval}, push every {settings.push_interval} steps"
-        return self.replicas("Downpour", setting, run.step_time, run.push_bytes, run.staleness, served=True)
-
     def sandblaster(self) -> System:
         """Portions of a batch, dealt by a coordinator; the batch is the step's own."""
-        settings, share = self.settings, self.settings.portions_per_gpu
-        if settings.stragglers.distribution not in ("deterministic", "exponential"):
-            raise NotModelled(f"Sandblaster with {settings.stragglers.distribution} stragglers: its portions are exponential")
-        run = sandblaster(
-            self.nbytes, portion_time=self.busy / share, portions=share * self.gpus, replicas=self.gpus,
-            servers=settings.servers * self.node, bandwidth=self.served_bandwidth, push_portions=share, latency=self.latency,
-            straggler_spread=settings.stragglers.spread,
-        )  # fmt: skip
-        return self.replicas(
-            "Sandblaster", f"L-BFGS, {share} portions a GPU", run.batch_time, run.push_bytes, run.staleness, served=True
-        )  # fmt: skip
+        share = self.settings.portions_per_gpu
+        run = self.portions(self.busy / share)
+        setting = f"L-BFGS, {share} portions a GPU"
+        return self.row("Sandblaster", setting, run.batch_time, run.push_bytes, run.staleness)
 
     def dedloc(self) -> System:
         """Peers that average a step late."""
-        each = self.samples / self.gpus
-        peers = [
-            Peer(name=f"gpu {i}", samples_per_second=each / self.busy, upload=self.bandwidth, download=self.bandwidth)
-            for i in range(self.gpus)
-        ]
-        step = collaborate(peers, self.nbytes, self.samples, delayed=True)
-        sent = max(entry.upload_bytes for entry in step.contributions)
-        return self.replicas("DeDLOC", "averaging delayed by a step", step.step_time, sent, stale.delayed(), served=False)
+        step, sent = self.peers()
+        return self.row("DeDLOC", "averaging delayed by a step", step.step_time, sent, stale.delayed(), served=False)
 
-    def replicas(
-        self, name: str, setting: str, step_time: float, sent: float, staleness: Staleness, *, served: bool
+    def row(
+        self, name: str, setting: str, step_time: float, sent: float, staleness: Staleness, *, copies: float = 0.0,
+        served: bool = True,
     ) -> System:  # fmt: skip
-        """The row of data-parallel replicas; with servers these hold the optimizer, without a second gradient waits."""
+        """The row of data-parallel replicas: with servers these hold the optimizer, without a second gradient waits."""
         held = float(self.alone.memory.total)
         held += -float(self.alone.memory.optimizer) if served else self.nbytes
         return System(
