@@ -11,6 +11,7 @@ from costmodel.formulas.pipeline import staleness as waiting
 from costmodel.formulas.quantities import Number
 from costmodel.formulas.systems import server_exchange as formulas
 from costmodel.formulas.systems.distbelief import per_step
+from costmodel.studies.parameter_servers.staleness import geometric
 from costmodel.text.checks import choice, flag, kind, positive_int, real, whole
 from costmodel.text.errors import InvalidValue, NotModelled
 from costmodel.text.results import brief
@@ -485,7 +486,7 @@ class _Work(NamedTuple):
         if self.workers == 1:
             return mean, none, ()
         if (self.stragglers, links.time(1.0)) == (EXPONENTIAL, 0.0) and intervals == (1, 1):
-            return mean, _geometric(self.workers), ()
+            return mean, geometric(self.workers, TAIL), ()
         return mean, self.followed(links).staleness, ()
 
     def followed(self, links: _ExchangeArguments) -> _FollowedWorkers:
@@ -536,11 +537,6 @@ def _check_intervals(consistency: str, fetch_interval: int, push_interval: int) 
         raise InvalidValue("fetch_interval", fetch_interval, f"a multiple or a divisor of push_interval={push_interval}")
 
 
-def _geometric(workers: int) -> tuple[float, ...]:
-    """Staleness where the next push is as likely any worker's, up to where `TAIL` is left."""
-    most = math.ceil(math.log(TAIL) / math.log1p(-1.0 / workers))
-    probabilities = [float(waiting.staleness_probability(float(behind), float(workers))) for behind in range(most)]
-    return (*probabilities, 1.0 - math.fsum(probabilities))
 
 
 def _bottleneck(

@@ -150,9 +150,20 @@ def memoryless(workers: int) -> Staleness:
     positive_int("workers", workers, 100_000)
     if workers == 1:
         return synchronous()
-    most = math.ceil(math.log(TAIL) / math.log1p(-1.0 / workers))
+    return Staleness({"every worker": geometric(workers, TAIL)})
+
+
+def geometric(workers: int, tail: float) -> tuple[float, ...]:
+    """Probabilities of being so many updates behind where the next push is as likely any worker's, the last of all beyond.
+
+    Parameters
+    ----------
+    workers : that share the parameters, at least 2
+    tail : probability of what lies beyond
+    """
+    most = math.ceil(math.log(tail) / math.log1p(-1.0 / workers))
     chances = [float(formulas.staleness_probability(float(behind), float(workers))) for behind in range(most)]
-    return Staleness({"every worker": (*chances, 1.0 - math.fsum(chances))})
+    return (*chances, 1.0 - math.fsum(chances))
 
 
 def measured(probabilities: Sequence[float]) -> Staleness:
