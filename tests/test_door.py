@@ -324,7 +324,7 @@ def test_every_word_of_a_table_means_something_that_is_there():
     options |= {"--global-batch", "--seq-len", "--device", "--gpus", "--nodes", "--cluster", "--markdown", "--tokens", "--price",
                 "--framework", "--network", "--tokens-per-second", "--log", "--days", "--step-time", "--find",
                 "--gradient-accumulation", "--mtbf-hours", "--checkpoint-interval", "--checkpoint-time", "--slow", "--algorithm",
-                "--steps", "--samples", "--preemption-hours",
+                "--steps", "--samples", "--preemption-hours", "--mfu", "--json", "--top", "--set device.dense_peak.bf16=900e12",
                 "--set device.memory=60GB"}  # fmt: skip
     known = {
         "device": names("device"), "framework": costmodel.framework_names(),

@@ -277,6 +277,20 @@ QUESTIONS = {
     "DiLoCo": ("diloco alexnet 2xdgx-1v", "an exchange every 16 steps"),
     "several of the classics": (
         "compare --systems bert-large 2xdgx-1v --system byteps,dedloc --global-batch 256 --seq-len 512", "BytePS"),
+    "a maker": ("devices amd", "mi300x"), "two words of a list": ("clusters aws p5", "aws-p5e"),
+    "all formulas": ("formula", "compute.limited_clock"),
+    "hours": ("gpus llama3-8b --hours 48 --tokens 10B --device h100", "within 2 days"),
+    "an attention by the name of Transformers": (
+        "estimate llama3-8b 8xh100 --attn-implementation flash_attention_2 --tp 2", "TP2 DP4"),
+    "no flash": ("estimate llama3-8b 8xh100 --no-flash --tp 2", "attention unfused"),
+    "a length of 128k": ("estimate llama3-8b 8xh100 --seq-len 128k --tp 8", "sequences of 131,072 tokens"),
+    "an instance of a cloud": ("estimate llama3-8b p5.48xlarge --tp 2", "8 GPUs of aws-p5"),
+    "a model of Qwen by its page": ("estimate Qwen/Qwen3-30B-A3B 8xh100 --ep 8", "DP8 EP8"),
+    "fp8 or bf16": ("compare llama3-8b 8xh100 fp8 vs bf16", "dtype fp8 is 1."),
+    "ZeRO-1 or ZeRO-3 in words": ("compare llama3-8b 8xh100 --zero 1 vs 3", "ZeRO stage 1 is "),
+    "milliseconds": ("diagnose llama3-8b 8xh100 --step-time 5000ms --bs 64 --seq 4k", "90 % interval"),
+    "dollars an hour": ("price llama3-70b 512xh100 15T tokens $2/hr", "15 T tokens:"),
+    "an algorithm of NCCL": ("collective allreduce 1GB 8xh100 --algorithm tree", "tree simple as asked"),
     "cards that are GPUs": ("estimate llama3-8b using 8 h100 gpus", "on 8 GPUs of h100-sxm"),
 }  # fmt: skip
 """Question, command, and what the answer says."""
@@ -310,6 +324,19 @@ NEAR = {
     "a model for a network": ("network bert-large --device a100", "costmodel estimate bert-large"),
     "several where one goes": ("search llama3-8b 8xh100 --framework fsdp2,megatron-core", "`costmodel compare` takes several"),
     "a function of the library": ("gpus-in-time llama3-8b", "costmodel.gpus_in_time"),
+    "a letter behind a budget": ("design llama3-70b --budget 1M --tokens 1T", "did you mean 1e+06?"),
+    "a share in per cent": ("simulate llama3-8b 8xh100 --jitter 5%", "did you mean 0.05?"),
+    "a dash for the screen": ("memory llama3-8b 8xh100 --csv -", "expected the name of a file"),
+    "JSON as a format": ("search llama3-8b 8xh100 --format json", "did you mean --json?"),
+    "a limit": ("search llama3-8b 8xh100 --limit 3", "did you mean --top?"),
+    "a peak": ("estimate llama3-8b 8xh100 --peak-tflops 900", "--set device.dense_peak.bf16=900e12"),
+    "TFLOP/s of a run": ("diagnose llama3-8b 8xh100 --tflops 400", "did you mean --mfu?"),
+    "a formula that isn't": ("formula mfu", "(`costmodel formula` lists them)"),
+    "half a thousand tokens": ("estimate llama3-8b 8xh100 --seq-len 4.5k", "did you mean 4608 or 4500?"),
+    "a batch that no rank divides": ("estimate llama3-8b 8xh100 --gbs 100", "not a multiple of data_parallel=8"),
+    "a stage beyond three": ("estimate llama3-8b 8xh100 --zero 4", "from 0 to 3"),
+    "a rank without an adapter": ("estimate llama3-8b 8xh100 --lora-rank 16", "adapter='lora'"),
+    "another family": ("estimate t5-large 8xh100", "a config.json or a TOML file is taken"),
     "no classic system": ("compare --systems alexnet 2xdgx-1v --system gossip", "one of dedloc"),
     "a wrong option of the memory": ("memory llama3-8b 8xh100 --by-tensor", "--tensors"),
     "steps and tokens": ("train llama3-8b 8xh100 --tokens 1T --steps 100", "give one of them"),
@@ -527,3 +554,35 @@ def test_a_card_in_a_table_of_many_is_as_it_is_alone(device):
         if one.estimate is not None:
             found = estimate(MODEL, one.estimate.cluster, one.estimate.plan, one.estimate.framework)
             assert found.step_time == pytest.approx(one.estimate.step_time, rel=1e-12)
+
+
+SHAPE = {"model_type": "llama", "hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, "intermediate_size": 2048,
+         "vocab_size": 32000, "max_position_embeddings": 4096}  # fmt: skip
+
+
+@pytest.mark.parametrize(("command", "sentence"), [
+    ("estimate config.json 8xh100", "on 8 GPUs of h100-sxm"), ("estimate shaped 8xh100", "shaped on 8 GPUs of h100-sxm"),
+    ("estimate llama3-8b 8xh100 --tp 2", "llama3-8b on 8 GPUs of h100-sxm"), ("explain run.sh 8xh100", "on 8 GPUs of h100-sxm"),
+    ("simulate run.sh 8xh100", "8 GPUs of h100-sxm"),
+])  # fmt: skip
+def test_hardware_stands_beside_files_as_beside_names(command, sentence, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("shaped", "llama3-8b"):
+        (tmp_path / folder).mkdir()
+    for file in ("config.json", "shaped/config.json"):
+        (tmp_path / file).write_text(json.dumps(SHAPE))
+    (tmp_path / "run.sh").write_text("torchrun --nproc_per_node 8 train.py --model_name_or_path gpt2 --bf16 True\n")
+    code, out, err = run(*command.split())
+    assert code in (0, 1) and "error" not in err and sentence in " ".join(out.split())
+
+
+@pytest.mark.parametrize(("command", "hint"), [
+    ("search folder 8xh100", "folder/config.json"), ("search empty.json 8xh100", "not a JSON file"),
+    ("explain folder --device h100", "is a folder"), ("explain empty.json", "not a JSON file"),
+])  # fmt: skip
+def test_a_file_that_can_not_be_read_is_what_a_refusal_names(command, hint, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "empty.json").touch()
+    code, out, err = run(*command.split())
+    assert code == 2 and out == "" and hint in err and len(err.splitlines()) == 1

@@ -13,7 +13,7 @@ from costmodel.cli.defaults import LENGTH
 WORDS = {"trillion": "T", "billion": "B", "million": "M", "tn": "T", "bn": "B"}
 BYTES = ("B", "KB", "MB", "GB", "TB", "KiB", "MiB", "GiB", "TiB")
 NUMBER = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
-SPANS = {"week": 7.0, "weeks": 7.0, "month": 30.0, "months": 30.0, "year": 365.0, "years": 365.0}
+SPANS = {"hour": 1 / 24, "hours": 1 / 24, "week": 7.0, "weeks": 7.0, "month": 30.0, "months": 30.0, "year": 365.0, "years": 365.0}
 """Days of other spans."""
 MONEY = re.compile(r"[$\u20ac\u00a3]?([0-9.]+)(?:usd|eur|[$\u20ac\u00a3])?(?:(?:/|per)(?:gpu)?-?(?:h|hr|hour))?", re.IGNORECASE)
 DAYS = re.compile(r"([0-9.]+)(?:d|days?)", re.IGNORECASE)
@@ -42,7 +42,7 @@ def joined(words: Sequence[str]) -> list[str]:
 
 
 def in_days(words: Sequence[str], known: dict[str, argparse.Action]) -> list[str]:
-    """Weeks and months as days.
+    """Hours, weeks and months as days.
 
     Parameters
     ----------

@@ -251,7 +251,14 @@ def number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not a number") from None
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not a number{_number_meant(text)}") from None
+
+
+def _number_meant(text: str) -> str:
+    """The plain number that a share in per cent, or an amount with a letter, stands for."""
+    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(%|[kKMBT])", text)
+    powers = {"%": 1e-2, "k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+    return f"; did you mean {float(match[1]) * powers[match[2]]:g}?" if match else ""
 
 
 TIMES = {

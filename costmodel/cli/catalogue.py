@@ -25,6 +25,16 @@ _WORD = {"model": "llama", "device": "h100", "cluster": "h100", "framework": "me
 """An example of a word by which a listing is narrowed."""
 
 
+class _Words(argparse.Action):
+    """Stores words as one, or None where there is none."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: object, option_string: str | None = None
+    ) -> None:
+        assert isinstance(values, list)
+        namespace.word = " ".join(values) or None
+
+
 def add(commands: Commands) -> None:
     """Add the commands."""
     for kind in KINDS:
@@ -32,7 +42,9 @@ def add(commands: Commands) -> None:
             f"{kind}s", help=f"{kind}s of the catalogue",
             examples=(f"costmodel {kind}s", f"costmodel {kind}s {_WORD[kind]}", f"costmodel {kind}s --json"),
         )  # fmt: skip
-        listing.add_argument("word", metavar="WORD", nargs="?", help=f"only those with it in their name (default: every {kind})")
+        listing.add_argument(
+            "word", metavar="WORD", nargs="*", action=_Words, help=f"only those with it in their name (default: every {kind})"
+        )
         add_output(listing, "a table")
         listing.set_defaults(run=_list, kind=kind)
 
@@ -40,7 +52,9 @@ def add(commands: Commands) -> None:
         "accuracy", help="errors of the estimates on measured runs",
         examples=("costmodel accuracy h100", "costmodel accuracy --markdown"),
     )  # fmt: skip
-    accuracy.add_argument("word", metavar="WORD", nargs="?", help="only campaigns with it in their name (default: every one)")
+    accuracy.add_argument(
+        "word", metavar="WORD", nargs="*", action=_Words, help="only campaigns with it in their name (default: every one)"
+    )
     add_output(accuracy, "a table")
     accuracy.set_defaults(run=_accuracy)
 
@@ -132,8 +146,12 @@ def _has(row: Row, word: str) -> bool:
     """Whether a name, a title or a cluster's device holds every part of a word, whatever its case and punctuation."""
     from costmodel.catalogue.spellings import squeezed
 
-    told = [squeezed(text) for text in (row["name"], row.get("device", ""), *row.get("title", "").split())]
-    return all(any(squeezed(part) in text for text in told) for part in word.split())
+    texts = (row["name"], row.get("device", ""), *row.get("title", "").split())
+    told = [squeezed(text) for text in texts]
+    makers = {text.lower() for text in texts}  # which a squeezed name is without
+    return all(
+        any(squeezed(part) in text for text in told) if squeezed(part) else part.lower() in makers for part in word.split()
+    )
 
 
 def _model_row(model: Transformer) -> Row:

@@ -39,13 +39,29 @@ def completed(
         asked = copy * -(-offered // copy)
         taken.append(counted(asked, "GPU"))
     if said.get("seq_len") is None and "seq_len" not in found.missing and not any(map(LENGTH.search, found.unresolved)):
-        more["seq-len"] = str(ADAPTED_LENGTH)
-        taken.append(f"sequences of {ADAPTED_LENGTH:,} tokens")
+        length = _length(found)
+        more["seq-len"] = str(length)
+        taken.append(f"sequences of {length:,} tokens")
     if found.conflicts or not (taken or (open_ and asked)):
         return found
     if taken:
         notes.append(f"taken, as the files don't say it: {', '.join(taken)}")
     return read(asked if open_ else None, more)
+
+
+def _length(launch: Launch) -> int:
+    """Tokens of a sequence that are taken: no more than the model that the files name has positions for."""
+    from costmodel.catalogue import loader
+    from costmodel.text.errors import CostModelError
+
+    named = launch.model_described
+    if not isinstance(named, str):
+        return ADAPTED_LENGTH
+    try:
+        model = loader.load_model(named)
+    except CostModelError:  # which is said where the launch is priced
+        return ADAPTED_LENGTH
+    return min(ADAPTED_LENGTH, model.learned_positions or ADAPTED_LENGTH, model.trained_length or ADAPTED_LENGTH)
 
 
 __all__ = ["completed"]

@@ -57,6 +57,7 @@ def check_files(arguments: argparse.Namespace) -> None:
     arguments : with what `add_files` or `add_file` adds
     """
     for path in getattr(arguments, "outputs", ()):
+        _no_dash("output", path)
         kind = _kind(path, arguments)
         if getattr(arguments, kind) is not None:
             raise Misused(f"--output {path[:200]!r}: such a file is asked for twice")
@@ -68,7 +69,14 @@ def check_files(arguments: argparse.Namespace) -> None:
     for option in FILES:
         path = getattr(arguments, option, None)
         if path is not None:
+            _no_dash(option, path)
             _check_place(option, path)
+
+
+def _no_dash(option: str, path: str) -> None:
+    """Refuse the dash by which other programs mean the screen: here it would be a file of that name."""
+    if path == "-":
+        raise Misused(f"--{option} '-': expected the name of a file; without one tables go to the screen, with --json as JSON")
 
 
 def _kind(path: str, arguments: argparse.Namespace) -> str:

@@ -25,8 +25,10 @@ LEADING = {"collective": 2, "write": 2}
 """Words that stand in front of the hardware and belong to the command; one, the model, where it isn't said."""
 MANY_MODELS = ("sweep", "read", "explain", "calibrate", "trace", "new", "show", "formula", "models", "devices", "clusters")
 """Commands whose words are left as they are: names of files, several models, or no hardware."""
+OF_FILES = ("explain", "calibrate")
+"""Those of them beside whose files hardware may stand."""
 NO_WORDS = (
-    "--days", "--memory", "--vram",
+    "--days", "--memory", "--vram", "--tflops", "--flops",
 )  # fmt: skip
 """Words of `MEANT` that mean nearly the same as what they stand for, but not quite: they are offered, never taken."""
 VALUES = ("framework", "adapter", "dtype", "optimizer", "recompute", "attention", "schedule", "find")
@@ -67,6 +69,7 @@ def guessed(parser: Parser, argv: Sequence[str]) -> CommandLine:
     words = phrases.whole_options(amounts.cleaned(amounts.joined(words), known), known, notes)
     unknown = any(word.startswith("--") and word.partition("=")[0] not in known for word in words)  # it may have a value
     if unknown or command in MANY_MODELS:
+        words = _beside_files(words, known) if command in OF_FILES and not unknown else words
         return CommandLine([command, *_sized(words, known), *handed_on], notes)
     options, plain = _apart(words, known)
     apart = any({"--nodes", "--gpus"} <= set(known) and {known["--nodes"], known["--gpus"]} <= set(group._group_actions)
@@ -88,12 +91,29 @@ def guessed(parser: Parser, argv: Sequence[str]) -> CommandLine:
     options = amounts.in_sequences(_sized(options, known), known, notes)
     if command == "compare" and "workload" not in {action.dest for action in parser._actions}:
         plain = _models(plain)
-    if {"--device", "--cluster"} & set(known) and not any(_is_file(word) for word in plain):
-        plain, hardware = _hardware(plain, leading, known, options)
+    if {"--device", "--cluster"} & set(known):
+        files = [word for word in plain if _is_file(word)]
+        if files and plain[0] in files:  # which stand where the model does
+            others, hardware = _hardware([files[0], *(word for word in plain if word not in files)], 1, known, options)
+            plain = [*files, *others[1:]]
+        else:
+            others, hardware = _hardware([word for word in plain if word not in files], leading, known, options)
+            plain = [*others, *files]
         options += hardware
     if "model" in {action.dest for action in parser._actions}:
         plain = _of_size(plain, notes)
     return CommandLine([command, *plain, *options, *handed_on], notes)
+
+
+def _beside_files(words: Sequence[str], known: dict[str, argparse.Action]) -> list[str]:
+    """Hardware that stands among files, as options."""
+    options, plain = _apart(words, known)
+    found = {place: _machine(word, bare=True) for place, word in enumerate(plain) if place and not os.path.exists(word)}
+    machines = {place: one for place, one in found.items() if one is not None}
+    said = _as_options([*machines.values()], known)
+    if not machines or not said or {"--device", "--cluster"} & {word.partition("=")[0] for word in options}:
+        return list(words)
+    return [*(word for place, word in enumerate(plain) if place not in machines), *options, *said]
 
 
 def _short(words: Sequence[str], known: dict[str, argparse.Action], notes: list[str]) -> list[str]:

@@ -108,12 +108,14 @@ def add(commands: Commands) -> None:
     add_output(training)
     training.set_defaults(run=_train)
 
-    usage = "costmodel formula NAME [--at NAME=X,...] [--json]"
+    usage = "costmodel formula [NAME] [--at NAME=X,...] [--json]"
     showing = commands.add_parser(
         "formula", usage=usage, help="a formula's LaTeX, validity and source",
         examples=("costmodel formula young_interval --at write_time=60,mtbf=36000", "costmodel formula bubble"),
     )  # fmt: skip
-    showing.add_argument("name", metavar="NAME", help="such as young_interval, or a word that names hold")
+    showing.add_argument(
+        "name", nargs="?", metavar="NAME", help="such as young_interval, or a word that names hold (default: their list)"
+    )
     showing.add_argument("--at", metavar="NAME=X,...", help="values of all inputs: also the result and its elasticities")
     add_output(showing, "text")
     showing.set_defaults(run=_formula)
@@ -182,6 +184,14 @@ def _formula(arguments: argparse.Namespace) -> int:
     from costmodel.compilation.sheets import find_formula, formula_names, matching, page
     from costmodel.text.errors import UnknownName
 
+    if arguments.name is None:
+        if arguments.at is not None:
+            raise Misused("--at gives the inputs of a formula: which? (`costmodel formula` lists them)")
+        if arguments.json:
+            print_json([*formula_names()])
+        else:
+            print_page("\n".join(formula_names()), markdown=arguments.markdown)
+        return codes.ANSWERED
     try:
         name, formula = find_formula(arguments.name)
     except UnknownName:

@@ -19,6 +19,7 @@ FLAGS = {
     "--gradient-checkpointing": ("--recompute", "full"), "--activation-checkpointing": ("--recompute", "full"),
     "--use-distributed-optimizer": ("--zero-stage", "1"),
     "--flash-attn": ("--attention", "flash"), "--use-flash-attn": ("--attention", "flash"),
+    "--no-flash": ("--attention", "unfused"), "--no-flash-attn": ("--attention", "unfused"),
     "--flash-attention": ("--attention", "flash"), "--no-tp": ("--tensor-parallel", "1"), "--no-pp": ("--pipeline-parallel", "1"),
     "--max-batch": ("--find", "batch"), "--max-batch-size": ("--find", "batch"), "--longest": ("--find", "sequence"),
     "--max-sequence": ("--find", "sequence"), "--no-recompute": ("--recompute", "none"),
@@ -29,7 +30,7 @@ VALUED = (
     "--seq-len", "--gpus", "--nodes", "--device", "--micro-batch", "--global-batch", "--tensor-parallel", "--pipeline-parallel",
     "--context-parallel", "--expert-parallel", "--data-parallel", "--virtual-stages", "--zero-stage", "--framework", "--network",
     "--tokens-per-second", "--step-time", "--log", "--days", "--adapter", "--cluster", "--dtype", "--optimizer", "--recompute",
-    "--price", "--find", "--mfu", "--tokens", "--sequence-parallel", "--gradient-accumulation",
+    "--price", "--find", "--mfu", "--tokens", "--sequence-parallel", "--gradient-accumulation", "--attention",
 )  # fmt: skip
 """Options whose other spellings (`MEANT`) take the same value."""
 BEHIND = {

@@ -61,7 +61,8 @@ class UnknownName(CostModelError):
         hint = hint or did_you_mean(kind, name, known, most=4)
         if not hint and kind == "model":
             hint = "; a config.json or a TOML file is taken, too"
-        super().__init__(f"no {kind} named {name!r} in the catalogue{nor}{hint} (`costmodel {kind}s` lists them)")
+        listing = kind if kind == "formula" else f"{kind}s"
+        super().__init__(f"no {kind} named {name!r} in the catalogue{nor}{hint} (`costmodel {listing}` lists them)")
 
 
 class UnreadableFile(CostModelError):
