@@ -161,7 +161,8 @@ def test_fsdp2_holds_a_layers_gradients_as_they_come_and_as_they_are_sent_and_th
     assert before.stages[0].phase != "update"
     assert before.temporaries == pytest.approx(wanted, rel=0.02)
     both = since.temporaries + since.buffers - before.buffers  # the head is among what is gathered, until its own backward pass
-    assert both == pytest.approx((prefetched + gathered) * layer + summed * head - gathered * 2 * head, rel=0.02)
+    last = summed * head / 8  # of an embedding's gradients, counted among whole ones, which come last of all
+    assert both == pytest.approx((prefetched + gathered) * layer + summed * head - gathered * 2 * head - last, rel=0.02)
     small = Transformer(
         name="small", layers=12, hidden=256, heads=8, kv_heads=8, head_dim=32, feed_forward=1024, vocabulary=16384, gated=True,
         norm="rmsnorm",

@@ -152,8 +152,8 @@ class Framework:
     separate_rotation : queries and keys are rotated by several kernels
     keep_rotated : queries and keys are kept before and after their rotation
     repeat_keys : keys and values that several queries share are copied for each before the attention kernel
-    wide_scores : unfused attention of models whose norms are RMSNorms takes its softmax in 32 bit and keeps it so beside a copy
-        as wide as its queries; keys and values are there once for each query
+    wide_scores : unfused attention takes its softmax in 32 bit, but of models like GPT-2 with learned positions, and keeps it so
+        beside a copy as wide as its queries; keys and values are there once for each query
     keep_quantised_inputs : products with quantised weights keep their inputs, unread, until the next loss replaces the last
     adapter_dropout : what its adapters take is dropped out, as its recipes have it
     keep_expert_outputs : the router's probabilities weigh the outputs of experts, which are kept for it; else what their second

@@ -34,3 +34,16 @@ def test_the_buffer_of_the_last_gather_lives_until_the_loss_is_known():
     inputs = 2 * 2 * 2 * 1024 * 4096
     expected = inputs + (2 + 4 + 4) * LOGITS + 2 * HEAD
     assert memory("hf-fsdp2", adapter="lora").logits == pytest.approx(expected, rel=1e-3)
+
+
+def test_an_embedding_that_is_the_head_stays_gathered_to_the_end_where_both_gradients_meet():
+    """``tail_modules``, one unit: its weights, both gradients and their sum in 16 bit, beside the gradients of the last layer as
+    they are scattered, before its own shard of 32 bit is there: pytorch/pytorch torch/csrc/autograd/input_buffer.cpp."""
+    model = dataclasses.replace(load_model("qwen3-4b"), layers=4, published_parameters=None)
+    plan = Plan(global_batch=4, seq_len=512, micro_batch=2, data_parallel=2, zero_stage=3, recompute="full")
+    found = estimate(model, load_cluster("dgx-h100", gpus=2), plan, "hf-fsdp2").memory
+    table = 151936 * 2560
+    layer = (model.parameters - table - 2560) // 4
+    states = (4 + 8) * model.parameters / 2 + 4 * (model.parameters - table) / 2
+    held = found.allocated - found.asked.software.memory.workspace
+    assert held == pytest.approx(states + 4 * 2 * table + 2 * layer, rel=2e-3)

@@ -82,14 +82,16 @@ def score_activations(model: ModelNumbers, settings: Settings) -> Number:
 def wide_scores(model: ModelNumbers, settings: Settings) -> Number:
     """1 where separate kernels take the softmax of narrower scores in 32 bit.
 
-    As the code of models does whose norms are RMSNorms, or autocast.
+    As the code of models does, but for GPT-2's and its like, whose positions are learned; and autocast.
 
     References
     ----------
-    huggingface/transformers src/transformers/models/llama/modeling_llama.py (``eager_attention_forward``), models/gpt2/
-    modeling_gpt2.py (the same, in the dtype of the scores); pytorch/pytorch aten/src/ATen/autocast_mode.h (softmax in 32 bit)
+    huggingface/transformers src/transformers/models/llama/modeling_llama.py (``eager_attention_forward``), models/gpt_neox/
+    modeling_gpt_neox.py, models/gpt2/modeling_gpt2.py (the same, in the dtype of the scores); pytorch/pytorch aten/src/ATen/
+    autocast_mode.h (softmax in 32 bit)
     """
-    asked = settings.framework.wide_scores * ops.where(traffic.norms_are_rms(model), 1.0, adapters.autocasts(settings))
+    learned = ops.where(model.vocabulary.positions > 0.0, adapters.autocasts(settings), 1.0)
+    asked = settings.framework.wide_scores * ops.where(traffic.norms_are_rms(model), 1.0, learned)
     return asked * ops.where(settings.widths.activation < FULL_BYTES, 1.0, 0.0)
 
 

@@ -392,13 +392,14 @@ def gathered_weights(
 
 
 def gathered_backward(
-    owned: RankParameters, settings: Settings, plan: PlanNumbers, layers: Number, experts: Number
+    owned: RankParameters, settings: Settings, plan: PlanNumbers, layers: Number, experts: Number, tied: Number
 ) -> Number:
     """Bytes that ZeRO-3 adds beside a backward pass where a layer is a unit: weights of the next, if any, and whole gradients.
 
     Gradients come in the width of what was gathered, and a layer's are laid out in the width of their sum to be scattered. The
-    head's wait for the embedding's, which come last: both are one unit. Where they are units of their own the head has gone by
-    then, but for its gradients, which are laid out while the last layer's backward pass runs, and the layer's own weights come.
+    head's wait for the embedding's, which come last: both are one unit, or one matrix. Where they are units of their own the head
+    has gone by then, but for its gradients, which are laid out while the last layer's backward pass runs, and the layer's own
+    weights come.
 
     Parameters
     ----------
@@ -406,6 +407,7 @@ def gathered_backward(
     settings, plan : `Settings`, `PlanNumbers`
     layers : of the stage
     experts : of these, those with a mixture of experts
+    tied : 1 where embedding and head are one matrix
 
     References
     ----------
@@ -414,7 +416,7 @@ def gathered_backward(
     """
     widths = settings.widths
     unit = largest_unit(owned, plan, layers, experts)
-    head, apart = split_parameters(owned.head, 0.0, plan), settings.framework.edges_apart > 0.0
+    head, apart = split_parameters(owned.head, 0.0, plan), (settings.framework.edges_apart > 0.0) & (tied <= 0.0)
     laid_out = widths.reduce * ops.where(apart, ops.maximum(unit, head), unit)
     whole = widths.parameter * (unit + ops.where(apart, 0.0, head)) + laid_out
     gone = ops.where(apart, widths.parameter * head, 0.0)
@@ -424,16 +426,22 @@ def gathered_backward(
     return ops.where(settings.buckets.live > 0.0, 0.0, units)
 
 
-def embedding_gradients(owned: RankParameters, settings: Settings, plan: PlanNumbers) -> Number:
+def embedding_gradients(
+    owned: RankParameters, settings: Settings, plan: PlanNumbers, layers: Number, experts: Number, tied: Number
+) -> Number:
     """Bytes of an embedding's gradients as they come and as they are laid out to be sent, last of all, where it is a unit.
 
     Its weights, which were gathered for nothing, are given up before they are sent. Of a table that a tensor group splits each
-    rank makes gradients of all rows, beside its weights, and then a copy of its own.
+    rank makes gradients of all rows, beside its weights, and then a copy of its own. Where it is the head, too, there are both
+    gradients and their sum beside the weights and the last layer's gradients on their way, and its own shard has yet to come.
 
     Parameters
     ----------
     owned : `RankParameters`
     settings, plan : `Settings`, `PlanNumbers`
+    layers : of the stage
+    experts : of these, those with a mixture of experts
+    tied : 1 where embedding and head are one matrix
 
     References
     ----------
@@ -443,7 +451,11 @@ def embedding_gradients(owned: RankParameters, settings: Settings, plan: PlanNum
     table = split_parameters(owned.edges - owned.head, 0.0, plan)
     sent = (settings.widths.parameter + settings.widths.reduce) * table
     whole = ops.where(plan.tensor > 1.0, settings.widths.parameter * (plan.tensor + 2.0) * table, 0.0)
-    gradients = settings.trainable * ops.maximum(sent, whole)
+    widths, head, (shard, _) = settings.widths, split_parameters(owned.head, 0.0, plan), communication.shard_groups(plan)
+    summed = ops.where(widths.reduce < widths.gradient, widths.reduce * table / shard, 0.0)  # and then copied as it is kept
+    met = (4.0 * widths.parameter - widths.gradient / shard) * head
+    met = met + widths.reduce * largest_unit(owned, plan, layers, experts)
+    gradients = settings.trainable * ops.where(tied > 0.0, met, ops.maximum(sent + summed, whole))
     return settings.framework.edges_apart * layer.sharded_gradients(settings, plan) * gradients
 
 
@@ -840,14 +852,18 @@ def stage_contents(
     staged, here = staged_bytes(model, settings, plan, place, owned, micro_batches), 1.0 - staged_sums(settings, plan)
     on_device, graphs = 1.0 - settings.offload.activations, settings.kernels.cuda_graphs
     mask = embedding_mask(model, settings, plan, place.first)
-    unit = gathered_backward(owned, settings, plan, layers, experts)
+    tied = model.vocabulary.tied * place.first * place.last
+    unit = gathered_backward(owned, settings, plan, layers, experts, tied)
     saved = _together(place, on_device * (dense.kept - dense.graphed), on_device * (expert.kept - expert.graphed))
     graphed = _together(place, on_device * dense.graphed, on_device * expert.graphed) + graphs * mask
     backward = _largest(place, dense.backward, expert.backward) + (1.0 - graphs) * unit
     beside = gathered_beside_loss(model, settings, plan, owned, layers, experts)
     early, ending = edge_gradients(model, settings, plan, place, owned, micro_batches)
     backward = backward + outliving_gradients(model, settings, plan, layers)
-    ended, backward = here * ops.maximum(backward, ending) + staged.ending, backward + early + staged.backward
+    shard, _ = communication.shard_groups(plan)
+    own = split_parameters(ops.where(tied > 0.0, owned.head, owned.edges - owned.head), 0.0, plan) / shard
+    to_come = ops.where(late > 0.0, settings.framework.edges_apart * settings.trainable * settings.widths.gradient * own, 0.0)
+    ended, backward = here * ops.maximum(backward, ending) - to_come + staged.ending, backward + early + staged.backward
     backward = ops.maximum(backward, staged.head)
     captured = _largest(place, dense.graphed_backward, expert.graphed_backward) + graphs * unit
     turns = 1.0 + ops.where(micro_batches > 1.0, settings.framework.double_registers, 0.0)
@@ -868,7 +884,7 @@ def stage_contents(
         logits=turns * place.last * (logits(model, settings, plan, micro_batches) + beside),
         waiting_logits=turns * place.last * waiting_logits(model, settings, plan, micro_batches),
         backward=turns * backward,
-        ending=ops.maximum(turns * ended + gathered, embedding_gradients(owned, settings, plan)),
+        ending=ops.maximum(turns * ended + gathered, embedding_gradients(owned, settings, plan, layers, experts, tied)),
         update=here * update_temporaries(owned, settings, plan, layers, experts) + staged.update,
     )
 
