@@ -34,7 +34,7 @@ class Case:
     numbers: ClassVar[int]
     script: ClassVar[str]
     gpus: ClassVar[int] = 1
-    roles: ClassVar[tuple[int, ...]] = (0,)  # ranks to trace, of which the last is compared
+    shown: ClassVar[tuple[int, ...]] = (0,)  # ranks to trace, of which the last is compared
 
     name: str
     arguments: tuple[str, ...]
@@ -59,7 +59,7 @@ class Case:
         """What its ranks do."""
         script = str(SCRIPTS / self.script)
         return trace_script(
-            script, self.arguments, cluster=CLUSTER, gpus=self.gpus, roles=self.roles, steps=self.steps, limit=LIMIT)
+            script, self.arguments, cluster=CLUSTER, gpus=self.gpus, roles=self.shown, steps=self.steps, limit=LIMIT)
 
     def versions(self, trace: Trace, *others: str) -> str:
         """Versions of PyTorch, of others, and of what the case needs."""

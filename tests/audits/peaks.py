@@ -193,7 +193,7 @@ class Peak(Case):
         return self.choices.gpus
 
     @property
-    def roles(self) -> tuple[int, ...]:  # type: ignore[override]
+    def shown(self) -> tuple[int, ...]:  # type: ignore[override]
         """The fullest rank: at ZeRO-2 the last, whose share of gradients is there first, at ZeRO-1 one that owns no edge."""
         how, last = self.choices.how, self.gpus - 1
         return ({"zero1": last // 2, "zero2": last}.get(how, 0),)

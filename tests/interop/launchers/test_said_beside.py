@@ -3,6 +3,7 @@
 import pytest
 
 from costmodel import read_launch
+from costmodel.interop.launchers.pricing import software_of
 
 TUNED = "model:\n  _component_: torchtune.models.llama3.llama3_8b\nbatch_size: 2\ntokenizer:\n  max_seq_len: 2048\n"
 TRAINED = "model_name_or_path: Qwen/Qwen3-8B\nper_device_train_batch_size: 1\nmax_length: 1024\ngradient_checkpointing: true\n"
@@ -34,3 +35,16 @@ def test_eight_bit_weights_are_said_not_to_be_modelled_where_they_are_asked_for(
     for text in (TRAINED, AXOLOTL):
         assert "load_in_8bit" in read_launch(f"{text}load_in_8bit: true\n", gpus=1).unpriced
         assert "load_in_8bit" not in read_launch(f"{text}load_in_8bit: false\n", gpus=1).unpriced
+
+
+def test_the_loss_of_trls_sfttrainer_is_said_and_not_that_of_its_other_trainers_or_of_liger():
+    assert read_launch(TRAINED, gpus=1).plan.loss == "tiled"
+    for other in ("beta: 0.1\n", "num_generations: 8\n", "use_liger_kernel: true\n"):
+        assert read_launch(TRAINED + other, gpus=1).plan.loss is None
+    assert read_launch(TRAINED.replace("max_length", "seq_length"), gpus=1).plan_fields.get("loss") is None
+
+
+@pytest.mark.parametrize(("version", "framework"), [(1, "hf-fsdp"), (2, "hf-fsdp2")])
+def test_accelerates_fsdp_is_priced_as_its_version(version, framework):
+    text = f"{TRAINED}bf16: true\nfsdp: full_shard\nfsdp_config:\n  fsdp_version: {version}\n"
+    assert software_of(read_launch(text, gpus=8)) == framework

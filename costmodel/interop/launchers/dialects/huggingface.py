@@ -189,7 +189,7 @@ def rules(reading: LaunchReading) -> None:
     trainer(reading)
     if not reading.keys & TRL:
         reading.framework = "transformers"
-    elif not reading.keys & OF_OTHER_TRAINERS and not reading.known("fused_cross_entropy"):
+    elif not reading.keys & OF_OTHER_TRAINERS and not reading.one("fused_cross_entropy"):
         reading.put("loss", "tiled", derived=True)  # huggingface/trl@v1.15.0 trl/trainer/sft_trainer.py ``add_fused_lm_head``
     generation(reading)
     common.beside(reading, "_deepspeed", "deepspeed")
