@@ -279,6 +279,7 @@ QUESTIONS = {
         "compare --systems bert-large 2xdgx-1v --system byteps,dedloc --global-batch 256 --seq-len 512", "BytePS"),
     "a maker": ("devices amd", "mi300x"), "two words of a list": ("clusters aws p5", "aws-p5e"),
     "all formulas": ("formula", "compute.limited_clock"),
+    "a day": ("gpus llama3-8b --days 1 --tokens 1B --device h100", "end within 1 day with probability"),
     "hours": ("gpus llama3-8b --hours 48 --tokens 10B --device h100", "within 2 days"),
     "an attention by the name of Transformers": (
         "estimate llama3-8b 8xh100 --attn-implementation flash_attention_2 --tp 2", "TP2 DP4"),

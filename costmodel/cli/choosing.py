@@ -25,7 +25,7 @@ from costmodel.cli.output import TerminalTable, named, print_json, print_page, r
 from costmodel.cli.question import read_with_notes
 from costmodel.cli.runs import amounts
 from costmodel.cli.training import tokens
-from costmodel.text.units import counted, format_bytes, format_count
+from costmodel.text.units import counted, format_bytes, format_count, format_days
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -180,7 +180,8 @@ def _gpus(arguments: argparse.Namespace) -> int:
         print_json({"answer": made.said(), "clusters": made.to_rows()})
     else:
         work = f"{counted(arguments.global_batch, 'sequence')} of {counted(arguments.seq_len, 'token')} a step"
-        head = f"{model.name}, {format_count(made.tokens)} tokens within {arguments.days:g} days, {arguments.framework}: {work}"
+        run = f"{format_count(made.tokens)} tokens within {format_days(arguments.days)}"
+        head = f"{model.name}, {run}, {arguments.framework}: {work}"
         page = ["\n".join(filter(None, (head, taken))), made.said(), *_size_table(made), written(*files)]
         print_page(*page, markdown=arguments.markdown)
     return codes.ANSWERED if made.reached else codes.NOTHING_FITS

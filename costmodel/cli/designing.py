@@ -22,7 +22,7 @@ from costmodel.cli.defaults import as_note, fill_work
 from costmodel.cli.files import add_files, check_files
 from costmodel.cli.output import TerminalTable, named, print_json, print_page, rows_file, table, written
 from costmodel.cli.training import tokens
-from costmodel.text.units import counted
+from costmodel.text.units import counted, format_days
 
 if TYPE_CHECKING:
     from costmodel.evaluation.cluster_design import ClusterDesign, Option
@@ -140,7 +140,7 @@ def _page(made: ClusterDesign, arguments: argparse.Namespace, priced: bool, mode
     left, reached = len(made.options) - len(shown), len(made.reached)
     limits = []
     if arguments.days is not None:
-        limits.append(f"within {arguments.days:g} days")
+        limits.append(f"within {format_days(arguments.days)}")
     if arguments.budget is not None:
         limits.append(f"for at most {arguments.budget:,.0f}")
     asked = " ".join([f"{model}, {format_count(arguments.tokens)} tokens", " and ".join(limits)]).rstrip()

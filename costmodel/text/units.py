@@ -194,6 +194,21 @@ def _meant(number: float, unit: str, known: Quantity) -> str:
     return ""
 
 
+def format_days(days: float) -> str:
+    """A number of days, whole or not.
+
+    Parameters
+    ----------
+    days : how many
+
+    Examples
+    --------
+    >>> format_days(1.0), format_days(0.5), format_days(30.0)
+    ('1 day', '0.5 days', '30 days')
+    """
+    return f"{days:g} day{'' if days == 1 else 's'}"
+
+
 def counted(count: float, thing: str, things: str = "") -> str:
     """A number of things: one GPU is no GPUs.
 

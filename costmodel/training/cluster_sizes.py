@@ -18,7 +18,7 @@ from costmodel.text.checks import kind, positive_int, real
 from costmodel.text.errors import CostModelError, IllegalPlan, InvalidValue
 from costmodel.text.results import brief, rows_as_csv
 from costmodel.text.tables import headed, table
-from costmodel.text.units import counted
+from costmodel.text.units import counted, format_days
 from costmodel.training.cost import Tariff, prices_of
 from costmodel.training.duration import DAY, TrainingRun, time_to_train
 
@@ -135,10 +135,10 @@ class ClusterSizes:
         """The answer in a sentence: the first row's GPUs."""
         days = self.within / DAY
         if not self.reached:
-            return f"No cluster that was tried ends within {days:g} days"
+            return f"No cluster that was tried ends within {format_days(days)}"
         best = self.reached[0]
         assert best.expected is not None
-        line = f"{best.expected.gpus:,} GPUs of {best.cluster} end within {days:g} days with probability "
+        line = f"{best.expected.gpus:,} GPUs of {best.cluster} end within {format_days(days)} with probability "
         line += f"{100 * best.expected.in_time:.0f} %"
         if best.sure is not None and best.sure.gpus != best.expected.gpus:
             line += f", {best.sure.gpus:,} with {100 * best.sure.in_time:.0f} %"
