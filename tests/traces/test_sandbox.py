@@ -72,3 +72,14 @@ def test_programs_that_a_program_starts_write_nothing_outside_its_folder(tmp_pat
         assert told[1].split() == ["1", "0"] and (own / "left").exists()
     else:
         assert told[1].startswith("the program starts 'mkdir -p made; rm -f kept; cp kept copied': what that writes would")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux tells a process of its parent's end")
+def test_a_traced_rank_ends_with_what_started_it() -> None:
+    child = "import time; from costmodel.traces.fake_machine import confinement; confinement.ends_with_its_parent(); "
+    child += "print(1, flush=True); time.sleep(600)"
+    parent = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {child!r}]).wait()"
+    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE) as started:
+        assert started.stdout is not None and started.stdout.readline()  # the child's, which says that it runs
+        started.kill()
+        assert started.stdout.read() == b""  # its end of the pipe is closed: it has gone

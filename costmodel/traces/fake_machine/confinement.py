@@ -1,9 +1,10 @@
-"""Lets a process, and all that it starts, write in some folders alone: by Landlock of Linux, which asks for no rights."""
+"""Holds a process: it writes in some folders alone, by Landlock of Linux, which asks for no rights, and outlives nobody."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,8 +13,8 @@ CREATE, ADD, RESTRICT = 444, 445, 446
 """Numbers of the system calls, the same on every architecture."""
 BENEATH = 1
 """Kind of rule: of what lies beneath a folder."""
-NO_NEW_PRIVILEGES = 38
-"""What ``prctl`` is asked for before a process may restrict itself."""
+NO_NEW_PRIVILEGES, SIGNAL_OF_PARENT = 38, 1
+"""What ``prctl`` is asked for: before a process may restrict itself, and to be told that what started it has ended."""
 WRITE_FILE, TRUNCATE, REFER = 1 << 1, 1 << 14, 1 << 13
 MAKE_AND_REMOVE = sum(1 << bit for bit in range(4, 13))
 """Of files, folders, links, sockets and devices."""
@@ -33,6 +34,12 @@ class _Beneath(ctypes.Structure):
     _pack_ = 1
     _layout_ = "ms"
     _fields_ = [("allowed", ctypes.c_uint64), ("folder", ctypes.c_int32)]
+
+
+def ends_with_its_parent() -> None:
+    """From here on this process is killed when that which started it ends, however that does; on Linux alone."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(SIGNAL_OF_PARENT, int(signal.SIGKILL), 0, 0, 0)
 
 
 def confined(folders: Iterable[Path]) -> bool:

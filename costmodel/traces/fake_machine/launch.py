@@ -179,9 +179,10 @@ def main(path: str) -> int:
     """Run what a spec says, and leave its record."""
     spec = Spec.read(path)
     folder = Path(spec.folder)
-    from costmodel.traces.fake_machine import management
+    from costmodel.traces.fake_machine import confinement, management
     from costmodel.traces.fake_machine.sandbox import OFFLINE, Sandbox
 
+    confinement.ends_with_its_parent()
     os.environ.update(OFFLINE)
     os.environ.update(torchrun(spec.rank, spec.world, spec.gpus))
     own = folder / f"rank-{spec.rank}"
