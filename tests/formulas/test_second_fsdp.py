@@ -47,3 +47,16 @@ def test_an_embedding_that_is_the_head_stays_gathered_to_the_end_where_both_grad
     states = (4 + 8) * model.parameters / 2 + 4 * (model.parameters - table) / 2
     held = found.allocated - found.asked.software.memory.workspace
     assert held == pytest.approx(states + 4 * 2 * table + 2 * layer, rel=2e-3)
+
+
+def test_a_short_sequence_is_fullest_as_the_forward_pass_begins():
+    """The embedding's buffer and copy, and the first layer's, before the former is freed: ``wait_for_unshard``; adapters and a
+    tiled loss have little else."""
+    model = load_model("llama3.2-1b")
+    plan = Plan(global_batch=2, seq_len=64, micro_batch=1, data_parallel=2, zero_stage=3, adapter="lora", recompute="full",
+                loss="tiled")  # fmt: skip
+    found = estimate(model, load_cluster("dgx-h100", gpus=2), plan, "hf-fsdp2").memory
+    table = 128256 * 2048
+    unit = (model.parameters - table - 2048) // 16
+    passing = found.logits + found.buffers - found.asked.software.memory.workspace + found.activations
+    assert passing == pytest.approx(2 * (2 * table + 2 * unit), rel=5e-3)

@@ -145,6 +145,28 @@ def gathered_beside_loss(
     return settings.framework.loss_inside * ops.maximum(buffer - to_come, 0.0)
 
 
+def first_gathers(owned: RankParameters, settings: Settings, plan: PlanNumbers, layers: Number, experts: Number) -> Number:
+    """Bytes over one gathered embedding as a forward pass begins, where it is a unit that is gathered into a buffer and copied.
+
+    Its buffer, and that of the first layer with its copy, before the former is given up; nothing is saved yet.
+
+    Parameters
+    ----------
+    owned : `RankParameters`
+    settings, plan : `Settings`, `PlanNumbers`
+    layers : of the stage
+    experts : of these, those with a mixture of experts
+
+    References
+    ----------
+    pytorch/pytorch v2.13.0 torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py (``wait_for_unshard``)
+    """
+    widths, table = settings.widths, split_parameters(owned.head, 0.0, plan)
+    unit = largest_unit(owned, plan, layers, experts)
+    gathered = widths.parameter * table + 2.0 * widths.stored * unit
+    return settings.framework.loss_inside * settings.framework.edges_apart * gathered
+
+
 def waiting_logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers, micro_batches: Number) -> Number:
     """Bytes of a micro-batch's loss on one rank between its passes, where a pipeline has those of others between.
 
@@ -857,6 +879,8 @@ def stage_contents(
     saved = _together(place, on_device * (dense.kept - dense.graphed), on_device * (expert.kept - expert.graphed))
     graphed = _together(place, on_device * dense.graphed, on_device * expert.graphed) + graphs * mask
     backward = _largest(place, dense.backward, expert.backward) + (1.0 - graphs) * unit
+    at_loss = logits(model, settings, plan, micro_batches)
+    first = place.first * place.last * first_gathers(owned, settings, plan, layers, experts)
     beside = gathered_beside_loss(model, settings, plan, owned, layers, experts)
     early, ending = edge_gradients(model, settings, plan, place, owned, micro_batches)
     backward = backward + outliving_gradients(model, settings, plan, layers)
@@ -881,7 +905,7 @@ def stage_contents(
         captured=held * graphed + (captured + outliving),
         saved=turns * (saved + (1.0 - graphs) * mask),
         in_flight=held,
-        logits=turns * place.last * (logits(model, settings, plan, micro_batches) + beside),
+        logits=ops.maximum(turns * place.last * (at_loss + beside), first - turns * saved),
         waiting_logits=turns * place.last * waiting_logits(model, settings, plan, micro_batches),
         backward=turns * backward,
         ending=ops.maximum(turns * ended + gathered, embedding_gradients(owned, settings, plan, layers, experts, tied)),
