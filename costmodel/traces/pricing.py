@@ -345,13 +345,15 @@ def _error(made: TraceEstimate, kernels: list[Floats], chains: list[Fused]) -> E
     counted = role.rows(KERNEL, role.step())
     base = float(kernels[place][counted].sum())
     alone = kernel_times(role, rates_of(trace, device, made.framework.numbers()))
-    variance = ((float(alone[counted].sum()) - base) / (2.0 * max(made.step_time, 1e-12))) ** 2
+    saved = (float(alone[counted].sum()) - base) / max(made.step_time, 1e-12)
+    variance = 0.0
     for one in device_errors(device, device.usual_dtype):
         nudged = rates_of(trace, device, made.framework.numbers(), _nudged(one.numbers))
         moved = chains[place].times(kernel_times(role, nudged), nudged.base)
         slope = (float(moved[counted].sum()) - base) / (NUDGE * max(made.step_time, 1e-12))
         variance += (slope * one.error) ** 2
-    return spread_of(made.framework, device).time(math.sqrt(variance))
+    told = spread_of(made.framework, device).time(math.sqrt(variance))
+    return told.widened(saved / 2.0) if saved else told
 
 
 def _nudged(fields: tuple[str, ...]) -> Callable[[DeviceNumbers], DeviceNumbers]:
