@@ -141,6 +141,8 @@ def test_what_is_offloaded_is_what_is_saved():
 def test_each_zero_stage_holds_no_more_than_the_one_before(question):
     model, cluster, plan, framework = question
     assume(plan.expert_parallel == 1)
+    # on one rank DeepSpeed's shard spares nothing, and its update holds the shard's gradients in 32 bit beside those of 16
+    assume(framework.buckets != "deepspeed" or plan.copies * plan.context_parallel > 1)
     held = []
     for stage in framework.zero_stages:
         try:
@@ -217,7 +219,8 @@ def test_the_shards_of_all_ranks_hold_at_least_the_model(question):
 
 def called(formula, **known):
     """A formula's value, its arguments found by their names."""
-    return formula(*(known[name] for name in inspect.signature(formula).parameters))
+    arguments = inspect.signature(formula).parameters.values()
+    return formula(*(known.get(one.name, one.default) for one in arguments))
 
 
 

@@ -21,6 +21,7 @@ from costmodel.catalogue.effects import CLOCKS, CORRELATIONS, FILE, TIMED, Timed
 from costmodel.catalogue.loader import load_device
 from costmodel.catalogue.software import framework_names, load_framework
 from costmodel.description.run import Run
+from costmodel.text.errors import CostModelError
 
 PASSES = 12
 """Most rounds of dropping effects. A round drops half of those that are too many: what is left is then better known, and fewer
@@ -111,10 +112,15 @@ def fit_runs(cases: Sequence[Run], iterations: int, report: Callable[[str], None
     found, columns = memory.posterior, columns_of(plain)
     every = memory_model(plain, columns).incidence(found.effects, np.arange(len(plain)))
     columns = columns_at(columns, MEMORY, every.places(found.mean))
-    rows = np.flatnonzero([case.seconds is not None for case in plain])
+    rows = np.flatnonzero([_tells_time(case) for case in plain])
     timed = [plain[row] for row in rows]
     model = time_model(timed, take(columns, rows))
     return Fitted(timed, model, solve(model, iterations, True, report)), memory
+
+
+def _tells_time(case: Run) -> bool:
+    """Whether a run was timed, and by a host that doesn't wait for every kernel, whose time isn't that of its launches."""
+    return case.seconds is not None and not case.framework.blocking_launches
 
 
 def fit_memory(cases: Sequence[Run], iterations: int, report: Callable[[str], None]) -> Fitted:
@@ -142,8 +148,12 @@ def fit_some(cases: Sequence[Run], names: Sequence[str], iterations: int, report
     iterations : of Gauss-Newton, at most
     report : is told of each iteration
     """
+    clocked = [clock in names for clock in CLOCKS]
+    if any(clocked) and not all(clocked):
+        raise CostModelError(f"--only {' '.join(names)}: expected both of {', '.join(CLOCKS)}, which are fitted together")
     fields = [field for field in TIME if field.path in names]
-    model = time_model(timed := [case for case in cases if case.seconds is not None], None, fields)
+    timed = [without_clock(case) if all(clocked) else case for case in cases if _tells_time(case)]
+    model = time_model(timed, None, fields)
     return Fitted(timed, model, solve(model, iterations, True, report))
 
 

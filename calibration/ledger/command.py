@@ -9,10 +9,13 @@ from pathlib import Path
 import tomli_w
 
 import costmodel
+from calibration.data.reference import default_files
+from calibration.data.runs import measured_runs
 from calibration.ledger.entries import read_entries
 from calibration.ledger.errors import MEMORY, TIME, Held, left_out, older_half, prequential, rows_of, tables
 from calibration.ledger.pairs import shared
 from calibration.ledger.reliability import points
+from calibration.ledger.usual import usual_constants
 
 SHIPPED = Path(costmodel.__file__).parent / "catalogue" / "first_contact.toml"
 RELIABILITY = SHIPPED.with_name("reliability.json")
@@ -47,6 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run ``errors``."""
     entries = read_entries()
     found = tables(entries)
+    found[TIME]["usual_constants"] = usual_constants(measured_runs(default_files()))
     judged: dict[str, dict[str, Held]] = {}
     for what in (TIME, MEMORY):
         rows = rows_of(entries, what)

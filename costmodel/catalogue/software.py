@@ -70,7 +70,11 @@ def constants_by_owner(name: str, architecture: str) -> dict[str, dict[str, floa
         "all software": ("", None), f"on {architecture}": ("", architecture), base: (base, None),
         f"{base} on {architecture}": (base, architecture),
     }  # fmt: skip
-    return {owner: effects.composed(effects.owners_of(*one)) for owner, one in owners.items() if effects.runs_of(*one)}
+    found = {owner: effects.composed(effects.owners_of(*one)) for owner, one in owners.items() if effects.runs_of(*one)}
+    if base in found and not effects.runs_of(base, architecture):  # never run there: what both leave of a plan's constants
+        both = effects.composed(effects.owners_of(base, architecture))
+        found[f"{base} on {architecture}"] = {path: value for path, value in both.items() if path not in OF_KERNELS}
+    return found
 
 
 def _base(named: str) -> str:

@@ -16,7 +16,14 @@ from costmodel.catalogue.loader import constant_errors, names
 from costmodel.catalogue.releases import base_name
 from costmodel.description.device import Device
 from costmodel.description.framework import Framework
-from costmodel.evaluation.first_contacts import NINETY, TYPICAL, Error, memory_error, room_error, time_error
+from costmodel.evaluation.first_contacts import (
+    NINETY,
+    Error,
+    memory_error,
+    room_error,
+    time_error,
+    usual_constants,
+)
 from costmodel.formulas.quantities import DeviceNumbers, Number, Software
 from costmodel.text.errors import InvalidValue
 
@@ -292,7 +299,7 @@ def widest_unknown(slopes: Slopes, framework: Framework, device: Device, level: 
     str
         such as ``"wide by the constant host.dispatch, which is known to a factor of 2.1"``
     """
-    if time_error(level, slopes.deviation).half <= time_error(level, TYPICAL).half:
+    if time_error(level, slopes.deviation).half <= time_error(level, usual_constants()).half:
         return ""
     shares = slopes.shares(_fields_and_matrix(_owner(framework))[0])
     name = max(shares, key=lambda one: shares[one])

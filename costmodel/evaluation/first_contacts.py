@@ -11,7 +11,7 @@ from costmodel.catalogue.files import table_of
 NINETY = 1.6448536269514722
 """Standard deviations on each side that hold 90 % of a normal distribution."""
 TYPICAL = 0.06
-"""Standard deviation that a plan's constants usually leave it: that of which the ledger's scales are told."""
+"""Standard deviation that a plan's constants left it usually where the ledger was met: that of which its scales are told."""
 
 
 def student_quantile(share: float) -> float:
@@ -127,6 +127,15 @@ NOVELTY = {"cluster": 0.0, "device": 0.5, "framework": 1.0}
 """How much of a question is new to calibration: no more than the cluster, its device with this framework, or the framework."""
 
 
+def usual_constants() -> float:
+    """Standard deviation that the constants as they are shipped leave a usual plan, in logarithms.
+
+    The ledger says how far off a plan lies whose constants are as well known as is usual. How well that is changes with each fit,
+    as it holds more or fewer constants apart: so a plan's are told by the usual ones of their own fit, as the ledger's are.
+    """
+    return float(table_of("first_contact.toml")["time"]["usual_constants"])
+
+
 def time_error(novelty: str, constants: float) -> Error:
     """Error of a step time on a cluster of which nothing was measured.
 
@@ -136,7 +145,7 @@ def time_error(novelty: str, constants: float) -> Error:
     constants : standard deviation that the errors of its constants leave this very plan, in logarithms
     """
     told, new = table_of("first_contact.toml")["time"], NOVELTY[novelty]
-    usual = min(max(constants, told["least_constants"]), told["most_constants"])
+    usual = min(max(constants * TYPICAL / usual_constants(), told["least_constants"]), told["most_constants"])
     scale = told["widening"] * math.exp(told["log_scale"]) * (usual / TYPICAL) ** told["of_constants"]
     scale = max(scale, NINETY / HALF * constants)  # never surer than the constants alone
     return Error(scale, told["shift"] + told["shift_of_novelty"] * new)

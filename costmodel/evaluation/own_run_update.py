@@ -22,7 +22,7 @@ from costmodel.evaluation.counted_memory import RESERVED, Count, counted
 from costmodel.evaluation.engine import memory_bill
 from costmodel.evaluation.error_model import covariance_of, novelty
 from costmodel.evaluation.estimation import Estimate, estimate
-from costmodel.evaluation.first_contacts import TYPICAL, time_error
+from costmodel.evaluation.first_contacts import time_error, usual_constants
 from costmodel.evaluation.own_run_posterior import OWN, Posterior, posterior
 from costmodel.evaluation.run_columns import (
     Array,
@@ -117,8 +117,9 @@ def spread_of_clusters(software: Framework, device: Device) -> float:
     ----------
     software, device : that are calibrated
     """
-    met = time_error(novelty(software, device), TYPICAL).scale  # of a plan: what it and its constants add goes apart
-    return math.sqrt(met**2 - TYPICAL**2 - OWN**2)
+    usual = usual_constants()
+    met = time_error(novelty(software, device), usual).scale  # of a plan: what it and its constants add goes apart
+    return math.sqrt(met**2 - usual**2 - OWN**2)
 
 
 def prior_of(software: Framework, believed: Prior | None = None) -> Prior:

@@ -15,7 +15,13 @@ import scipy.stats
 from costmodel import Plan, estimate, load_cluster, load_framework, load_model
 from costmodel.arithmetic.named_tuples import flat, nested
 from costmodel.evaluation.error_model import covariance_of, device_errors
-from costmodel.evaluation.first_contacts import NINETY, TYPICAL, Error, student_quantile, student_share
+from costmodel.evaluation.first_contacts import (
+    NINETY,
+    Error,
+    student_quantile,
+    student_share,
+    usual_constants,
+)
 from costmodel.formulas import training_step
 from costmodel.formulas.quantities import DeviceNumbers, Software
 
@@ -93,7 +99,7 @@ def test_an_interval_that_one_constant_makes_wide_names_it_and_no_other_does():
     assert sum(shares.values()) == pytest.approx(1.0)
     model, cluster, plan, framework = QUESTIONS[1]
     usual = estimate(load_model(model), load_cluster(cluster, gpus=64), plan, framework)
-    assert usual.widest_unknown == "" or usual.slopes.deviation > TYPICAL
+    assert usual.widest_unknown == "" or usual.slopes.deviation > usual_constants()
 
 
 def test_a_shift_moves_the_interval_and_not_the_estimate():

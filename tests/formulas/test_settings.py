@@ -24,7 +24,7 @@ def test_a_framework_has_a_field_for_every_choice_that_it_decides():
         name for name, row in table(Plan).items()
         if row.software and not row.unit and row.default is None and name in table(type(MEGATRON))
     }  # fmt: skip
-    assert decided == set(DefaultChoices._fields)
+    assert decided == {*DefaultChoices._fields, "optimizer_kernel"}  # which stays open: other optimizers than Adam have none
 
 
 @pytest.mark.parametrize("name", [name for name, row in table(Plan).items() if type(row.kind).__name__ in ("OneOf", "Flag")])

@@ -78,7 +78,6 @@ def test_compare_shows_systems_side_by_side(run):
 
 @pytest.mark.parametrize(("given", "hint"), [
     (["compare", "--systems", "resnet-51", "--cluster", "dgx-1v"], "resnet-51"),
-    (["compare", "--systems", "gpt2-xl", "--cluster", "dgx-1v"], "global_batch"),
     (["compare", "--systems", "resnet-50", "--cluster", "dgx-1v", "--seq-len", "5"], "seq_len"),
     (["compare", "--systems", "resnet-50", "--cluster", "dgx-1v", "--servers", "0"], "servers"),
 ])  # fmt: skip
