@@ -18,6 +18,7 @@ from calibration.data.runs import measured_runs
 from calibration.fit.fields import TIME
 from calibration.fit.runs import (
     ITERATIONS,
+    Fitted,
     evidence_table,
     fit_memory,
     fit_runs,
@@ -27,7 +28,7 @@ from calibration.fit.runs import (
     with_some,
 )
 from costmodel.arithmetic.named_tuples import Row
-from costmodel.catalogue.effects import FILE
+from costmodel.catalogue.effects import CORRELATIONS, FILE
 from costmodel.description.run import Run
 from costmodel.text.errors import CostModelError
 
@@ -107,14 +108,20 @@ def _memory_tables(cases: Sequence[Run], arguments: argparse.Namespace) -> dict[
     print("memory: " + ", ".join(f"{count} {what.replace('_', ' ')}" for what, count in counts.items()))
     residuals = _existing("residuals.toml")
     residuals["constants"] = {**residuals["constants"], "memory": counts}
-    return {**with_some((CATALOGUE / FILE).read_text(encoding="utf-8"), memory), "residuals.toml": toml(residuals)}
+    return {**_with_some(memory), "residuals.toml": toml(residuals)}
 
 
 def _some_tables(cases: Sequence[Run], arguments: argparse.Namespace) -> dict[str, str]:
     """Files of the catalogue with some constants fitted anew."""
     some = fit_some(cases, arguments.only, arguments.iterations, print)
     print("some of time: " + ", ".join(f"{count} {what.replace('_', ' ')}" for what, count in identification(some).items()))
-    return with_some((CATALOGUE / FILE).read_text(encoding="utf-8"), some)
+    return _with_some(some)
+
+
+def _with_some(fitted: Fitted) -> dict[str, str]:
+    """The catalogue's files with some constants fitted anew."""
+    effects, correlations = ((CATALOGUE / name).read_text(encoding="utf-8") for name in (FILE, CORRELATIONS))
+    return with_some(effects, correlations, fitted)
 
 
 def _existing(name: str) -> dict[str, Row]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import json
 import math
 from collections.abc import Callable, Sequence
 
@@ -193,18 +194,28 @@ def tables(time: Fitted, memory: Fitted) -> dict[str, str]:
     }
 
 
-def with_some(text: str, fitted: Fitted) -> dict[str, str]:
-    """The file of effects with those of some constants fitted anew, the others as they were.
+def with_some(text: str, correlations: str, fitted: Fitted) -> dict[str, str]:
+    """Files of effects and of how their errors go together, with some constants fitted anew and the others as they were.
+
+    Of errors that are told anew it isn't known how they go together with the others.
 
     Parameters
     ----------
-    text : of the file
+    text, correlations : of the files
     fitted : of memory, or of `fit_some`
     """
     order = [field.path for field in (*TIME, *MEMORY)]
     paths = {field.path for field in fitted.model.fields}
-    kept = [list(row.values()) for row in csv.DictReader(text.splitlines()) if row["constant"] not in paths]
-    return {FILE: table(Line._fields, sorted([*kept, *_rows(fitted)[0]], key=lambda row: order.index(str(row[0]))))}
+    rows = [row for row in csv.DictReader(text.splitlines()) if row["constant"] not in paths]
+    together = [int(row["correlated"]) for row in rows if row["correlated"]]
+    numbers = {before: place for place, before in enumerate(together)}
+    kept = [[*list(row.values())[:-1], numbers[int(row["correlated"])] if row["correlated"] else ""] for row in rows]
+    known = [json.loads(line) for line in correlations.splitlines()]
+    lines = [json.dumps([known[one][other] for other in together[:place]]) for place, one in enumerate(together)]
+    return {
+        FILE: table(Line._fields, sorted([*kept, *_rows(fitted)[0]], key=lambda row: order.index(str(row[0])))),
+        CORRELATIONS: "".join(f"{line}\n" for line in lines),
+    }
 
 
 def _rows(fitted: Fitted) -> tuple[list[Line], list[int]]:
