@@ -278,7 +278,7 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
         defaults.half_gradients * _is(choices.dtype, _HALF) * ops.where(choices.gradient_bytes < 0.0, 1.0, 0.0)
     )  # fmt: skip
     another = _sharded_by_another(choices, defaults) > 0.0
-    states = ops.where(another, defaults.sharded_optimizer_bytes, defaults.optimizer_bytes)
+    states = _usual_states(choices, defaults)
     usual_update = ops.where(another, defaults.sharded_update_bytes, defaults.update_bytes)
     lifted = FULL_BYTES * _lifted(choices, defaults)
     usual = ops.where(half > 0.0, 2.0, ops.maximum(ops.maximum(defaults.gradient_bytes, least), lifted))
@@ -358,8 +358,7 @@ def _optimizer_kernel(choices: PlanChoices, defaults: FrameworkDefaults) -> Numb
 
 def _updated_width(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
     """Bytes of a number that an update reads and writes: of 16-bit weights that are updated themselves, else of 32-bit ones."""
-    another = _sharded_by_another(choices, defaults) > 0.0
-    states = ops.where(another, defaults.sharded_optimizer_bytes, defaults.optimizer_bytes)
+    states = _usual_states(choices, defaults)
     lifted, wide = _lifted(choices, defaults) > 0.0, ops.pick(choices.dtype, _ACTIVATION) > 2.0
     held = (choices.adapter < 0.5) & (defaults.held_bytes > defaults.parameter_bytes)
     full = lifted | wide | held | (_wide_base(choices, defaults) > 0.0) | (states > _BARE)
@@ -369,6 +368,13 @@ def _updated_width(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
 def _sharded_by_another(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
     """More than 0 where the code of another library shards the states, by its own widths."""
     return ops.where(choices.zero_stage > 0.5, 1.0, 0.0) * defaults.sharded_optimizer_bytes
+
+
+def _usual_states(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
+    """Bytes of the framework's own optimizer states per parameter, as whoever shards them has them."""
+    return ops.where(
+        _sharded_by_another(choices, defaults) > 0.0, defaults.sharded_optimizer_bytes, defaults.optimizer_bytes
+    )  # fmt: skip
 
 
 def _lifted(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
