@@ -52,7 +52,8 @@ def add(commands: Commands) -> None:
         help="what a launch file will cost, what is assumed, and what would be better",
         examples=(
             "costmodel explain train.sh --cluster dgx-h100",
-            "costmodel explain --device h100 -- torchrun --nproc_per_node 8 train.py --bf16 ...",
+            "costmodel explain --device h100 -- torchrun --nproc_per_node 8 sft.py --model_name_or_path Qwen/Qwen3-1.7B "
+            "--max_length 2048 --bf16",
             "costmodel explain sft.yaml ds_z3.json --device h100 --gpus 16",
             "costmodel explain llama3_8b.toml --cluster aws-p5 --log run.log",
             "costmodel explain llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 8192 --tp 2 --log run.log",

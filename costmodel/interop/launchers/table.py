@@ -105,6 +105,7 @@ class About:
     assigns : whether its command lines are ``key=value``
     opening : words that open a command line, one argument a line as the rest
     runner : command that starts a run of a written file, as far as one line can say
+    loss : of its own trainer, where that isn't `software`'s
     also : files of dialects whose keys it has, too
     under : the same by section
     """
@@ -125,6 +126,7 @@ class About:
     assigns: bool = False
     opening: tuple[str, ...] = ()
     runner: str = ""
+    loss: str | None = None
     also: tuple[str, ...] = ()
     under: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 

@@ -134,6 +134,8 @@ def _written(dialect: Dialect, plan: Plan, model: Transformer, cluster: Cluster 
         raise NotModelled("lora_targets='none' in a launch file: a step in which nothing trains is launched by none")
     name = framework if framework in SHARING and dialect.about.software == "hf-fsdp" else dialect.about.software
     software = framework_on(cluster, name) if cluster else load_framework(name)
+    if plan.loss is None and not plan.fused_cross_entropy:
+        plan = dataclasses.replace(plan, loss=dialect.about.loss)
     writing = Writing(dialect, (plan.on(cluster) if cluster else plan).resolve(software), model, name)
     writing.fill()
     return writing

@@ -190,7 +190,7 @@ def rules(reading: LaunchReading) -> None:
     if not reading.keys & TRL:
         reading.framework = "transformers"
     elif not reading.keys & OF_OTHER_TRAINERS and not reading.one("fused_cross_entropy"):
-        reading.put("loss", "tiled", derived=True)  # huggingface/trl@v1.15.0 trl/trainer/sft_trainer.py ``add_fused_lm_head``
+        reading.put("loss", reading.dialect.about.loss, derived=True)
     generation(reading)
     common.beside(reading, "_deepspeed", "deepspeed")
     common.beside(reading, "_accelerate", "accelerate")
