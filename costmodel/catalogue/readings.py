@@ -21,7 +21,7 @@ STACK_KINDS = dict.fromkeys(
     (
         "host_forward", "host_backward", "host_collective_launch", "host_collective_call", "host_micro_batch", "host_step",
         "host_layer_update", "host_pipeline_call", "host_pressure_time", "host_module_hook", "host_matrix_update",
-        "host_blocked_kernel",
+        "host_blocked_kernel", "host_update_kernel",
     ), "time",
 ) | dict.fromkeys(("memory_workspace", "memory_fixed"), "size")  # fmt: skip
 """The same of a framework's constants; the others are plain numbers."""

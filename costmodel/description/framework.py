@@ -198,6 +198,8 @@ class Framework:
     replicated_buckets : the same where no state is sharded, if that is another's code
     loading : how a model comes to ranks that shard its weights, as `Plan.loading` has it
     optimizer_kernel : by which Adam updates, as `Plan.optimizer_kernel` has it
+    looped_calls, looped_accesses : of operators that its own loop over tensors makes for each, and numbers that these read and
+        write for each parameter beyond the seven of one kernel: PyTorch's unless it is said
     replicated_loading : the same where weights aren't sharded, if it comes otherwise
     read_positions : a flash kernel's wrapper reads the positions of a micro-batch of one sequence, which the host waits for
     binned_length : most tokens of a sample of its own data at which its loader makes micro-batches of samples of a bin of like
@@ -322,6 +324,8 @@ class Framework:
     replicated_buckets: str | None = field(default=None, metadata=row(OneOf(bucket_rules.RULES)))
     loading: str = field(default="parts", metadata=row(OneOf(LOADINGS)))
     optimizer_kernel: str = field(default="fused", metadata=row(OneOf(OPTIMIZER_KERNELS)))
+    looped_calls: float = field(default=8.0, metadata=row(Real(0.0, 1e3)))
+    looped_accesses: float = field(default=13.0, metadata=row(Real(0.0, 1e3)))
     replicated_loading: str | None = field(default=None, metadata=row(OneOf(LOADINGS)))
     read_positions: bool = False
     mapped_checkpoints: bool = False

@@ -259,6 +259,7 @@ class HostConstants(NamedTuple):
     module_hook: Number  # of a module's hooks in Python, which gather its weights before a pass and release them after it
     matrix_update: Number  # of the update of one matrix by an optimizer that multiplies matrices
     blocked_kernel: Number  # of a kernel that the host waits for before it goes on, beyond its launch
+    update_kernel: Number  # to call one operator of an update, which no module wraps
 
 
 class NetworkConstants(NamedTuple):
@@ -698,6 +699,8 @@ class FrameworkDefaults(NamedTuple):
     buckets: Number  # a code of `costmodel.formulas.bucket_rules`
     replicated_buckets: Number  # the same where no state is sharded; -1: no other
     optimizer_kernel: Number  # a place in `costmodel.formulas.settings.OPTIMIZER_KERNELS`
+    looped_calls: Number  # of operators by Adam's loop over tensors, for each
+    looped_accesses: Number  # numbers that it reads and writes for each parameter beyond the seven of one kernel
     replicated_loading: Number  # how a model is loaded where weights aren't sharded; -1: no other
     mapped_checkpoints: Number
     read_positions: Number  # 1: a flash kernel's wrapper reads the positions of a micro-batch of one sequence on the host

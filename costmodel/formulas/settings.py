@@ -97,12 +97,12 @@ HELD_TENSORS = {"adafactor": (16.0, 8.0)}
 """Bytes an element of the largest parameter that an update holds of it at a time, where it goes through them one by one: of
 16-bit weights gradient and weight in 32 bit, the update and its negative; of 32-bit weights the last two
 (huggingface/transformers src/transformers/optimization.py, ``Adafactor.step``)."""
-OPTIMIZER_KERNELS = {"fused": (0.0, 0.0, 0.0, 0.0), "foreach": (13.0, 0.0, 1.0, 0.0), "loop": (13.0, 8.0, 0.0, 2.0)}
-"""By which kernels Adam updates: numbers that it reads and writes for each parameter beyond the seven of one kernel, kernels that
-the host launches for each tensor, numbers that it makes for all parameters at once, and for those of one tensor. PyTorch's lists,
-and its loop over tensors, scale, average, square, take roots and divide in eight kernels that read and write twenty numbers; the
-roots of a list are there together (pytorch/pytorch v2.13.0 torch/optim/adam.py ``_multi_tensor_adam``, ``_single_tensor_adam``,
-``_fused_adam``)."""
+OPTIMIZER_KERNELS = {"fused": (0.0, 0.0, 0.0, 0.0), "foreach": (13.0, 0.0, 1.0, 0.0), "loop": (0.0, 1.0, 0.0, 2.0)}
+"""By which kernels Adam updates: numbers that it reads and writes for each parameter beyond the seven of one kernel, whether the
+host goes through the tensors (when the framework says which kernels that takes), numbers that it makes for all parameters at
+once, and for those of one tensor. PyTorch's lists, and its loop over tensors, scale, average, square, take roots and divide in
+eight kernels that read and write twenty numbers; the roots of a list are there together (pytorch/pytorch v2.13.0
+torch/optim/adam.py ``_multi_tensor_adam``, ``_single_tensor_adam``, ``_fused_adam``)."""
 KERNELS_OF_ADAM = ("adam", "adam-bf16")
 """Optimizers that PyTorch's Adam is, with a master copy or without; others have kernels of their own."""
 SYNCHRONISATIONS = {
@@ -180,7 +180,7 @@ _NARROW = tuple(NARROW_MOMENTS.get(name, moments) for name, (_, moments) in OPTI
 _HELD, _HELD_WIDE = zip(*(HELD_TENSORS.get(name, (0.0, 0.0)) for name in OPTIMIZERS), strict=True)
 _MUON = _place("muon", OPTIMIZERS)
 _OF_ADAM = tuple(float(name in KERNELS_OF_ADAM) for name in OPTIMIZERS)
-_ACCESSES, _TENSOR_KERNELS, _LISTED, _LOOPED = zip(*OPTIMIZER_KERNELS.values(), strict=True)
+_ACCESSES, _TENSOR_BY_TENSOR, _LISTED, _LOOPED = zip(*OPTIMIZER_KERNELS.values(), strict=True)
 _TILED = _place("tiled", LOSSES)
 
 
@@ -437,6 +437,7 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
     """
     of = widths(choices, defaults)
     kernel = _optimizer_kernel(choices, defaults)
+    looped = ops.pick(kernel, _TENSOR_BY_TENSOR)
     by_kernel = _of_adam(choices) * _updated_width(choices, defaults)
     rule = _bucket_code(choices, defaults)
     habits = defaults.habits
@@ -453,13 +454,13 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
         optimizer=OptimizerChoice(
             newton_schulz_steps=ops.where(ops.equal(choices.optimizer, _MUON), NEWTON_SCHULZ_STEPS, 0.0),
             passing_bytes=ops.where(choices.optimizer < 0.0, 0.0, ops.pick(choices.optimizer, _PASSING))
-            + by_kernel * ops.pick(kernel, _ACCESSES),
+            + by_kernel * (ops.pick(kernel, _ACCESSES) + looped * defaults.looped_accesses),
             held_bytes=ops.where(
                 choices.optimizer < 0.0, 0.0,
                 ops.where(of.parameter + of.wide < FULL_BYTES, ops.pick(choices.optimizer, _HELD),
                           ops.pick(choices.optimizer, _HELD_WIDE)))
             + by_kernel * ops.pick(kernel, _LOOPED),
-            tensor_kernels=_of_adam(choices) * ops.pick(kernel, _TENSOR_KERNELS),
+            tensor_kernels=_of_adam(choices) * looped * defaults.looped_calls,
         ),
         widths=of, kernels=kernel_choices(choices, defaults),
         framework=habits._replace(

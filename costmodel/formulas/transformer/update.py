@@ -111,11 +111,11 @@ def launching_time(model: ModelNumbers, settings: Settings, plan: PlanNumbers, s
 
     Assumptions
     -----------
-    A kernel of an update takes as long to launch as one of a forward pass.
+    Operators of an update are called one by one from Python, without the modules and the graph of a forward pass.
     """
     host = software.host
     one_by_one = settings.optimizer.tensor_kernels * layer_tensors(model, settings, plan)
-    return host.pace * (host.layer_update + one_by_one * host.forward / launches.PLAIN)
+    return host.pace * (host.layer_update + one_by_one * host.update_kernel)
 
 
 def extra_update_time(
