@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from costmodel import Plan, load_device, load_framework, load_model
-from costmodel.formulas.transformer import launches, update
+from costmodel.formulas.transformer import update
 from costmodel.interop.launchers import read_launch, resolve
 from costmodel.text.errors import CostModelError
 
