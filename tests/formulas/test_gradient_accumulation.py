@@ -95,3 +95,21 @@ def test_a_step_of_many_small_micro_batches_gains_most():
         return estimate(model, cluster, plan, apart).step_time / estimate(model, cluster, plan, fused).step_time
 
     assert gain(1) > gain(8) > 1.0
+
+
+def test_gradients_that_come_up_with_a_step_are_not_added_the_first_time():
+    """PyTorch's ``AccumulateGrad`` takes the first gradient as it is; each further one is read with the sum, which is written."""
+    framework = load_framework("hf-trainer")
+    for micro_batches in (1, 4):
+        plan = Plan(global_batch=micro_batches, micro_batch=1, seq_len=1024, base_dtype="fp32").resolve(framework)
+        moved = gradient_accumulation_bytes(1e9, plan.settings(framework), plan.numbers(framework, 8))
+        assert micro_batches * moved == pytest.approx((micro_batches - 1) * (4 + 4 + 2) * 1e9)
+
+
+def test_fsdp_copies_gradients_to_where_they_are_summed_for_every_micro_batch():
+    """torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py: read in 16 bit, written in the 32 in which they are summed."""
+    framework = load_framework("fsdp2")
+    for micro_batches in (1, 4):
+        plan = Plan(global_batch=8 * micro_batches, micro_batch=1, seq_len=1024, data_parallel=8).resolve(framework)
+        moved = gradient_accumulation_bytes(1e9, plan.settings(framework), plan.numbers(framework, 8))
+        assert moved == (2 + 4) * 1e9

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from costmodel.arithmetic import ops
 from costmodel.formulas import compute
+from costmodel.formulas.pipeline import layout
 from costmodel.formulas.quantities import (
     DeviceNumbers,
     ModelNumbers,
@@ -202,8 +203,23 @@ def gradient_accumulation_bytes(nparameters: Number, settings: Settings, plan: P
     Parameters
     ----------
     nparameters : parameters on this rank
+
+    Assumptions
+    -----------
+    Gradients that are freed after the update come up as the first micro-batch makes them, and nothing is added; copies that
+    DistributedDataParallel's buckets take on their way stand in for that. Where a rank keeps its shard of them, they are copied
+    to where they are summed, and what is added is as small as the shard.
+
+    References
+    ----------
+    pytorch/pytorch v2.13.0 torch/csrc/autograd/functions/accumulate_grad.h, ``AccumulateGrad::accumulateGrad``;
+    torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py, ``foreach_reduce_scatter_copy_in``
     """
-    added = (1.0 - fused_accumulation(settings, plan)) * (2.0 * settings.widths.gradient + settings.widths.activation)
+    widths, lazy = settings.widths, settings.framework.lazy_gradients
+    alone = ops.where(plan.data > 1.0, 0.0, 1.0)
+    summed = (2.0 * widths.gradient + widths.activation) * (1.0 - lazy * alone / layout.micro_batches(settings, plan))
+    each = ops.where(lazy * sharded_gradients(settings, plan) > 0.0, widths.activation + widths.reduce, summed)
+    added = (1.0 - fused_accumulation(settings, plan)) * each
     said = settings.framework.weight_traffic
     return ops.where(said > 0.0, said, added) * settings.trainable * nparameters
 
