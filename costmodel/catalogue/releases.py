@@ -146,6 +146,29 @@ def undated(architecture: str) -> str:
     return UNDATED_ON.get(architecture, UNDATED)
 
 
+def handed_on(base: Mapping[str, Row], entry: Mapping[str, Row]) -> Row:
+    """An entry together with what it takes from its base: fields that it doesn't state, and how these were in earlier months.
+
+    A field that the entry states was so in all months, but in those of which the entry itself says otherwise.
+
+    Parameters
+    ----------
+    base, entry : of the catalogue
+
+    Examples
+    --------
+    >>> base = {"attention": "sdpa", "before": {"2024-05": {"attention": "unfused", "fused_norms": False}}}
+    >>> handed_on(base, {"attention": "flash"})
+    {'attention': 'flash', 'before': {'2024-05': {'fused_norms': False}}}
+    """
+    months = {
+        month: others for month, changed in base.get(BEFORE, {}).items()
+        if (others := {key: value for key, value in changed.items() if key not in entry})
+    }  # fmt: skip
+    own = {month: months.get(month, {}) | changed for month, changed in entry.get(BEFORE, {}).items()}
+    return {**base, **entry, BEFORE: months | own}
+
+
 def as_of(entry: Mapping[str, Row], month: str) -> Row:
     """A framework's entry as it was in a month, and in ``release`` the month from which on it was so.
 
@@ -201,4 +224,6 @@ def earlier(release: str) -> str:
     return (datetime.date.fromisoformat(f"{release}-01") - datetime.timedelta(days=1)).strftime("%Y-%m")
 
 
-__all__ = ["BEFORE", "SIGN", "UNDATED", "NamedRelease", "as_of", "asked", "base_name", "dated", "earlier", "month_of"]
+__all__ = [
+    "BEFORE", "SIGN", "UNDATED", "NamedRelease", "as_of", "asked", "base_name", "dated", "earlier", "handed_on", "month_of",
+]  # fmt: skip

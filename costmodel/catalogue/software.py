@@ -197,7 +197,7 @@ def _of_catalogue(name: str, architecture: str | None, network: str) -> Framewor
     name = releases.dated(named, month)
     entry, base = files.entry_of(FRAMEWORKS, named), _base(named)
     if base != named:  # the same code beside other options: the fields that differ, and the constants of the other
-        entry = files.entry_of(FRAMEWORKS, base) | entry
+        entry = releases.handed_on(files.entry_of(FRAMEWORKS, base), entry)
     entry = entry | entry.get("on", {}).get(architecture, {})  # what it does otherwise on devices of an architecture
     entry = releases.as_of(entry, month)
     known = effects.composed(effects.owners_of(base, architecture))

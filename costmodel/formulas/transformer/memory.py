@@ -521,8 +521,7 @@ def update_temporaries(
 ) -> Number:
     """Bytes that the optimizer of a stage holds beside its state while it updates.
 
-    What its shard needs, or what the largest parameter does where it goes through them one by one; where gradients are laid out
-    flat to be sent, that copy of all of them.
+    What its shard needs, or what the largest parameter does where it goes through them one by one.
 
     Parameters
     ----------
@@ -535,19 +534,17 @@ def update_temporaries(
     shard, expert_shard = communication.shard_groups(plan)
     updated = settings.trainable * local_parameters(plan.shard_optimizer, dense, routed, shard, expert_shard)
     updated = ops.where(plan.shard_weights > 0.0, ops.minimum(updated, settings.buckets.updated), updated)
-    sent = ops.where(shard > 1.0, dense, 0.0) + ops.where(expert_shard > 1.0, routed, 0.0)
-    flat = (1.0 - settings.offload.optimizer) * settings.trainable * settings.widths.flat_gradient * sent
     largest = (1.0 - settings.adapter.frozen) * local_parameters(plan.shard_optimizer, owned.head, 0.0, shard, expert_shard)
     one = settings.optimizer.held_bytes
     held = ops.where(one > 0.0, one * largest, settings.widths.update * updated)
-    return flat + (1.0 - settings.offload.optimizer) * held
+    return (1.0 - settings.offload.optimizer) * held
 
 
 def bucket_buffers(settings: Settings, plan: PlanNumbers) -> Number:
     """Bytes of the buckets in which a framework collects gradients to reduce them, where they stay allocated.
 
     One, or two that are filled in turns where their reduction overlaps with the backward pass, but at stage 3; allocated
-    whole, whatever the model. None where gradients sum up whole, in a width of their own, or are laid out flat.
+    whole, whatever the model. None where gradients sum up whole, or in a width of their own.
 
     Parameters
     ----------
@@ -558,7 +555,7 @@ def bucket_buffers(settings: Settings, plan: PlanNumbers) -> Number:
     deepspeedai/DeepSpeed@edaa722 deepspeed/runtime/zero/stage_1_and_2.py (``ipg_buffer``), stage3.py
     """
     rule, widths = settings.buckets, settings.widths
-    there = ops.where((widths.flat_gradient > 0.0) | (rule.held <= 0.0), 0.0, plan.shard_optimizer)
+    there = ops.where(rule.held > 0.0, plan.shard_optimizer, 0.0)
     buckets = 1.0 + settings.overlap.gradients * (1.0 - plan.shard_weights)
     return there * buckets * rule.elements * widths.reduce
 
@@ -570,8 +567,7 @@ def staged_sums(settings: Settings, plan: PlanNumbers) -> Number:
     ----------
     settings, plan : `Settings`, `PlanNumbers`
     """
-    widths = settings.widths
-    there = (settings.buckets.held > 0.0) & (widths.flat_gradient <= 0.0) & (widths.backward_gradient <= 0.0)
+    there = (settings.buckets.held > 0.0) & (settings.widths.backward_gradient <= 0.0)
     return ops.where(there, plan.shard_optimizer * (1.0 - plan.shard_weights), 0.0)
 
 
@@ -602,6 +598,17 @@ def largest_tensor(model: ModelNumbers, owned: RankParameters, settings: Setting
     experts = 2.0 / 3.0 * settings.framework.grouped_experts * owned.routed
     edge = ops.maximum(owned.head, owned.edges - owned.head)
     return (1.0 - settings.adapter.frozen) * ops.maximum(edge, ops.maximum(matrix, experts))
+
+
+def one_edge(model: ModelNumbers, place: Place) -> Number:
+    """1 where a stage's embedding and head are one matrix.
+
+    Parameters
+    ----------
+    model : `ModelNumbers`
+    place : the rank, `Place`
+    """
+    return model.vocabulary.tied * place.first * place.last
 
 
 class StagedBytes(NamedTuple):
@@ -644,7 +651,7 @@ def staged_bytes(
     share = settings.trainable * updated_parameters(dense, routed, plan)
     trains = (1.0 - settings.adapter.frozen) * widths.gradient
     head, table = trains * owned.head, trains * (owned.edges - owned.head)
-    tied = model.vocabulary.tied * place.first * place.last
+    tied = one_edge(model, place)
     flat = widths.reduce * ops.minimum(every, settings.buckets.elements)
     apart = ops.where(owned.head > settings.buckets.elements, 1.0 - settings.adapter.frozen, 0.0)
     once, again = plan.shard_gradients, ops.where(micro_batches > 1.0, 1.0, 0.0)
@@ -874,7 +881,7 @@ def stage_contents(
     staged, here = staged_bytes(model, settings, plan, place, owned, micro_batches), 1.0 - staged_sums(settings, plan)
     on_device, graphs = 1.0 - settings.offload.activations, settings.kernels.cuda_graphs
     mask = embedding_mask(model, settings, plan, place.first)
-    tied = model.vocabulary.tied * place.first * place.last
+    tied = one_edge(model, place)
     unit = gathered_backward(owned, settings, plan, layers, experts, tied)
     saved = _together(place, on_device * (dense.kept - dense.graphed), on_device * (expert.kept - expert.graphed))
     graphed = _together(place, on_device * dense.graphed, on_device * expert.graphed) + graphs * mask
@@ -935,7 +942,7 @@ def edge_gradients(
     """
     trains = (1.0 - settings.adapter.frozen) * (1.0 - plan.shard_weights) * settings.framework.lazy_gradients
     trains = trains * (1.0 - staged_sums(settings, plan))  # `staged_bytes` has them
-    both = model.vocabulary.tied * place.first * place.last
+    both = one_edge(model, place)
     whole = trains * place.last * settings.widths.parameter * owned.head
     once = ops.where(micro_batches > 1.0, 0.0, 1.0)
     summed = 1.0 - adapters.autocasts(settings)
