@@ -1,7 +1,7 @@
 """What a compiler leaves between the products of a layer moves what the library says of compiled software.
 
-TorchInductor (PyTorch 2.13.0, ``GraphLowering.count_bytes``) counted what each of its kernels reads and writes for one layer of 512
-channels, eight heads and three times as many channels inside, compiled by itself as torchtitan does it, for 1,024 tokens.
+TorchInductor (PyTorch 2.13.0, ``GraphLowering.count_bytes``) counted what each of its kernels reads and writes for one layer of
+512 channels, eight heads and three times as many channels inside, compiled by itself as torchtitan does it, for 1,024 tokens.
 """
 
 import dataclasses
