@@ -182,6 +182,7 @@ class Framework:
     retained_logit_bytes : per logit of the micro-batch before, still held at the next one's loss [bytes]
     staged_logit_bytes : per logit that a pipeline's last stage keeps as a micro-batch's output through its backward pass [bytes]
     lazy_gradients : gradients are freed after the update, and come up as the next backward pass makes them
+    flat_gradient_bytes : of a flat copy of all gradients that several ranks sum, made before the update [bytes]
     double_registers : with several micro-batches every tensor that comes and goes is there twice, filled in turns
     flat_updates : what an update holds lies in buffers as large as a shard, which no freed block can hold
     blocking_launches : the host waits for every kernel before it launches the next, as under ``CUDA_LAUNCH_BLOCKING=1``: it never
@@ -312,6 +313,7 @@ class Framework:
     update_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
     sharded_optimizer_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
     sharded_update_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
+    flat_gradient_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
     double_registers: bool = False
     flat_updates: bool = False
     blocking_launches: bool = False

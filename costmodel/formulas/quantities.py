@@ -338,6 +338,7 @@ class Widths(NamedTuple):
     retained_logit: Number  # per logit of the micro-batch before, still held at the next one's loss
     staged_logit: Number  # per logit that a pipeline's last stage keeps as its output through the backward pass
     update: Number  # held per updated parameter while the optimizer runs
+    flat_gradient: Number  # of a flat copy of all gradients that several ranks sum, made before the update
     wide: Number  # of a weight that trains in 32 bit, beyond `parameter`, which is there only while it is gathered
     residual: Number  # of the residual stream, as a recomputed layer keeps its input
     adapter: Number  # of a weight of an adapter; 0 without
@@ -683,6 +684,7 @@ class FrameworkDefaults(NamedTuple):
     update_bytes: Number
     sharded_optimizer_bytes: Number  # the same where states are sharded, if that is another's code; else 0
     sharded_update_bytes: Number
+    flat_gradient_bytes: Number
     older_flash: Number
     first_flash: Number
     wide_residual: Number

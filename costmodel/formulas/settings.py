@@ -321,6 +321,7 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
         backward_gradient=ops.maximum(defaults.backward_gradient_bytes, distributed * gradient),
         retained_logit=defaults.retained_logit_bytes, staged_logit=defaults.staged_logit_bytes,
         update=ops.maximum(ops.where(usual_update > 0.0, updating, copied_up), listed),
+        flat_gradient=defaults.flat_gradient_bytes,
         gradient=gradient, reduce=ops.minimum(ops.maximum(ops.maximum(defaults.reduce_bytes, least), lifted), gradient),
         optimizer=ops.where(
             served, 0.0, _optimizer_width(choices.optimizer, wide | base | (lifted > 0.0), ops.maximum(held, adapter), states)),

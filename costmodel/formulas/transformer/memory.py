@@ -521,7 +521,8 @@ def update_temporaries(
 ) -> Number:
     """Bytes that the optimizer of a stage holds beside its state while it updates.
 
-    What its shard needs, or what the largest parameter does where it goes through them one by one.
+    What its shard needs, or what the largest parameter does where it goes through them one by one; where gradients are laid out
+    flat to be sent, that copy of all of them.
 
     Parameters
     ----------
@@ -534,17 +535,19 @@ def update_temporaries(
     shard, expert_shard = communication.shard_groups(plan)
     updated = settings.trainable * local_parameters(plan.shard_optimizer, dense, routed, shard, expert_shard)
     updated = ops.where(plan.shard_weights > 0.0, ops.minimum(updated, settings.buckets.updated), updated)
+    sent = ops.where(shard > 1.0, dense, 0.0) + ops.where(expert_shard > 1.0, routed, 0.0)
+    flat = (1.0 - settings.offload.optimizer) * settings.trainable * settings.widths.flat_gradient * sent
     largest = (1.0 - settings.adapter.frozen) * local_parameters(plan.shard_optimizer, owned.head, 0.0, shard, expert_shard)
     one = settings.optimizer.held_bytes
     held = ops.where(one > 0.0, one * largest, settings.widths.update * updated)
-    return (1.0 - settings.offload.optimizer) * held
+    return flat + (1.0 - settings.offload.optimizer) * held
 
 
 def bucket_buffers(settings: Settings, plan: PlanNumbers) -> Number:
     """Bytes of the buckets in which a framework collects gradients to reduce them, where they stay allocated.
 
     One, or two that are filled in turns where their reduction overlaps with the backward pass, but at stage 3; allocated
-    whole, whatever the model. None where gradients sum up whole, or in a width of their own.
+    whole, whatever the model. None where gradients sum up whole, in a width of their own, or are laid out flat.
 
     Parameters
     ----------
@@ -555,7 +558,7 @@ def bucket_buffers(settings: Settings, plan: PlanNumbers) -> Number:
     deepspeedai/DeepSpeed@edaa722 deepspeed/runtime/zero/stage_1_and_2.py (``ipg_buffer``), stage3.py
     """
     rule, widths = settings.buckets, settings.widths
-    there = ops.where(rule.held > 0.0, plan.shard_optimizer, 0.0)
+    there = ops.where((widths.flat_gradient > 0.0) | (rule.held <= 0.0), 0.0, plan.shard_optimizer)
     buckets = 1.0 + settings.overlap.gradients * (1.0 - plan.shard_weights)
     return there * buckets * rule.elements * widths.reduce
 
@@ -567,7 +570,8 @@ def staged_sums(settings: Settings, plan: PlanNumbers) -> Number:
     ----------
     settings, plan : `Settings`, `PlanNumbers`
     """
-    there = (settings.buckets.held > 0.0) & (settings.widths.backward_gradient <= 0.0)
+    widths = settings.widths
+    there = (settings.buckets.held > 0.0) & (widths.flat_gradient <= 0.0) & (widths.backward_gradient <= 0.0)
     return ops.where(there, plan.shard_optimizer * (1.0 - plan.shard_weights), 0.0)
 
 
