@@ -25,10 +25,18 @@ def __getattr__(name: str) -> object:
     if name == "symbolic":  # formulas as algebra: what documents call it
         return import_module("costmodel.compilation.algebra")
     if name not in _HOME:
-        raise AttributeError(f"module 'costmodel' has no attribute {name!r}")
+        raise AttributeError(f"module 'costmodel' has no attribute {name!r}{_meant(name)}")
     value = getattr(import_module(f"costmodel.{_HOME[name]}"), name)
     setattr(sys.modules[__name__], name, value)
     return value
+
+
+def _meant(name: str) -> str:
+    """What a name may stand for that isn't there, as the end of an error; nothing of Python's own."""
+    if name.startswith("_"):
+        return ""
+    suggestions = import_module("costmodel.text.suggestions")
+    return str(suggestions.did_you_mean("function", name, __all__))
 
 
 def __dir__() -> list[str]:

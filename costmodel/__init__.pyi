@@ -43,6 +43,7 @@ from costmodel.evaluation.dimension_sweeps import heat_map as heat_map
 from costmodel.evaluation.dimension_sweeps import scaling as scaling
 from costmodel.evaluation.estimation import Estimate as Estimate
 from costmodel.evaluation.estimation import estimate as estimate
+from costmodel.evaluation.estimation import memory as memory
 from costmodel.evaluation.mixed_groups import UnlikeGroups as UnlikeGroups
 from costmodel.evaluation.mixed_groups import unlike_groups as unlike_groups
 from costmodel.evaluation.opened_bill import held_tensors as held_tensors

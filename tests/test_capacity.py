@@ -231,7 +231,7 @@ def test_what_ends_a_capacity_beside_memory_is_said():
         ("gpus", {"fit_probability": 2.0}, "fit_probability=2.0"),
         ("gpus", {"plan": PLAN}, "beside a plan"),
         ("layers", {"plan": PLAN, "tensor_parallel": 2}, "beside a plan"),
-        ("sequence", {"global_batch": None}, "global_batch=None"),
+        ("sequence", {"global_batch": 0}, "global_batch=0"),
         ("batch", {"data_parallel": 0}, "data_parallel=0"),
     ],
 )

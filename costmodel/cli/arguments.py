@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import functools
 import os
 import re
@@ -349,7 +348,7 @@ def plan_fields() -> dict[str, FieldRow]:
     from costmodel.description.fields import table
     from costmodel.description.plan import Plan
 
-    return {name: row for name, row in table(Plan).items() if row.default is not dataclasses.MISSING}
+    return {name: row for name, row in table(Plan).items() if not row.asked}
 
 
 def reader(row: FieldRow) -> tuple[Callable[[str], Any], str]:
@@ -431,10 +430,9 @@ def read_model(name: str) -> Transformer:
 
 def read_cluster(name: str) -> Cluster:
     """A cluster of the catalogue, one node of it, or of a file."""
-    from costmodel.catalogue.clusters import load_cluster
+    from costmodel.catalogue.clusters import one_node
 
-    cluster = load_cluster(name)
-    return cluster if is_file(name) else cluster.with_gpus(cluster.gpus_per_node)
+    return one_node(name)
 
 
 def read_device(name: str) -> Device:

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 MOST = 64
 """Choices that are compared at most."""
-GPUS = 8
-"""GPUs of a device that are taken where they aren't said."""
 COUNTED = re.compile(r"([0-9]{1,7})x(.+)")
 """So many GPUs of a device, or nodes of a cluster."""
 
@@ -80,7 +78,7 @@ def add(commands: Commands) -> None:
 
 
 def _compare(arguments: argparse.Namespace) -> int:
-    from costmodel.training.side_by_side import compare
+    from costmodel.training.side_by_side import GPUS, compare
 
     check_files(arguments)
     models = _models(arguments)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from costmodel.description.usual_work import (
+    ADAPTED_BATCH,
+    ADAPTED_LENGTH,
+    ADAPTING,
+    BATCH,
+    CHECKPOINTED,
+    LENGTH,
+    UNSAID,
+    no_longer,
+)
+
 if TYPE_CHECKING:
     from costmodel.description.transformer import Transformer
-
-
-BATCH, LENGTH = 256, 4096
-"""Sequences of a step and tokens of a sequence that are taken where they aren't said."""
-ADAPTED_BATCH, ADAPTED_LENGTH = 16, 2048
-"""The same of a fine-tune."""
-UNSAID, ADAPTING = "megatron-core", "hf-trainer"
-"""Software that is asked about where none is said, and of adapters, which what pre-trains has few of."""
-CHECKPOINTED = ("qlora", "gptq-lora")
-"""Adapters whose layers that software recomputes unless it is told not to: huggingface/peft src/peft/utils/other.py
-(``prepare_model_for_kbit_training``, ``use_gradient_checkpointing=True``)."""
 
 
 def adapts(arguments: argparse.Namespace) -> bool:
@@ -46,7 +46,7 @@ def fill_work(arguments: argparse.Namespace, model: Transformer, *, global_batch
         arguments.global_batch = global_batch
         taken.append(f"--global-batch {global_batch}")
     if arguments.seq_len is None:
-        arguments.seq_len = min(seq_len, model.learned_positions or seq_len, model.trained_length or seq_len)
+        arguments.seq_len = no_longer(model, seq_len)
         taken.append(f"--seq-len {arguments.seq_len}")
     return f"Taken, as it wasn't said: {', '.join(taken)}" if taken else ""
 

@@ -11,8 +11,8 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
+from costmodel.catalogue.hardware_words import TIMES, SaidHardware, called_hardware, said_hardware
 from costmodel.catalogue.spellings import holding
 from costmodel.cli import amounts, phrases
 from costmodel.cli.arguments import CommandLine, Misused, Parser, whole
@@ -41,7 +41,6 @@ FAMILIES = ("llama3", "llama3.1", "llama3.2", "llama2", "llama", "qwen2.5")
 """Families of dense models: where a size alone is said, the first of them that has it stands for it."""
 SHORT = {"-n": "--gpus", "-g": "--gpus", "-N": "--nodes", "--gpu": "--gpus", "--node": "--nodes"}
 FILE = re.compile(r"\.(json|ya?ml|toml|sh|py|log|txt|csv)$", re.IGNORECASE)
-TIMES = "\\s*[x*:\N{MULTIPLICATION SIGN}]\\s*"
 
 
 def guessed(parser: Parser, argv: Sequence[str]) -> CommandLine:
@@ -78,13 +77,13 @@ def guessed(parser: Parser, argv: Sequence[str]) -> CommandLine:
         known = {**known, "--nodes": known["--gpus"]}
     leading = LEADING.get(command, 1)
     if not any(_is_file(word) for word in plain):
-        plain = phrases.counted(phrases.plainly(plain), lambda word: _called(word) is not None, notes)
+        plain = phrases.counted(phrases.plainly(plain), lambda word: called_hardware(word) is not None, notes)
         plain = [  # "8 h100 gpus"
             word for before, word, after in zip(["", *plain], plain, [*plain[1:], ""], strict=False)
-            if word.lower() not in ("gpus", "gpu", "cards", "card") or _called(before) is None or after[:1].isdigit()
+            if word.lower() not in ("gpus", "gpu", "cards", "card") or called_hardware(before) is None or after[:1].isdigit()
         ]  # fmt: skip
         head, tail = plain[: leading - 1], plain[leading - 1 :]  # an operation, or the format of a launch file
-        said = settings(_nodes_of(tail), known, lambda word: _machine(word, bare=False) is not None or _called(word) is not None)
+        said = settings(_nodes_of(tail), known, _is_hardware)
         options, plain, notes = [*options, *said.options], _ordered([*head, *said.rest], leading), [*notes, *said.notes]
     if command == "collective":
         plain = amounts.message(plain, notes)
@@ -108,7 +107,7 @@ def guessed(parser: Parser, argv: Sequence[str]) -> CommandLine:
 def _beside_files(words: Sequence[str], known: dict[str, argparse.Action]) -> list[str]:
     """Hardware that stands among files, as options."""
     options, plain = _apart(words, known)
-    found = {place: _machine(word, bare=True) for place, word in enumerate(plain) if place and not os.path.exists(word)}
+    found = {place: said_hardware(word, bare=True) for place, word in enumerate(plain) if place and not os.path.exists(word)}
     machines = {place: one for place, one in found.items() if one is not None}
     said = _as_options([*machines.values()], known)
     if not machines or not said or {"--device", "--cluster"} & {word.partition("=")[0] for word in options}:
@@ -200,7 +199,7 @@ def _sized(options: Sequence[str], known: dict[str, argparse.Action]) -> list[st
             found.append(word)
             continue
         value = value if equals else next(left, "")
-        machines = [_machine(one) for one in value.split(",")]
+        machines = [said_hardware(one) for one in value.split(",")]
         said = _as_options([one for one in machines if one is not None], known)
         found += said if said is not None and None not in machines else [word] if equals else [name, value]
     return found
@@ -215,71 +214,32 @@ def _of_kind(options: Sequence[str]) -> list[str]:
     place = given.index("--gpus")
     _, equals, value = options[place].partition("=")
     value = value if equals else "".join(options[place + 1 : place + 2])
-    machine = _machine(value)
+    machine = said_hardware(value)
     if machine is not None and machine.gpus is not None:
         found[place] = f"--device{equals}{value}" if equals else "--device"
     return found
 
 
-class _Machine(NamedTuple):
-    """What a word says of hardware: a kind of it by name, and how much."""
-
-    option: str
-    name: str
-    gpus: int | None = None
-    nodes: int | None = None
-
-
-def _machine(word: str, bare: bool = False) -> _Machine | None:
-    """The hardware that a word says, such as ``8xh100``, ``h100x8``, ``2x8xh100``; ``h100`` by itself only where it may."""
-    text = word.strip()
-    for pattern, order in ((rf"([0-9]{{1,5}}){TIMES}([0-9]{{1,4}}){TIMES}(.+)", (1, 2, 3)),
-                           (rf"([0-9]{{1,7}}){TIMES}(.+)", (0, 1, 2)), (rf"(.+?){TIMES}([0-9]{{1,7}})", (0, 2, 1))):  # fmt: skip
-        match = re.fullmatch(pattern, text, re.IGNORECASE)
-        if match is None:
-            continue
-        nodes = int(match[order[0]]) if order[0] else None
-        found = _called(match[order[2]])
-        if found is not None:
-            count = int(match[order[1]])
-            return found._replace(gpus=count * (nodes or 1), nodes=nodes)
-        if bare and order == (0, 1, 2):
-            from costmodel.catalogue.loader import unknown
-
-            raise unknown("device", match[2])
-    return _called(text) if bare else None
-
-
-def _called(name: str) -> _Machine | None:
-    from costmodel.catalogue import loader
-
-    for text in dict.fromkeys((name, re.sub(r"(?<=[0-9])[gG]$", "GB", name), re.sub(r"(?<=[0-9a-z])s$", "", name))):
-        for kind, option in (("device", "--device"), ("cluster", "--cluster")):
-            if text in loader.names(kind) or loader.alias(kind, text) is not None:  # type: ignore[arg-type]
-                return _Machine(option, text)
-    return None
-
-
-def _as_options(machines: Sequence[_Machine], known: dict[str, argparse.Action]) -> list[str] | None:
+def _as_options(machines: Sequence[SaidHardware], known: dict[str, argparse.Action]) -> list[str] | None:
     """Hardware as options; None where they can't say it."""
-    if not machines or len({one.option for one in machines}) > 1:
+    if not machines or len({one.kind for one in machines}) > 1:
         return None
     first = machines[0]
     several = known["--gpus"].type is not whole if "--gpus" in known else False
     if several and len({one.name for one in machines}) == 1 and all(one.gpus for one in machines):
-        counted = "--nodes" if first.option == "--cluster" else "--gpus"  # so many systems of their nodes
-        return [first.option, first.name, counted, ",".join(str(one.gpus) for one in machines)]
+        counted = "--nodes" if first.kind == "cluster" else "--gpus"  # so many systems of their nodes
+        return [f"--{first.kind}", first.name, counted, ",".join(str(one.gpus) for one in machines)]
     if len({one[2:] for one in machines}) > 1:
         if several and all(one.gpus for one in machines):  # each says how many there are
-            return [first.option, ",".join(f"{one.gpus}x{one.name}" for one in machines)]
+            return [f"--{first.kind}", ",".join(f"{one.gpus}x{one.name}" for one in machines)]
         return None
-    if first.option not in known or (first.gpus is not None and "--gpus" not in known):
+    if f"--{first.kind}" not in known or (first.gpus is not None and "--gpus" not in known):
         return None
-    said = [first.option, ",".join(one.name for one in machines)]
+    said = [f"--{first.kind}", ",".join(one.name for one in machines)]
     if first.gpus is not None:
-        of_nodes = first.option == "--cluster"
+        of_nodes = first.kind == "cluster"
         said += ["--nodes" if of_nodes else "--gpus", str(first.gpus)]
-    if first.nodes is not None and first.option == "--device" and known.get("--nodes") is not known.get("--gpus"):
+    if first.nodes is not None and first.kind == "device" and known.get("--nodes") is not known.get("--gpus"):
         said += ["--nodes", str(first.nodes)]
     return said
 
@@ -297,19 +257,19 @@ def _hardware(
     for word in words[leading:] if told and "--between" in known else []:
         if joined := _joined(word):
             return _named([other for other in words if other != word], leading, _model_known), ["--cluster", joined]
-    machines: list[_Machine] = []
+    machines: list[SaidHardware] = []
     rest: list[str] = []
     for place, word in enumerate(words):
-        found = _machine(word, bare=True) if place >= leading and told else None
+        found = said_hardware(word, bare=True) if place >= leading and told else None
         if found is None:
             rest.append(word)
         else:
             machines.append(found)
     said = _as_options(machines, known) if machines else []
     if said is None:
-        counted = next((one for one in machines if one.gpus and one.option in known and "--gpus" not in known), None)
+        counted = next((one for one in machines if one.gpus and f"--{one.kind}" in known and "--gpus" not in known), None)
         if counted is not None:
-            raise Misused(f"how many {counted.name} is what is looked for: say {counted.option} {counted.name} without a number")
+            raise Misused(f"how many {counted.name} is what is looked for: say --{counted.kind} {counted.name} without a number")
         return plain, []
     if twice := given & {word for word in said if word in known}:
         raise Misused(f"{' '.join(said)} as the words say, and {twice.pop()} beside it: give one of them")
@@ -321,9 +281,14 @@ def _hardware(
     return _named(rest, leading, _model_known), said
 
 
+def _is_hardware(word: str) -> bool:
+    """Whether a word says hardware, with a number or without."""
+    return said_hardware(word) is not None or called_hardware(word) is not None
+
+
 def _joined(word: str) -> str:
     """Groups of unlike GPUs that a word joins, each as ``8xh100``; empty where it joins none."""
-    groups = [_machine(part, bare=False) or _called(part) for part in word.split("+")]
+    groups = [said_hardware(part) or called_hardware(part) for part in word.split("+")]
     if len(groups) < 2 or None in groups:
         return ""
     return "+".join(one.name if one.gpus is None else f"{one.gpus}x{one.name}" for one in groups if one is not None)
@@ -347,14 +312,14 @@ def _with_counts(words: list[str], leading: int) -> list[str]:
     found: list[str] = []
     for place, word in enumerate(words):
         before = found[-1] if place > leading and len(found) > leading else ""
-        counted = re.fullmatch(rf"[0-9]{{1,7}}({TIMES}[0-9]{{1,4}})?", before) is not None and _called(before) is None
-        if before and re.fullmatch(TIMES, f"{word} ") and (counted or _machine(before, bare=False) or _called(before)):
+        counted = re.fullmatch(rf"[0-9]{{1,7}}({TIMES}[0-9]{{1,4}})?", before) is not None and called_hardware(before) is None
+        if before and re.fullmatch(TIMES, f"{word} ") and (counted or _is_hardware(before)):
             found[-1] += "x"
         elif before.endswith("x") and (before[:-1].isdigit() or word.isdigit()):
             found[-1] += word
         elif before and _together(before, word):
             found[-1] = f"{before} {word}"
-        elif (counted and _called(word) is not None) or (word.isdigit() and before and _is_counted(before, word)):
+        elif (counted and called_hardware(word) is not None) or (word.isdigit() and before and _is_counted(before, word)):
             found[-1] = f"{before}x{word}"
         else:
             found.append(word)
@@ -363,7 +328,7 @@ def _with_counts(words: list[str], leading: int) -> list[str]:
 
 def _is_counted(name: str, number: str) -> bool:
     """Whether a number says how many there are of what stands before it, and is no name itself, as 4090 is."""
-    return _called(name) is not None and _called(number) is None
+    return called_hardware(name) is not None and called_hardware(number) is None
 
 
 def _nodes_of(words: Sequence[str]) -> list[str]:
@@ -375,10 +340,10 @@ def _nodes_of(words: Sequence[str]) -> list[str]:
         if not count.isdigit() or nodes.lower() not in ("nodes", "node") or not after:
             continue
         told = f"{after[0]}x{after[1]}" if after[0].isdigit() and len(after) > 1 else after[0]
-        kind = _machine(told) or _called(told)
+        kind = said_hardware(told) or called_hardware(told)
         if kind is None:
             continue
-        one = kind.name if kind.option == "--cluster" else f"{kind.gpus or _in_a_node(kind.name)}x{kind.name}"
+        one = kind.name if kind.kind == "cluster" else f"{kind.gpus or _in_a_node(kind.name)}x{kind.name}"
         used = found.index(after[1] if told != after[0] else after[0], place + 2) + 1
         return [*found[:place], f"{count}x{one}", *found[used:]]
     return found
@@ -394,10 +359,10 @@ def _in_a_node(device: str) -> int:
 def _together(before: str, word: str) -> bool:
     """Whether two words name hardware together, such as ``rtx 4090`` or ``8xa100 80gb``, which one of them doesn't alone."""
     both = f"{before} {word}"
-    if _called(both) is not None:
+    if called_hardware(both) is not None:
         return True
     counted = before.isdigit()  # as in 8 h100
-    return not counted and _called(word) is None and (_machine(both) or _called(both)) is not None
+    return not counted and called_hardware(word) is None and (said_hardware(both) or called_hardware(both)) is not None
 
 
 def _model_known(name: str) -> bool:
@@ -423,7 +388,7 @@ def _named(words: list[str], leading: int, is_model: Callable[[str], bool]) -> l
 
 def _ordered(words: list[str], leading: int) -> list[str]:
     """The words with the model first, where another stands before it: ``h100 b200 llama3-8b``."""
-    if leading != 1 or len(words) < 2 or _model_known(words[0]) or (_machine(words[0]) is None and _called(words[0]) is None):
+    if leading != 1 or len(words) < 2 or _model_known(words[0]) or not _is_hardware(words[0]):
         return words
     place = next((place for place, word in enumerate(words) if _model_known(word)), 0)
     return [words[place], *words[:place], *words[place + 1 :]]

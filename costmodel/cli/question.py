@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -27,7 +26,7 @@ from costmodel.cli.calibrated import add_calibration, with_calibration
 from costmodel.cli.defaults import UNSAID
 from costmodel.cli.unlike import is_joined
 from costmodel.description.judgement import CHOSEN, JUDGED
-from costmodel.text.errors import InvalidValue
+from costmodel.description.usual_work import usual_batch, usual_length
 
 if TYPE_CHECKING:
     from costmodel.catalogue.changes import Description
@@ -197,11 +196,11 @@ def read_hardware(arguments: argparse.Namespace, grow: bool = False) -> Cluster:
         names = cluster_names(arguments)
         if len(names) > 1:
             raise Misused("one cluster at a time here; `search`, `estimate` and `train` compare several")
-        cluster = _sized(arguments, read_cluster(names[0]))
-        if arguments.network is not None:
-            from costmodel.catalogue.machines import on_network
+        if arguments.gpus is not None and arguments.nodes is not None:
+            raise Misused("argument --gpus: not allowed with argument --nodes, which says how many of a cluster's nodes")
+        from costmodel.catalogue.clusters import sized
 
-            cluster = on_network(cluster, arguments.network)
+        cluster = sized(read_cluster(names[0]), arguments.gpus, arguments.nodes, arguments.network)
     cluster = with_calibration(arguments, cluster)
     if not arguments.changes:
         return cluster
@@ -237,18 +236,6 @@ def _of_device(arguments: argparse.Namespace, grow: bool) -> Cluster:
         cluster = machine(arguments.device, arguments.gpus, arguments.nodes, arguments.network)
     if (cluster.gpus or 1) > 1 and not told:
         arguments.notes.append(f"--device {arguments.device}: {cluster.title}")
-    return cluster
-
-
-def _sized(arguments: argparse.Namespace, cluster: Cluster) -> Cluster:
-    if arguments.gpus is not None and arguments.nodes is not None:
-        raise Misused("argument --gpus: not allowed with argument --nodes, which says how many of a cluster's nodes")
-    if arguments.gpus is not None:
-        return cluster.with_gpus(arguments.gpus)
-    if arguments.nodes is not None:
-        if arguments.nodes < 1:
-            raise InvalidValue("nodes", arguments.nodes, "a whole number from 1")
-        return cluster.with_gpus(arguments.nodes * cluster.gpus_per_node)
     return cluster
 
 
@@ -300,13 +287,11 @@ def read_asked_model(arguments: argparse.Namespace) -> Transformer:
 
 def _accumulated(arguments: argparse.Namespace) -> int:
     """Sequences of a step that accumulates so many micro-batches on every replica."""
+    from costmodel.catalogue.asking import accumulated
+
     if arguments.global_batch is not None:
         raise Misused("--global-batch and --gradient-accumulation both say the sequences of a step: give one of them")
-    if arguments.gradient_accumulation < 1:
-        raise Misused(f"--gradient-accumulation {arguments.gradient_accumulation}: expected at least 1")
-    degrees = (getattr(arguments, name, None) or 1 for name in ("tensor_parallel", "context_parallel", "pipeline_parallel"))
-    replicas = arguments.data_parallel or max(1, world(arguments) // math.prod(degrees))
-    return int(arguments.gradient_accumulation) * int(arguments.micro_batch or 1) * int(replicas)
+    return accumulated(arguments.gradient_accumulation, chosen(arguments), world(arguments))
 
 
 def _take_work(arguments: argparse.Namespace, model: Transformer) -> None:
@@ -316,11 +301,9 @@ def _take_work(arguments: argparse.Namespace, model: Transformer) -> None:
     if getattr(arguments, "gradient_accumulation", None) is not None:
         arguments.global_batch = _accumulated(arguments)
     any_share = arguments.global_batch is not None or is_joined(arguments)  # groups of unlike GPUs share it unevenly
-    gpus = 1 if any_share else world(arguments)
-    batch, length = defaults.BATCH, defaults.LENGTH
-    if defaults.adapts(arguments):
-        batch, length = defaults.ADAPTED_BATCH, defaults.ADAPTED_LENGTH
-    taken = defaults.fill_work(arguments, model, global_batch=gpus * -(-batch // gpus), seq_len=length)
+    adapted = defaults.adapts(arguments)
+    batch = usual_batch(1 if any_share else world(arguments), adapted)
+    taken = defaults.fill_work(arguments, model, global_batch=batch, seq_len=usual_length(model, adapted))
     arguments.notes += defaults.as_note(taken)
 
 

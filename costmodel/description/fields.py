@@ -14,17 +14,20 @@ import itertools
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from costmodel.formulas.settings import OPEN
 from costmodel.text.checks import PLAIN, choice, flag, integer, listing, mapping, plain, real, text
 from costmodel.text.errors import InvalidValue
+from costmodel.text.suggestions import did_you_mean
 from costmodel.text.templates import filled
 from costmodel.text.units import QUANTITIES, quantity, span
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+Value = TypeVar("Value")
+Described = TypeVar("Described", bound="DataclassInstance")
 ROW = "row"
 """Key of a field's metadata under which its row is."""
 
@@ -294,6 +297,7 @@ class FieldRow(NamedTuple):
     leaner : values to which a single change may turn it so that less is held
     faster : values to which a single change may turn it so that a step takes less time
     launched : whether every launch file is asked for it
+    asked : part of every question, so that it is always shown, and no dimension of a search
     name, default, help, optional : as its class has them: filled in by `table`
     """
 
@@ -318,6 +322,7 @@ class FieldRow(NamedTuple):
     leaner: tuple[object, ...] = ()
     faster: tuple[object, ...] = ()
     launched: bool = False
+    asked: bool = False
     name: str = ""
     default: Any = dataclasses.MISSING
     help: str = ""
@@ -381,6 +386,64 @@ def meanings(described: type[DataclassInstance]) -> dict[str, str]:
     return {
         name: re.sub(r"`([A-Z]+)`", lambda match: ", ".join(getattr(module, match[1])), text) for name, text in words.items()
     }
+
+
+def full_names(described: type[DataclassInstance], given: Mapping[str, Value], besides: Iterable[str] = ()) -> dict[str, Value]:
+    """Values by the names of a class's fields, where some may go by their short names.
+
+    Parameters
+    ----------
+    described : a dataclass with rows
+    given : values by either name
+    besides : what may be meant that is no field
+
+    Raises
+    ------
+    InvalidValue
+        for a name that is neither, with what may be meant, or a field that is given by both
+
+    Examples
+    --------
+    >>> from costmodel import Plan
+    >>> full_names(Plan, {"tp": 2, "micro_batch": 4})
+    {'tensor_parallel': 2, 'micro_batch': 4}
+    """
+    rows = table(described)
+    whole = {row.short: name for name, row in rows.items() if row.short}
+    found: dict[str, Value] = {}
+    for said, value in given.items():
+        name = said if said in rows else whole.get(said)
+        if name is None:
+            raise InvalidValue("dimension", said, f"a field of {described.__name__}{_meant(said, [*rows, *besides])}")
+        if name in found:
+            raise InvalidValue(said, value, f"{name} or {rows[name].short}, which are one, not both")
+        found[name] = value
+    return found
+
+
+def _meant(said: str, names: Iterable[str]) -> str:
+    """The field that a word may stand for, as the end of a refusal."""
+    options = [f"--{name.replace('_', '-')}" for name in names]
+    near = did_you_mean("option", f"--{said.replace('_', '-')}", options)
+    return re.sub(r"--([a-z-]+)", lambda match: match[1].replace("-", "_"), near)
+
+
+def by_short_names_too(described: type[Described]) -> type[Described]:
+    """Have a dataclass with rows take the short names of its fields, too.
+
+    Parameters
+    ----------
+    described : the class
+    """
+    names = frozenset(one.name for one in dataclasses.fields(described))
+    make: Callable[..., None] = described.__init__
+
+    @functools.wraps(make)
+    def made(self: Described, **given: object) -> None:
+        make(self, **(given if given.keys() <= names else full_names(described, given)))
+
+    described.__init__ = made  # type: ignore[method-assign,assignment]
+    return described
 
 
 @functools.cache

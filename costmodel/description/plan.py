@@ -27,6 +27,7 @@ from costmodel.description.fields import (
     row,
 )
 from costmodel.description.framework import Framework
+from costmodel.description.usual_work import BATCH, LENGTH
 from costmodel.formulas import legality, settings
 from costmodel.formulas.pipeline import schedules
 from costmodel.formulas.quantities import (
@@ -95,11 +96,13 @@ def degree(name: str, **words: Any) -> Mapping[str, FieldRow]:
     )  # fmt: skip
 
 
+@fields.by_short_names_too
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
     """A parallel configuration of one training run.
 
-    A field that is None takes the framework's default.
+    A field that is None takes the framework's default. Degrees and batches go by the short names of the command line, too:
+    ``Plan(tp=2, pp=4, mbs=1, gbs=64)``.
 
     Parameters
     ----------
@@ -204,8 +207,10 @@ class Plan:
         naming the field, its value and what was expected
     """
 
-    global_batch: int = field(metadata=row(Whole(1, MOST), unit="sequences", role="size", short="gbs", launched=True))
-    seq_len: int = field(metadata=row(Whole(1, 10**8), unit="tokens", role="size", called="sequence length", launched=True))
+    global_batch: int = field(default=BATCH, metadata=row(
+        Whole(1, MOST), unit="sequences", role="size", short="gbs", launched=True, asked=True))  # fmt: skip
+    seq_len: int = field(default=LENGTH, metadata=row(
+        Whole(1, 10**8), unit="tokens", role="size", called="sequence length", launched=True, asked=True))  # fmt: skip
     batching: str = field(default="full", metadata=row(
         OneOf(BATCHINGS), brief="of samples of unlike lengths: full, packed, padded, ...", usual=("full",), said="{}", rare=True,
         inert="all samples are as long as the longest: mean_length says how long they are on average"))  # fmt: skip

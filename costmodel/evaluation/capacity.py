@@ -10,13 +10,17 @@ from typing import NamedTuple
 
 from costmodel.arithmetic.named_tuples import Row, changed
 from costmodel.arithmetic.whole_numbers import divisors
+from costmodel.catalogue.asking import ModelLike, model_of
+from costmodel.catalogue.clusters import ClusterLike, cluster_of
 from costmodel.catalogue.software import framework_on
 from costmodel.description.cluster import Cluster
+from costmodel.description.fields import full_names
 from costmodel.description.framework import Framework
 from costmodel.description.judgement import CHOSEN
 from costmodel.description.labels import CAPACITIES
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import MAX_LAYERS, Transformer
+from costmodel.description.usual_work import BATCH, usual_length
 from costmodel.evaluation.estimation import Estimate, estimate, lack, sentence, title
 from costmodel.evaluation.offers import Offer, offered, offers
 from costmodel.evaluation.search_result import SearchResult
@@ -241,14 +245,13 @@ def _asked(
     fit_probability: float, dimensions: Row,
 ) -> _CapacityQuestion:  # fmt: skip
     """A question as its door takes it; what is sought may not be given."""
-    kind("model", model, Transformer, "load_model(name)")
-    kind("cluster", cluster, Cluster, "load_cluster(name)")
     software = framework_on(cluster, framework)
     for field in CAPACITIES[find].found:
         if dimensions.get(field) is not None:
             raise InvalidValue(field, dimensions[field], "nothing: it is what is looked for")
-    dimensions = {name: value for name, value in dimensions.items() if value is not None}
+    dimensions = {name: value for name, value in full_names(Plan, dimensions).items() if value is not None}
     if plan is None:
+        work = _usual(find, model, cluster) | {field: value for field, value in work.items() if value is not None}
         for field in work:
             positive_int(field, work[field], 10**8)
         return _CapacityQuestion(model, cluster, software, None, work, fit_probability, dimensions)
@@ -259,18 +262,24 @@ def _asked(
     return _CapacityQuestion(model, cluster, software, plan, {}, fit_probability, {})
 
 
+def _usual(find: str, model: Transformer, cluster: Cluster) -> Row:
+    """What is taken of a step's work that isn't said: a sequence a GPU is the least, where the longest is looked for."""
+    usual = {"global_batch": cluster.gpus or 1 if find == "sequence" else BATCH, "seq_len": usual_length(model)}
+    return {field: usual[field] for field in CAPACITIES[find].asked}
+
+
 def longest_sequence(
-    model: Transformer, cluster: Cluster, plan: Plan | None = None, framework: Framework | str = "megatron-core", *,
+    model: ModelLike, cluster: ClusterLike, plan: Plan | None = None, framework: Framework | str = "megatron-core", *,
     global_batch: int | None = None, most: int = LONGEST, fit_probability: float = CHOSEN, **dimensions: object,
 ) -> Capacity:  # fmt: skip
     """The longest sequences with which a plan fits, in steps of `TOKENS` tokens that the plan's degrees split.
 
     Parameters
     ----------
-    model, cluster : what is trained, on what
+    model, cluster : what is trained, on what, or their names, as ``"llama3-8b"`` and ``"8xh100"``
     plan : to hold but for its sequences; every plan that `search` tries if None
     framework : the software, or its name in the catalogue
-    global_batch : sequences of a step, where no plan is held
+    global_batch : sequences of a step, where no plan is held; one for each GPU if None
     most : tokens that are not passed
     fit_probability : from which a plan is judged to fit
     dimensions : as `search` takes them, such as ``tensor_parallel=[1, 2, 4, 8]``
@@ -294,8 +303,7 @@ def longest_sequence(
     >>> found.value % 128, found.plan.seq_len == found.value, found.plan.recompute
     (0, True, 'full')
     """
-    if plan is None and global_batch is None:
-        raise InvalidValue("global_batch", None, "the sequences of a step, such as one for each GPU")
+    model, cluster = model_of(model), cluster_of(cluster)
     asked = _asked("sequence", model, cluster, plan, framework, {"global_batch": global_batch}, fit_probability, dimensions)
     positive_int("most", most, 10**8)
     limit = min(most, model.learned_positions or most)
@@ -327,7 +335,7 @@ def longest_sequence(
 
 
 def largest_batch(
-    model: Transformer, cluster: Cluster, plan: Plan | None = None, framework: Framework | str = "megatron-core", *,
+    model: ModelLike, cluster: ClusterLike, plan: Plan | None = None, framework: Framework | str = "megatron-core", *,
     seq_len: int | None = None, most: int = LARGEST_BATCH, fit_probability: float = CHOSEN, **dimensions: object,
 ) -> Capacity:  # fmt: skip
     """The largest global batch that fits at once: each copy of the model takes its share as one micro-batch.
@@ -336,10 +344,10 @@ def largest_batch(
 
     Parameters
     ----------
-    model, cluster : what is trained, on what
+    model, cluster : what is trained, on what, or their names, as ``"llama3-8b"`` and ``"8xh100"``
     plan : to hold but for its batch; every plan that `search` tries if None
     framework : the software, or its name in the catalogue
-    seq_len : [tokens], where no plan is held
+    seq_len : [tokens], where no plan is held; 4,096 if None, or what the model has learned
     most : sequences that are not passed
     fit_probability : from which a plan is judged to fit
     dimensions : as `search` takes them
@@ -363,6 +371,7 @@ def largest_batch(
     >>> found.plan.micro_batches, found.value == found.plan.micro_batch * found.plan.data_parallel
     (1, True)
     """
+    model, cluster = model_of(model), cluster_of(cluster)
     asked = _asked("batch", model, cluster, plan, framework, {"seq_len": seq_len}, fit_probability, dimensions)
     positive_int("most", most, 10_000_000)
     copies = asked.degrees("data_parallel", cluster.gpus or 1)
@@ -384,7 +393,7 @@ def largest_batch(
 
 
 def largest_micro_batch(
-    model: Transformer, cluster: Cluster, plan: Plan | None = None, framework: Framework | str = "megatron-core", *,
+    model: ModelLike, cluster: ClusterLike, plan: Plan | None = None, framework: Framework | str = "megatron-core", *,
     global_batch: int | None = None, seq_len: int | None = None, most: int = LARGEST_BATCH,
     fit_probability: float = CHOSEN, **dimensions: object,
 ) -> Capacity:  # fmt: skip
@@ -392,10 +401,10 @@ def largest_micro_batch(
 
     Parameters
     ----------
-    model, cluster : what is trained, on what
+    model, cluster : what is trained, on what, or their names, as ``"llama3-8b"`` and ``"8xh100"``
     plan : to hold but for its micro-batch; every plan that `search` tries if None
     framework : the software, or its name in the catalogue
-    global_batch, seq_len : sequences of a step and their tokens, where no plan is held
+    global_batch, seq_len : sequences of a step and their tokens, where no plan is held; usual ones if None
     most : sequences that are not passed
     fit_probability : from which a plan is judged to fit
     dimensions : as `search` takes them
@@ -420,6 +429,7 @@ def largest_micro_batch(
     8
     """
     work = {"global_batch": global_batch, "seq_len": seq_len}
+    model, cluster = model_of(model), cluster_of(cluster)
     asked = _asked("micro-batch", model, cluster, plan, framework, work, fit_probability, dimensions)
     positive_int("most", most, 10_000_000)
     batch = asked.work["global_batch"] if plan is None else plan.global_batch
@@ -435,7 +445,7 @@ def largest_micro_batch(
 
 
 def most_layers(
-    model: Transformer, cluster: Cluster, plan: Plan | None = None, framework: Framework | str = "megatron-core", *,
+    model: ModelLike, cluster: ClusterLike, plan: Plan | None = None, framework: Framework | str = "megatron-core", *,
     global_batch: int | None = None, seq_len: int | None = None, most: int = DEEPEST, fit_probability: float = CHOSEN,
     **dimensions: object,
 ) -> Capacity:  # fmt: skip
@@ -443,10 +453,10 @@ def most_layers(
 
     Parameters
     ----------
-    model, cluster : what is trained, on what
+    model, cluster : what is trained, on what, or their names, as ``"llama3-8b"`` and ``"8xh100"``
     plan : to hold; every plan that `search` tries if None
     framework : the software, or its name in the catalogue
-    global_batch, seq_len : sequences of a step and their tokens, where no plan is held
+    global_batch, seq_len : sequences of a step and their tokens, where no plan is held; usual ones if None
     most : layers that are not passed
     fit_probability : from which a plan is judged to fit
     dimensions : as `search` takes them
@@ -472,6 +482,7 @@ def most_layers(
     True
     """
     work = {"global_batch": global_batch, "seq_len": seq_len}
+    model, cluster = model_of(model), cluster_of(cluster)
     asked = _asked("layers", model, cluster, plan, framework, work, fit_probability, dimensions)
     positive_int("most", most, MAX_LAYERS)
 
@@ -521,7 +532,7 @@ def deepened(model: Transformer, layers: int) -> Transformer:
 
 
 def fewest_gpus(
-    model: Transformer, cluster: Cluster, plan: Plan | None = None, framework: Framework | str = "megatron-core", *,
+    model: ModelLike, cluster: ClusterLike, plan: Plan | None = None, framework: Framework | str = "megatron-core", *,
     global_batch: int | None = None, seq_len: int | None = None, most: int = MOST_GPUS,
     fit_probability: float = CHOSEN, **dimensions: object,
 ) -> Capacity:  # fmt: skip
@@ -532,10 +543,10 @@ def fewest_gpus(
 
     Parameters
     ----------
-    model, cluster : what is trained, on what; the cluster's own number of GPUs is not looked at
+    model, cluster : what is trained, on what, or their names; the cluster's own number of GPUs is not looked at
     plan : to hold but for its data-parallel degree; every plan that `search` tries if None
     framework : the software, or its name in the catalogue
-    global_batch, seq_len : sequences of a step and their tokens, where no plan is held
+    global_batch, seq_len : sequences of a step and their tokens, where no plan is held; usual ones if None
     most : GPUs that are not passed
     fit_probability : from which a plan is judged to fit
     dimensions : as `search` takes them, such as ``tensor_parallel=[1, 2, 4, 8]``
@@ -561,6 +572,7 @@ def fewest_gpus(
     """
     held = None if plan is None else dataclasses.replace(plan, data_parallel=None)
     work = {"global_batch": global_batch, "seq_len": seq_len}
+    model, cluster = model_of(model), cluster_of(cluster)
     asked = _asked("gpus", model, cluster, held, framework, work, fit_probability, dimensions)
     positive_int("most", most, 10_000_000)
     sizes = _sizes(cluster, most)

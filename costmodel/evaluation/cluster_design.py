@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from costmodel.arithmetic.named_tuples import Row
+from costmodel.catalogue.asking import ModelLike, model_of
 from costmodel.catalogue.loader import load_device
 from costmodel.catalogue.machines import machine
 from costmodel.catalogue.readings import rate_per_gpu
@@ -161,7 +162,7 @@ def candidates(
 
 
 def design_cluster(
-    model: Transformer, clusters: Iterable[Cluster], *, global_batch: int, seq_len: int, tokens: float = BILLION,
+    model: ModelLike, clusters: Iterable[Cluster], *, global_batch: int, seq_len: int, tokens: float = BILLION,
     within: float | None = None, budget: float | None = None, prices: Mapping[str, float] | None = None,
     network_price: float = 0.0, **asked: object,
 ) -> ClusterDesign:  # fmt: skip
@@ -201,7 +202,7 @@ def design_cluster(
     >>> all(option.time <= 86400.0 / 8 for option in made.reached), len(made.options)
     (True, 6)
     """
-    kind("model", model, Transformer, "load_model(name)")
+    model = model_of(model)
     if not isinstance(clusters, Iterable):
         raise InvalidValue("clusters", clusters, "clusters, as candidates(...) gives them")
     tried = list(clusters)

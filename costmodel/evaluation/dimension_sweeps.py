@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from costmodel.catalogue.asking import ModelLike, model_of
+from costmodel.catalogue.clusters import ClusterLike, cluster_of
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.plan import Plan
@@ -16,9 +18,11 @@ from costmodel.description.transformer import Transformer
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.factors import quantities, scaled
 from costmodel.evaluation.plan_search import CHOICES, SPLIT, SearchResult, search_by_name
-from costmodel.text.checks import kind, listing, positive_int, real
+from costmodel.text.checks import listing, positive_int, real
 from costmodel.text.errors import InvalidValue
 from costmodel.text.results import brief, figure
+from costmodel.text.tables import headed
+from costmodel.text.units import counted
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -109,7 +113,9 @@ class Scaling(NamedTuple):
     weak: tuple[ScalingPoint, ...]
 
     def __repr__(self) -> str:
-        return brief(self)
+        kinds = ("the global batch stays", self.strong), ("the global batch grows with the GPUs", self.weak)
+        return headed("Scaling: tokens/s of the best plan", *(
+            f"{words}: {', '.join(map(_rate_of, points))}" for words, points in kinds))  # fmt: skip
 
     def plot(self, kind: str | None = None) -> go.Figure:
         """As `costmodel.text.results.figure`."""
@@ -117,14 +123,14 @@ class Scaling(NamedTuple):
 
 
 def heat_map(
-    model: Transformer, cluster: Cluster, *, across: tuple[str, Sequence[object]], down: tuple[str, Sequence[object]],
+    model: ModelLike, cluster: ClusterLike, *, across: tuple[str, Sequence[object]], down: tuple[str, Sequence[object]],
     global_batch: int, seq_len: int, framework: Framework | str = "megatron-core", engine: str = "auto", **dimensions: object,
 ) -> HeatMap:  # fmt: skip
     """The fastest plan at every pair of values of two dimensions, all others free.
 
     Parameters
     ----------
-    model, cluster : what is trained, on what
+    model, cluster : what is trained, on what, or their names, as ``"llama3-8b"`` and ``"8xh100"``
     across, down : name and values of a dimension: a field of `Plan`, ``"global_batch"``, ``"seq_len"``, ``"gpus"``, or
         a name of `costmodel.evaluation.factors.quantities`, whose values are factors
     global_batch : sequences per step
@@ -153,8 +159,7 @@ def heat_map(
     >>> [[cell.plan.data_parallel for cell in row] for row in made.cells]
     [[8, 4], [4, 2]]
     """
-    kind("model", model, Transformer, "load_model(name)")
-    kind("cluster", cluster, Cluster, "load_cluster(name)")
+    model, cluster = model_of(model), cluster_of(cluster)
     axes = [_axis(axis, model, cluster) for axis in (across, down)]
     if axes[0][0] == axes[1][0]:
         raise InvalidValue("down", axes[1][0], f"another dimension than across={axes[0][0]!r}")
@@ -216,14 +221,14 @@ def _cell(result: SearchResult, values: dict[str, object]) -> Cell:
 
 
 def scaling(
-    model: Transformer, cluster: Cluster, *, global_batch: int, seq_len: int, gpus: Sequence[int] | None = None,
+    model: ModelLike, cluster: ClusterLike, *, global_batch: int, seq_len: int, gpus: Sequence[int] | None = None,
     framework: Framework | str = "megatron-core", engine: str = "auto", **dimensions: object,
 ) -> Scaling:  # fmt: skip
     """The best plan on each number of GPUs: with the same global batch, and with one that grows with the GPUs.
 
     Parameters
     ----------
-    model, cluster : what is trained, on what
+    model, cluster : what is trained, on what, or their names, as ``"llama3-8b"`` and ``"8xh100"``
     global_batch : sequences per step, on the cluster's own number of GPUs
     seq_len : [tokens]
     gpus : how many to try; from a quarter of the cluster's to eight times as many, by doubling, if None
@@ -248,8 +253,7 @@ def scaling(
     >>> [point.global_batch for point in made.weak]
     [32, 64]
     """
-    kind("model", model, Transformer, "load_model(name)")
-    kind("cluster", cluster, Cluster, "load_cluster(name)")
+    model, cluster = model_of(model), cluster_of(cluster)
     asked = {"seq_len": seq_len, "framework": framework, "engine": engine, **dimensions}
 
     def find(pairs: Sequence[tuple[int, int]]) -> list[SearchResult]:
@@ -299,6 +303,12 @@ def _around(cluster: Cluster) -> Iterator[int]:
         number = own << doubling if doubling >= 0 else own >> -doubling
         if 1 <= number <= most and (doubling >= 0 or number << -doubling == own):
             yield number
+
+
+def _rate_of(point: ScalingPoint) -> str:
+    """A number of GPUs and its rate, in short."""
+    rate = "none fits" if point.tokens_per_second is None else f"{point.tokens_per_second:,.0f}"
+    return f"{rate} on {counted(point.gpus, 'GPU')}"
 
 
 def _point(result: SearchResult, number: int, global_batch: int) -> ScalingPoint:

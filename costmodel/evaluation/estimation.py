@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from itertools import zip_longest
 
 from costmodel.arithmetic.named_tuples import Row
+from costmodel.catalogue.asking import ModelLike, asked, given
+from costmodel.catalogue.clusters import ClusterLike, DeviceLike
 from costmodel.catalogue.software import ask
 from costmodel.description.cluster import Cluster
 from costmodel.description.fields import hold
@@ -36,7 +38,7 @@ from costmodel.formulas import training_step
 from costmodel.formulas.quantities import DeviceNumbers, Inputs, Memory, Number, PlanNumbers, Software, Step
 from costmodel.formulas.transformer import adapters
 from costmodel.formulas.transformer.loading import beside_a_step
-from costmodel.text.checks import kind, real
+from costmodel.text.checks import real
 from costmodel.text.results import figure
 from costmodel.text.tables import headed, table
 from costmodel.text.units import GiB, between, counted, format_bytes, format_seconds
@@ -415,18 +417,25 @@ def probability(field: str, value: float) -> float:
 
 
 def estimate(
-    model: Transformer, cluster: Cluster, plan: Plan, framework: Framework | str = "megatron-core",
-    *, fit_probability: float = JUDGED,
+    model: ModelLike, cluster: ClusterLike | None = None, plan: Plan | None = None,
+    framework: Framework | str | None = None, *, fit_probability: float = JUDGED, device: DeviceLike | None = None,
+    gpus: int | None = None, nodes: int | None = None, network: float | str | None = None, **choices: object,
 ) -> Estimate:  # fmt: skip
     """Time and memory of one training step.
 
     Parameters
     ----------
-    model : what is trained
-    cluster : on what
-    plan : how it is split; its degrees multiply to the cluster's GPUs
-    framework : the software, or its name in the catalogue
+    model : what is trained, or its name in the catalogue or on the Hugging Face hub, or a ``config.json``
+    cluster : on what, or its name, or GPUs of a kind in a word, ``"8xh100"``; of a name without a size one node, or as many GPUs
+        as the plan's degrees ask for
+    plan : how it is split; its degrees multiply to the cluster's GPUs. If None the choices say it, and what they don't say is
+        usual: 256 sequences a step of 4,096 tokens, or for adapters 16 of 2,048
+    framework : the software, or its name in the catalogue; if None ``"megatron-core"``, or for an adapter among the choices
+        ``"hf-trainer"``
     fit_probability : from which the plan is judged to fit
+    device, gpus, nodes, network : in place of a cluster, as `costmodel.machine` takes them; sizes go with a cluster's name, too
+    choices : fields of `Plan`, as ``tensor_parallel=2`` or ``tp=2``, in place of the plan's; ``gradient_accumulation`` in place
+        of ``global_batch``
 
     Returns
     -------
@@ -441,17 +450,52 @@ def estimate(
         with the reason, where the plan can't run
     NotModelled
         where the device has no such dtype
+
+    Examples
+    --------
+    >>> estimate("llama3-8b", "8xh100", tensor_parallel=2, micro_batch=2).fits
+    True
     """
-    question = ask(model, cluster, framework)
-    kind("plan", plan, Plan, "Plan(...)")
-    check_length(model, plan.seq_len)
+    hardware = {"device": device, "gpus": gpus, "nodes": nodes, "network": network}
+    said = asked(model, cluster, plan, framework, {**choices, **given(hardware)})
+    question, plan = ask(said.model, said.cluster, said.framework), said.plan
+    check_length(said.model, plan.seq_len)
     accepted = question.accepted(plan)
     step = StepParts.of(evaluate_one(question, accepted), question, accepted)
     required = probability("fit_probability", fit_probability)
     return Estimate(question=question, plan=accepted, step=step, required_probability=required)
 
 
-__all__ = ["MEMORY_PARTS", "TIME_PARTS", "Estimate", "estimate"]
+def memory(
+    model: ModelLike, cluster: ClusterLike | None = None, plan: Plan | None = None, framework: Framework | str | None = None,
+    **choices: object,
+) -> PeakMemory:  # fmt: skip
+    """What a GPU holds at the fullest moment of a training step: the memory of an `estimate`, whose arguments it takes.
+
+    Parameters
+    ----------
+    model, cluster, plan, framework, choices : as for `estimate`, hardware such as ``device`` and ``gpus`` among the choices
+
+    Returns
+    -------
+    PeakMemory
+        bytes of the fullest rank, part by part, and of every stage
+
+    Raises
+    ------
+    InvalidValue, IllegalPlan, NotModelled
+        as `estimate`
+
+    Examples
+    --------
+    >>> held = memory("llama3-8b", "8xh100", zero_stage=3)
+    >>> held.total == estimate("llama3-8b", "8xh100", zero_stage=3).memory.total
+    True
+    """
+    return estimate(model, cluster, plan, framework, **choices).memory  # type: ignore[arg-type]
+
+
+__all__ = ["MEMORY_PARTS", "TIME_PARTS", "Estimate", "estimate", "memory"]
 
 
 def of_limit(estimate: Estimate) -> str:

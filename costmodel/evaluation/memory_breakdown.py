@@ -22,11 +22,15 @@ from costmodel.formulas.quantities import (
 from costmodel.formulas.transformer import memory as formula
 from costmodel.text.checks import whole
 from costmodel.text.results import brief, figure
+from costmodel.text.tables import headed
+from costmodel.text.units import GiB
 
 if TYPE_CHECKING:
     import pandas
 
 PARTS = Memory._fields[1:]
+LEAST_SHOWN = 0.05 * GiB
+"""Of a part that is named where a bill is shown in short [bytes]."""
 """Parts of a bill; they add up to its total."""
 
 
@@ -144,7 +148,12 @@ class PeakMemory:
     overhead: float
     asked: MemoryInputs = dataclasses.field(repr=False, compare=False)
 
-    __repr__ = brief
+    def __repr__(self) -> str:
+        parts = ", ".join(f"{part} {self._gib(part)}" for part in PARTS if getattr(self, part) >= LEAST_SHOWN)
+        return headed(f"PeakMemory: {self._gib('total')} GiB of the fullest GPU", f"GiB of {parts}")
+
+    def _gib(self, part: str) -> str:
+        return f"{getattr(self, part) / GiB:.1f}"
 
     @property
     def allocated(self) -> float:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.arithmetic.named_tuples import Row, made
+from costmodel.catalogue.asking import ModelLike, model_of
 from costmodel.catalogue.software import framework_on
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
@@ -92,7 +93,7 @@ class UnlikeGroups:
 
 
 def unlike_groups(
-    model: Transformer, sites: Mapping[str, Sequence[Cluster]], *, global_batch: int, seq_len: int,
+    model: ModelLike, sites: Mapping[str, Sequence[Cluster]], *, global_batch: int, seq_len: int,
     between: float | str, between_latency: float | str = "1 ms", inside: float | str | None = None,
     inside_latency: float | str = "20 us", framework: Framework | str = "megatron-core", **dimensions: object,
 ) -> UnlikeGroups:  # fmt: skip
@@ -148,7 +149,7 @@ def unlike_groups(
     >>> [group.global_batch for group in made.groups][0] > 32, sum(group.global_batch for group in made.groups)
     (True, 64)
     """
-    kind("model", model, Transformer, "load_model(name)")
+    model = model_of(model)
     places = _places(sites)
     positive_int("global_batch", global_batch, 10_000_000)
     if inside is None and len({site for site, _ in places}) < len(places):

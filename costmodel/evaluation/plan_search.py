@@ -16,7 +16,7 @@ from costmodel.arithmetic.named_tuples import Row, changed
 from costmodel.catalogue.software import ask
 from costmodel.description.cluster import Cluster
 from costmodel.description.dimensions import DIMENSIONS
-from costmodel.description.fields import table
+from costmodel.description.fields import full_names, table
 from costmodel.description.framework import Framework
 from costmodel.description.judgement import CHOSEN
 from costmodel.description.plan import Plan, restrictions
@@ -45,7 +45,7 @@ from costmodel.formulas.transformer.loading import beside_a_step
 from costmodel.text.checks import choice, flag, listing, plain, positive_int
 from costmodel.text.errors import InvalidValue
 
-ROWS = {name: row for name, row in table(Plan).items() if row.default is not dataclasses.MISSING}
+ROWS = {name: row for name, row in table(Plan).items() if not row.asked}
 SPLIT = tuple(name for name, row in ROWS.items() if row.column)
 """Dimensions of a search that become columns."""
 CHOICES = tuple(name for name, row in ROWS.items() if not row.column)
@@ -255,10 +255,9 @@ search_by_name: Callable[..., SearchResult] = search
 def _given(dimensions: Mapping[str, object], template: Plan) -> dict[str, list[object] | None]:
     """The values to try of every dimension, each checked as a field of a plan."""
     known = (*SPLIT, *CHOICES)
-    for name in dimensions:
-        if name not in known:
-            whole = next((one for one, row in ROWS.items() if one in known and row.short == name), None)  # tp is tensor_parallel
-            raise InvalidValue("dimension", name, whole or "one of " + ", ".join(known))
+    dimensions = full_names(Plan, dimensions)
+    if sizes := [name for name in dimensions if name not in known]:
+        raise InvalidValue("dimension", sizes[0], "one of " + ", ".join(known))
     for name, row in ROWS.items():
         value = dimensions.get(name)
         if row.kind.several and value is not None:

@@ -10,14 +10,14 @@ from importlib import import_module
 from pathlib import Path
 
 from costmodel.arithmetic.named_tuples import made
+from costmodel.catalogue.asking import ModelLike, model_of
+from costmodel.catalogue.clusters import ClusterLike, cluster_of
 from costmodel.catalogue.software import framework_on
-from costmodel.description.cluster import Cluster
 from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER, WRITTEN
 from costmodel.description.fields import table
 from costmodel.description.framework import OF_EXPERTS, Framework
 from costmodel.description.labels import TIED, label, part_name, spoken, spoken_of
 from costmodel.description.plan import FOLLOWING, Plan
-from costmodel.description.transformer import Transformer
 from costmodel.evaluation.estimation import TIME_PARTS, estimate, of_limit
 from costmodel.evaluation.memory_breakdown import PARTS as MEMORY_PARTS
 from costmodel.evaluation.offers import offers
@@ -27,7 +27,7 @@ from costmodel.page.plans import Candidates, candidates, columns
 from costmodel.page.question import Asked, Fields, unasked
 from costmodel.page.schedules import orders
 from costmodel.page.sliders import sliders
-from costmodel.text.checks import kind, real
+from costmodel.text.checks import real
 from costmodel.text.errors import InvalidValue
 from costmodel.text.results import fitted
 from costmodel.text.units import format_seconds
@@ -235,7 +235,7 @@ def looks() -> dict[str, object]:
 
 
 def whatif(
-    model: Transformer, cluster: Cluster, *, global_batch: int | None = None, seq_len: int = SEQ_LEN,
+    model: ModelLike, cluster: ClusterLike, *, global_batch: int | None = None, seq_len: int = SEQ_LEN,
     framework: Framework | str = "megatron-core", price: float = PRICE, command: str = "", **dimensions: object,
 ) -> WhatIf:  # fmt: skip
     """Something to drag: the best plan of a search, and what becomes of it as bandwidths, memory or efficiencies change.
@@ -261,8 +261,7 @@ def whatif(
     IllegalPlan
         where no plan is legal
     """
-    kind("model", model, Transformer, "load_model(name)")
-    kind("cluster", cluster, Cluster, "load_cluster(name)")
+    model, cluster = model_of(model), cluster_of(cluster)
     real("price", price, 0.0, 1e6)
     if not isinstance(command, str):
         raise InvalidValue("command", command, "a text")

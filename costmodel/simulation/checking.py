@@ -8,6 +8,7 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from costmodel.catalogue.asking import asked_search
 from costmodel.description.dimensions import RANK_ORDER
 from costmodel.description.judgement import CHOSEN
 from costmodel.evaluation import plan_search
@@ -16,9 +17,9 @@ from costmodel.text.checks import flag, positive_int
 from costmodel.text.errors import CostModelError
 
 if TYPE_CHECKING:
-    from costmodel.description.cluster import Cluster
+    from costmodel.catalogue.asking import ModelLike
+    from costmodel.catalogue.clusters import ClusterLike, DeviceLike
     from costmodel.description.framework import Framework
-    from costmodel.description.transformer import Transformer
     from costmodel.evaluation.estimation import Estimate
     from costmodel.simulation.steady import Budget
     from costmodel.simulation.transactions import Ledger
@@ -88,19 +89,23 @@ def _played_alike(made: Ledger) -> object:
 
 
 def search(
-    model: Transformer, cluster: Cluster, *, global_batch: int, seq_len: int, framework: Framework | str = "megatron-core",
-    fit_probability: float = CHOSEN, top: int = 20, engine: str = "auto", check: bool = False,
-    progress: Callable[[int, int], None] | None = None, keep_evaluated: bool = False, keep_frontier: bool = False,
-    space: str = "default", most_combinations: int = plan_search.LARGEST_SEARCH, **dimensions: object,
+    model: ModelLike, cluster: ClusterLike | None = None, *, global_batch: int | None = None, seq_len: int | None = None,
+    framework: Framework | str | None = None, fit_probability: float = CHOSEN, top: int = 20, engine: str = "auto",
+    check: bool = False, progress: Callable[[int, int], None] | None = None, keep_evaluated: bool = False,
+    keep_frontier: bool = False, space: str = "default", most_combinations: int = plan_search.LARGEST_SEARCH,
+    device: DeviceLike | None = None, gpus: int | None = None, nodes: int | None = None, network: float | str | None = None,
+    **dimensions: object,
 ) -> SearchResult:  # fmt: skip
     """Evaluate every legal plan and rank those that fit.
 
     Parameters
     ----------
-    model, cluster : what is trained, on what
-    global_batch : sequences per step
-    seq_len : [tokens]
-    framework : the software, or its name in the catalogue
+    model : what is trained, or its name in the catalogue or on the Hugging Face hub, or a ``config.json``
+    cluster : on what, or its name, of which one node is taken where no size is said, or GPUs of a kind in a word, ``"64xh100"``
+    global_batch : sequences per step; usual ones that all GPUs share if None: 256 and up, of adapters 16 and up
+    seq_len : [tokens]; if None 4,096, of adapters 2,048, or as many as the model has learned, if these are fewer
+    framework : the software, or its name in the catalogue; if None ``"megatron-core"``, or where adapters alone are tried
+        ``"hf-trainer"``
     fit_probability : to fit in memory, from which a plan is ranked
     top : how many ranked plans to return
     engine : ``"auto"``, ``"python"``, ``"numpy"`` or ``"numba"``
@@ -111,12 +116,14 @@ def search(
     keep_frontier : keep the plans that fit and that no other beats in both time and memory
     space : ``"default"``, or ``"full"`` to try of what is left open all that `costmodel.evaluation.full_space` names
     most_combinations : beyond which a search is refused before anything is evaluated
-    dimensions : any field of `Plan`, fixed to a value or tried over a list. Left out: degrees try every divisor of
-        the GPUs, virtual stages every even split up to 8, micro-batch the powers of two up to 16, recompute none,
-        the light modules of a model of experts or with latent attention, and full (and selective where attention is not
-        flash), ZeRO every stage the framework has, a copy of what it shards over all ranks or over those inside a node,
-        ranks in each order that the framework can place them in, and tokens on each way to their experts that it has: copies
-        for each or one for all on a node, while another micro-batch works or not; all else is the framework's default.
+    device, gpus, nodes, network : in place of a cluster, as `costmodel.machine` takes them; sizes go with a cluster's name, too
+    dimensions : any field of `Plan`, ``tensor_parallel`` or ``tp``, fixed to a value or tried over a list. Left out:
+        degrees try every divisor of the GPUs, virtual stages every even split up to 8, micro-batch the powers of two up to
+        16, recompute none, the light modules of a model of experts or with latent attention, and full (and selective where
+        attention is not flash), ZeRO every stage the framework has, a copy of what it shards over all ranks or over those
+        inside a node, ranks in each order that the framework can place them in, and tokens on each way to their experts
+        that it has: copies for each or one for all on a node, while another micro-batch works or not; all else is the
+        framework's default.
 
     Returns
     -------
@@ -126,10 +133,17 @@ def search(
     ------
     InvalidValue
         for an unknown dimension or a bad value
+
+    Examples
+    --------
+    >>> search("llama3-8b", "8xh100", global_batch=64, pp=1, cp=1, recompute="none").best.fits
+    True
     """
+    said = {"global_batch": global_batch, "seq_len": seq_len, "device": device, "gpus": gpus, "nodes": nodes, "network": network}
+    asked = asked_search(model, cluster, framework, {**dimensions, **said})
     found = plan_search.search_by_name(
-        model, cluster, global_batch=global_batch, seq_len=seq_len, framework=framework, fit_probability=fit_probability,
-        top=top, engine=engine, progress=progress, keep_evaluated=keep_evaluated, keep_frontier=keep_frontier, space=space,
-        most_combinations=most_combinations, **dimensions,
+        asked.model, asked.cluster, framework=asked.framework, fit_probability=fit_probability, top=top, engine=engine,
+        progress=progress, keep_evaluated=keep_evaluated, keep_frontier=keep_frontier, space=space,
+        most_combinations=most_combinations, **asked.work, **asked.dimensions,
     )  # fmt: skip
     return checked(found) if flag("check", check) else found

@@ -44,7 +44,8 @@ from costmodel.text.units import format_seconds
 if TYPE_CHECKING:
     import pandas
 
-    from costmodel.description.cluster import Cluster
+    from costmodel.catalogue.asking import ModelLike
+    from costmodel.catalogue.clusters import ClusterLike
     from costmodel.description.framework import Framework
     from costmodel.description.plan import Plan
     from costmodel.description.transformer import Transformer
@@ -436,8 +437,8 @@ def schedule_of(plan: Plan, layers: int, syncs: bool = False, micro_batches: int
 
 
 def timeline(
-    model: Transformer, cluster: Cluster, plan: Plan, framework: Framework | str = "megatron-core", *,
-    jitter: float = 0.0, seed: int = 0,
+    model: ModelLike, cluster: ClusterLike | None = None, plan: Plan | None = None,
+    framework: Framework | str | None = None, *, jitter: float = 0.0, seed: int = 0, **choices: object,
 ) -> Timeline:  # fmt: skip
     """Play out one training step of a plan on one of its pipelines.
 
@@ -454,10 +455,7 @@ def timeline(
 
     Parameters
     ----------
-    model : what is trained
-    cluster : on what
-    plan : how it is split; its degrees multiply to the cluster's GPUs
-    framework : the software, or its name in the catalogue
+    model, cluster, plan, framework, choices : as for `estimate`, hardware such as ``device`` and ``gpus`` among the choices
     jitter : standard deviation of the logarithm of each pass' time
     seed : of the jitter
 
@@ -484,14 +482,14 @@ def timeline(
     >>> timeline(model, cluster, plan).schedule.micro_batches
     16
     """
-    result = estimate(model, cluster, plan, framework)
-    plan = result.plan
+    result = estimate(model, cluster, plan, framework, **choices)  # type: ignore[arg-type]
+    trained, plan = result.model, result.plan
     _playable(plan)
-    schedule = schedule_of(plan, model.layers, syncs=True)
+    schedule = schedule_of(plan, trained.layers, syncs=True)
     inputs = result.inputs
     shape, settings, numbers, network, software, _ = inputs
     stages = schedule.stages
-    layers = stage_layers(model.layers, stages, numbers, shape, settings)
+    layers = stage_layers(trained.layers, stages, numbers, shape, settings)
     longer = math.exp(result.discrepancy)
     forward, data, weight = (longer * part for part in _passes(layers, inputs))
     latency, moving, nbytes = communication.boundary_parts(shape, settings, numbers, network, software)
@@ -501,7 +499,7 @@ def timeline(
         step.total, step.bubble, step.pipeline_exchange, plan.micro_batches, longer * _slowest_rank(inputs),
         syncs_of(schedule), schedule.chunks,
     )  # fmt: skip
-    held = kept_by_stages(model, layers, settings, numbers, software)
+    held = kept_by_stages(trained, layers, settings, numbers, software)
     return simulate_schedule(
         schedule, forward, data, weight + each, transfer_latency=latency, transfer_bytes=nbytes,
         transfer_bandwidth=nbytes / moving if moving > 0.0 else math.inf,

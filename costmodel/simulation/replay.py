@@ -32,18 +32,19 @@ from costmodel.text.checks import real, whole
 from costmodel.text.errors import InvalidValue, NotModelled
 
 if TYPE_CHECKING:
-    from costmodel.description.cluster import Cluster
+    from costmodel.catalogue.asking import ModelLike
+    from costmodel.catalogue.clusters import ClusterLike
     from costmodel.description.framework import Framework
     from costmodel.description.plan import Plan
-    from costmodel.description.transformer import Transformer
 
 MOST_EVENTS = 10_000_000
 """Entries of the ranks' programs, of all replicas that are played."""
 
 
 def simulate(
-    model: Transformer, cluster: Cluster, plan: Plan, framework: Framework | str = "megatron-core", *,
-    jitter: float = 0.0, seed: int = 0, slow_ranks: Mapping[int, float] | None = None,
+    model: ModelLike, cluster: ClusterLike | None = None, plan: Plan | None = None,
+    framework: Framework | str | None = None, *, jitter: float = 0.0, seed: int = 0,
+    slow_ranks: Mapping[int, float] | None = None, **choices: object,
 ) -> Simulation:  # fmt: skip
     """Play out one training step of a plan on a cluster, event by event, the load of every link included.
 
@@ -63,10 +64,7 @@ def simulate(
 
     Parameters
     ----------
-    model : what is trained
-    cluster : on what
-    plan : how it is split; its degrees multiply to the cluster's GPUs
-    framework : the software, or its name in the catalogue
+    model, cluster, plan, framework, choices : as for `estimate`, hardware such as ``device`` and ``gpus`` among the choices
     jitter : standard deviation of the logarithm of what each pass computes on each replica [s], whose mean stays
     seed : of the jitter
     slow_ranks : GPUs by number which, and so their groups, take so many times as long to compute
@@ -101,7 +99,7 @@ def simulate(
     """
     spread = real("jitter", jitter, 0.0, 10.0)
     whole("seed", seed, 2**63 - 1)
-    asked = estimate(model, cluster, plan, framework)
+    asked = estimate(model, cluster, plan, framework, **choices)  # type: ignore[arg-type]
     ready = prepared(asked, ledger_of(without_own_runs(asked)), spread, seed, slow_ranks)
     played = ready.played()
     programs, result = ready.programs, ready.made.estimate

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from costmodel.catalogue.asking import ModelLike, asked
+from costmodel.catalogue.clusters import ClusterLike
 from costmodel.catalogue.software import framework_on
 from costmodel.description import buckets as rules
 from costmodel.description.buckets import Bucketing, Overlap
-from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.labels import label
 from costmodel.description.plan import Plan
-from costmodel.description.transformer import Transformer
 from costmodel.evaluation.estimation import Estimate, estimate, title
 from costmodel.evaluation.prices import price_of
 from costmodel.evaluation.transactions import (
@@ -27,7 +27,7 @@ from costmodel.evaluation.transactions import (
     TransactionPricer,
     rule_of_plan,
 )
-from costmodel.text.checks import choice, kind
+from costmodel.text.checks import choice
 from costmodel.text.errors import InvalidValue, NotModelled
 from costmodel.text.results import figure
 from costmodel.text.tables import headed, table
@@ -242,8 +242,8 @@ class Ledger:
 
 
 def ledger(
-    model: Transformer, cluster: Cluster, plan: Plan, framework: Framework | str = "megatron-core", *,
-    buckets: Bucketing | None = None,
+    model: ModelLike, cluster: ClusterLike | None = None, plan: Plan | None = None,
+    framework: Framework | str | None = None, *, buckets: Bucketing | None = None, **choices: object,
 ) -> Ledger:  # fmt: skip
     """Every transaction of one training step, priced as `estimate` prices it.
 
@@ -263,7 +263,7 @@ def ledger(
 
     Parameters
     ----------
-    model, cluster, plan, framework : as for `estimate`
+    model, cluster, plan, framework, choices : as for `estimate`, hardware such as ``device`` and ``gpus`` among the choices
     buckets : a rule of `costmodel.description.buckets`; the framework's own if None
 
     Returns
@@ -289,11 +289,13 @@ def ledger(
     >>> [(size.collective, size.nbytes, size.count) for size in made.histogram()]
     [('all-reduce', 513802240.0, 1.0), ('all-reduce', 604626944.0, 1.0), ('all-gather', 1118429184.0, 1.0)]
     """
+    said = asked(model, cluster, plan, framework, choices)
     if isinstance(buckets, rules.OneBucket):  # the estimate's buckets are the ledger's
-        kind("cluster", cluster, Cluster, "load_cluster(name)")
-        framework = dataclasses.replace(framework_on(cluster, framework), buckets="one")
-        plan = dataclasses.replace(plan, bucket_bytes=None, prefetch_bytes=None)
-    return ledger_of(estimate(model, cluster, plan, framework), buckets)
+        said = said._replace(
+            framework=dataclasses.replace(framework_on(said.cluster, said.framework), buckets="one"),
+            plan=dataclasses.replace(said.plan, bucket_bytes=None, prefetch_bytes=None),
+        )
+    return ledger_of(estimate(*said), buckets)
 
 
 def ledger_of(result: Estimate, buckets: Bucketing | None = None) -> Ledger:

@@ -58,6 +58,8 @@ def fitted(text: str, indent: str = "    ") -> str:
 
 
 def _by_default(field: dataclasses.Field[Any], value: object) -> bool:
+    if getattr(field.metadata.get("row"), "asked", False):  # part of every question
+        return False
     made = field.default_factory
     usual = field.default if made is dataclasses.MISSING else made()
     return type(usual) is type(value) and bool(usual == value)

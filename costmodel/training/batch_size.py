@@ -7,6 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from costmodel.catalogue.asking import ModelLike, model_of
+from costmodel.catalogue.clusters import ClusterLike, cluster_of
 from costmodel.formulas.systems import batch_sizes as formulas
 from costmodel.formulas.systems import training_run
 from costmodel.text.checks import listing, positive_int, real
@@ -14,9 +16,7 @@ from costmodel.text.errors import CostModelError, IllegalPlan, InvalidValue
 from costmodel.text.results import brief
 
 if TYPE_CHECKING:
-    from costmodel.description.cluster import Cluster
     from costmodel.description.framework import Framework
-    from costmodel.description.transformer import Transformer
     from costmodel.evaluation.estimation import Estimate
 
 MOST_RUNS = 10_000
@@ -202,8 +202,8 @@ class BatchFrontier:
 
 def batch_frontier(
     scaling: BatchScaling,
-    model: Transformer,
-    cluster: Cluster,
+    model: ModelLike,
+    cluster: ClusterLike,
     *,
     batches: Sequence[int],
     gpus: Sequence[int],
@@ -243,6 +243,8 @@ def batch_frontier(
     if gpu_hour is not None:
         real("gpu_hour", gpu_hour, 0.0, 1e9)
     from costmodel.evaluation.plan_search import search_by_name
+
+    model, cluster = model_of(model), cluster_of(cluster)
 
     found, why = [], ""
     for count in counts:

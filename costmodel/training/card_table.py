@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from costmodel.arithmetic.named_tuples import Row
+from costmodel.catalogue.asking import ModelLike, model_of
 from costmodel.catalogue.calibrations import device_of_calibration, load_calibration
 from costmodel.catalogue.loader import load_device, names
 from costmodel.catalogue.machines import machine
@@ -24,13 +25,13 @@ from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.many_questions import estimates_of
 from costmodel.evaluation.plan_search import search
 from costmodel.formulas.network import nccl
-from costmodel.text.checks import kind, listing, positive_int
+from costmodel.text.checks import listing, positive_int
 from costmodel.text.errors import CostModelError, InvalidValue, NotModelled
 from costmodel.text.results import figure, rows_as_csv
 from costmodel.text.tables import headed, table
 from costmodel.text.units import counted, format_bytes, format_seconds
 from costmodel.training.cost import Tariff, prices_of
-from costmodel.training.duration import TrainingRun, time_to_train
+from costmodel.training.duration import TrainingRun, time_to_train, token_count
 
 ADAPTERS = ("none", "lora", "qlora")
 """What is trained, unless it is said: all weights, an adapter, an adapter beside weights of 4 bits."""
@@ -162,8 +163,8 @@ class CardTable:
 
 
 def cards(
-    model: Transformer, devices: Iterable[str] | None = None, *, adapter: Sequence[str] | str = ADAPTERS, gpus: int = 1,
-    global_batch: int = 16, seq_len: int = 2048, framework: Sequence[str] | str | None = None, tokens: float | None = None,
+    model: ModelLike, devices: Iterable[str] | None = None, *, adapter: Sequence[str] | str = ADAPTERS, gpus: int = 1,
+    global_batch: int = 16, seq_len: int = 2048, framework: Sequence[str] | str | None = None, tokens: float | str | None = None,
     price: Mapping[str, float] | float | None = None, calibration: str | os.PathLike[str] | None = None,
 ) -> CardTable:  # fmt: skip
     """Which cards train a model: what fits on each, how long a sequence, how fast, for how much, with which framework.
@@ -198,7 +199,7 @@ def cards(
     >>> [(one.device, one.estimate is not None) for one in made.rows]
     [('h100-sxm', True), ('rtx-4090', False)]
     """
-    kind("model", model, Transformer, "load_model(name)")
+    model = model_of(model)
     positive_int("gpus", gpus, 1024)
     asked = gpu_names() if devices is None else [load_device(one).name for one in listing("devices", devices)]
     adapters = [adapter] if isinstance(adapter, str) else list(listing("adapter", adapter))
@@ -218,7 +219,8 @@ def cards(
         _row(one.device, one.adapter, answer, why, prices)
         for one, (answer, why) in zip(questions, _fastest(model, questions, frameworks, global_batch, seq_len), strict=True)
     ]
-    rows = [_carried(one, tokens) for one in _stretched(made)]
+    run = None if tokens is None else token_count(tokens)
+    rows = [_carried(one, run) for one in _stretched(made)]
     cheap = all(one.price is not None for one in rows)
     rows.sort(key=lambda one: (adapters.index(one.adapter), one.estimate is None, _cost(one) if cheap else -_rate(one)))
     return CardTable(model, gpus, tuple(rows))

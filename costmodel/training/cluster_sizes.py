@@ -8,19 +8,20 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from costmodel.arithmetic.named_tuples import Row
-from costmodel.catalogue.clusters import load_cluster
+from costmodel.catalogue.asking import ModelLike, model_of
+from costmodel.catalogue.clusters import ClusterLike, cluster_of, load_cluster
 from costmodel.catalogue.loader import names
 from costmodel.description.cluster import Cluster
 from costmodel.description.transformer import Transformer
 from costmodel.evaluation.estimation import Estimate, probability
 from costmodel.evaluation.plan_search import search
-from costmodel.text.checks import kind, positive_int, real
+from costmodel.text.checks import positive_int, real
 from costmodel.text.errors import CostModelError, IllegalPlan, InvalidValue
 from costmodel.text.results import brief, rows_as_csv
 from costmodel.text.tables import headed, table
 from costmodel.text.units import counted, format_days
 from costmodel.training.cost import Tariff, prices_of
-from costmodel.training.duration import DAY, TrainingRun, time_to_train
+from costmodel.training.duration import DAY, TrainingRun, time_to_train, token_count
 
 SURE = 0.9
 """Probability to end in time from which a cluster is called sure."""
@@ -164,9 +165,9 @@ def usual_clusters() -> list[Cluster]:
 
 
 def gpus_in_time(
-    model: Transformer, clusters: Iterable[Cluster] | None = None, *, tokens: float, days: float, global_batch: int = 1024,
-    seq_len: int = 4096, framework: str = "megatron-core", price: Mapping[str, float] | float | None = None,
-    sure: float = SURE, **asked: object,
+    model: ModelLike, clusters: Iterable[ClusterLike] | None = None, *, tokens: float | str, days: float,
+    global_batch: int = 1024, seq_len: int = 4096, framework: str = "megatron-core",
+    price: Mapping[str, float] | float | None = None, sure: float = SURE, **asked: object,
 ) -> ClusterSizes:  # fmt: skip
     """The fewest GPUs of each kind of cluster on which a run ends in time, with the fastest plan that fits.
 
@@ -205,11 +206,10 @@ def gpus_in_time(
     >>> row.expected.run.days <= 10 < 2.5 * row.expected.run.days, row.sure.gpus > row.expected.gpus
     (True, True)
     """
-    kind("model", model, Transformer, "load_model(name)")
+    model = model_of(model)
     tried = usual_clusters() if clusters is None else list(clusters)
-    for one in tried:
-        kind("clusters", one, Cluster, "load_cluster(name)")
-    real("tokens", tokens, 1.0, 1e18)
+    tried = [cluster_of(one) for one in tried]
+    tokens = token_count(tokens)
     within = real("days", days, 1e-6, 1e6) * DAY
     positive_int("global_batch", global_batch, 10**8)
     positive_int("seq_len", seq_len, 10**8)

@@ -12,7 +12,7 @@ from costmodel.text.checks import kind, real
 from costmodel.text.errors import InvalidValue, NotModelled
 from costmodel.text.results import figure
 from costmodel.text.tables import headed, table
-from costmodel.text.units import counted, format_count
+from costmodel.text.units import counted, format_count, read_count
 from costmodel.training.cost import JOULES_PER_KILOWATT_HOUR, Cost, Tariff, cost
 from costmodel.training.reliability import Goodput, Reliability, goodput
 from costmodel.training.scaling_laws import ScalingLaw
@@ -145,9 +145,24 @@ class TrainingRun:
         return cost(self.tariff, self.estimate.cluster.device, self.gpus, time)
 
 
+def token_count(tokens: float | str) -> float:
+    """Tokens of a run.
+
+    Parameters
+    ----------
+    tokens : how many, or a text such as ``"300B"`` or ``"15T"``
+
+    Examples
+    --------
+    >>> token_count("1.5T"), token_count(1e9)
+    (1500000000000.0, 1000000000.0)
+    """
+    return real("tokens", read_count("tokens", tokens) if isinstance(tokens, str) else tokens, 1.0, 1e18)
+
+
 def time_to_train(
     estimate: Estimate,
-    tokens: float | None = None,
+    tokens: float | str | None = None,
     *,
     epochs: float = 1.0,
     target_loss: float | None = None,
@@ -161,7 +176,7 @@ def time_to_train(
     Parameters
     ----------
     estimate : of one step of the plan
-    tokens : of the data set; of the whole run with one epoch
+    tokens : of the data set, a number, or ``"15T"``; of the whole run with one epoch
     epochs : passes over the data set
     target_loss : in place of `tokens`, the loss to be reached by the scaling law [nats a token]
     law : scaling law that tells the loss, and the tokens where a loss is asked for
@@ -209,7 +224,7 @@ def time_to_train(
         tokens = law.tokens(counted, target_loss)
     if tokens is None:
         raise InvalidValue("tokens", tokens, "tokens of the run, or target_loss with a scaling law")
-    seen = real("tokens", tokens, 1.0, 1e18) * real("epochs", epochs, 1e-6, 1e6)
+    seen = token_count(tokens) * real("epochs", epochs, 1e-6, 1e6)
     plan = estimate.plan
     steps = formulas.steps_of(seen, float(plan.global_batch), plan.tokens / plan.global_batch)
     waited = 1.0

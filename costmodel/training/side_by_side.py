@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from costmodel.arithmetic.named_tuples import Row
+from costmodel.catalogue.asking import ModelLike, model_of, size_is_said
+from costmodel.catalogue.clusters import ClusterLike, cluster_of
+from costmodel.catalogue.hardware_words import called_hardware
+from costmodel.description.device import Device
 from costmodel.description.labels import label
+from costmodel.description.transformer import Transformer
+from costmodel.description.usual_work import BATCH
 from costmodel.evaluation.difference_errors import difference_error, probability_below
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.part_differences import PartDifference, differences
 from costmodel.evaluation.price import BILLION, HOUR
 from costmodel.evaluation.search_result import SearchResult
-from costmodel.text.checks import mapping
+from costmodel.simulation.checking import search
+from costmodel.text.checks import listing, mapping
 from costmodel.text.errors import InvalidValue
 from costmodel.text.results import brief, figure, rows_as_csv
 from costmodel.text.tables import headed, table
@@ -22,9 +30,8 @@ from costmodel.text.units import format_bytes, format_seconds
 from costmodel.training.cost import Tariff, prices_of
 from costmodel.training.duration import TrainingRun, time_to_train
 
-if TYPE_CHECKING:
-    pass
-
+GPUS = 8
+"""Of a device that are compared where nobody says how many."""
 WORTH = 0.01
 """Share of a step from which a part that differs is named by itself."""
 
@@ -220,16 +227,19 @@ def against(
 
 
 def compare(
-    answers: Mapping[str, Estimate | SearchResult], *, tokens: float | None = None,
-    price: Mapping[str, float] | float | None = None,
+    answers: Mapping[str, Estimate | SearchResult] | ModelLike, clusters: Sequence[ClusterLike] | None = None, *,
+    tokens: float | str | None = None, price: Mapping[str, float] | float | None = None, **asked: Any,
 ) -> SideBySide:  # fmt: skip
     """Two or more answers side by side: time, memory, money, and how sure their differences are.
 
     Parameters
     ----------
-    answers : estimates, or searches whose best plans stand for them, by the names that they shall have
-    tokens : of the whole run, for days and money; none if None
+    answers : estimates, or searches whose best plans stand for them, by the names that they shall have; or a model, or its name,
+        whose best plans on several clusters are compared
+    clusters : of a model, or their names, as ``["8xh100", "8xb200"]``; of a device without a number `GPUS` are taken
+    tokens : of the whole run, as 1e12 or ``"1T"``, for days and money; none if None
     price : of a GPU for an hour in any currency, one for all or by the answers' names
+    asked : of the searches for a model, as `costmodel.search` takes it
 
     Returns
     -------
@@ -254,7 +264,13 @@ def compare(
     ...                price={"h100": 2.5, "b200": 5.0})
     >>> made.fastest.name, made.choices[1].against.faster > 0.9
     ('b200', True)
+    >>> compare("llama3-8b", ["h100", "b200"], **asked).fastest.name
+    'b200'
     """
+    if not isinstance(answers, Mapping):
+        answers = _best_plans(answers, clusters, asked)
+    elif asked or clusters is not None:
+        raise InvalidValue("clusters", clusters or [*asked], "nothing beside answers, which say it")
     given: dict[str, Estimate] = {}
     for name, answer in mapping("answers", answers).items():
         found = answer.best if isinstance(answer, SearchResult) else answer
@@ -274,6 +290,26 @@ def compare(
             against=against(first, one, prices.get(first_name), prices.get(name)),
         ))  # fmt: skip
     return SideBySide(tuple(choices))
+
+
+def _best_plans(model: ModelLike, clusters: Sequence[ClusterLike] | None, asked: Mapping[str, Any]) -> dict[str, Estimate]:
+    """The best plan of a model on each of several clusters, the nearest to fit where none does."""
+    if not isinstance(model, str | os.PathLike | Transformer) or clusters is None:
+        wish = "answers of estimate(...) or search(...) by their names, or a model with clusters=['8xh100', '8xb200']"
+        raise InvalidValue("answers", model, wish)
+    trained, found = model_of(model), {}
+    for one in listing("clusters", clusters):
+        name = one if isinstance(one, str) else cluster_of(one).name
+        bare = {"gpus": GPUS} if _is_device(one) and not size_is_said(one, asked) else {}
+        answer = search(trained, one, **{"global_batch": BATCH, "top": 1, **bare, **asked})
+        found[name] = answer.closest_miss if not answer.ranked and answer.closest_miss is not None else answer.best
+    return found
+
+
+def _is_device(one: object) -> bool:
+    """Whether a kind of GPU is named, with a number of them or without."""
+    called = called_hardware(one) if isinstance(one, str) else None
+    return isinstance(one, Device) or (called is not None and called.kind == "device")
 
 
 def _rate(one: Estimate, price: float) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 
+from costmodel.catalogue.clusters import ClusterLike, cluster_of
 from costmodel.catalogue.server_systems import server_system
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
@@ -57,7 +58,7 @@ class Comparison:
 
 def compare_systems(
     workload: Transformer | LayerChain,
-    cluster: Cluster,
+    cluster: ClusterLike,
     *,
     global_batch: int | None = None,
     seq_len: int | None = None,
@@ -131,7 +132,7 @@ def compare_systems(
     (1, 0)
     """
     kind("workload", workload, (Transformer, LayerChain), "load_model(name) or Network.chain")
-    kind("cluster", cluster, Cluster, "load_cluster")
+    cluster = cluster_of(cluster)
     stragglers = Stragglers() if stragglers is None else stragglers
     kind("stragglers", stragglers, Stragglers, "Stragglers(distribution=..., spread=...)")
     gpus = int(cluster.gpus or 1)

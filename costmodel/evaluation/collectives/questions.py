@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from costmodel.catalogue.clusters import ClusterLike, cluster_of
 from costmodel.catalogue.software import framework_on
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
@@ -15,7 +16,7 @@ from costmodel.evaluation.collectives.libraries import LIBRARIES, LIBRARY_NAMES,
 from costmodel.evaluation.collectives.place import TEXTBOOK, GroupPlacement
 from costmodel.evaluation.prices import PRICES, price_of
 from costmodel.formulas.network import collectives, nccl
-from costmodel.text.checks import choice, flag, kind, plain, real, text
+from costmodel.text.checks import choice, flag, plain, real, text
 from costmodel.text.errors import InvalidValue, NotModelled
 
 LAUNCHERS = ("native", "pytorch")
@@ -27,7 +28,7 @@ def collective_time(
     op: str,
     nbytes: float,
     group: int | Group,
-    cluster: Cluster,
+    cluster: ClusterLike,
     algorithm: str = "auto",
     *,
     library: str = "auto",
@@ -52,7 +53,7 @@ def collective_time(
     op : one of `OPERATIONS`; ``"send"`` is to the neighbour in the group
     nbytes : buffer: what each rank holds before a reduction, after a gather, sends in an all-to-all [bytes]
     group : members that are neighbours, or a `Group`
-    cluster : on which
+    cluster : on which, or its name; of one without a size as many GPUs as the group has
     algorithm : ``"auto"``, or one that the library has
     library : ``"nccl"``, ``"rccl"``, ``"textbook"`` (alpha-beta, without launch cost), or ``"auto"``: NCCL on NVIDIA's
         GPUs and RCCL on AMD's from MI300X on, unless only the textbook has the algorithm
@@ -89,6 +90,7 @@ def collective_time(
     >>> answer.library, answer.algorithm, answer.protocol
     ('rccl', 'ring', 'simple')
     """
+    cluster = _holding(cluster, group)
     place, release = _asked(op, nbytes, group, cluster, OPERATIONS, version, nvls, sharp, processor)
     text("algorithm", algorithm)
     flag("sharded", sharded)
@@ -249,15 +251,22 @@ def expected_by_rccl(
     return mesh_tuner.candidates(op, place.nbytes, place.mesh(processor == "amd"))
 
 
+def _holding(cluster: ClusterLike, group: int | Group) -> Cluster:
+    """A cluster; of one that is named as many GPUs as the group spans, if it has fewer."""
+    found = cluster_of(cluster)
+    members = group if isinstance(group, Group) else Group(ranks=plain(group))
+    return found if isinstance(cluster, Cluster) else found.with_gpus(max(found.gpus or 1, members.ranks))
+
+
 def _asked(
-    op: str, nbytes: float, group: int | Group, cluster: Cluster, operations: tuple[str, ...],
+    op: str, nbytes: float, group: int | Group, cluster: ClusterLike, operations: tuple[str, ...],
     version: str | tuple[int, int], nvls: bool, sharp: bool, processor: str,
 ) -> tuple[GroupPlacement, tuple[int, int]]:  # fmt: skip
     """The question and the release of NCCL, checked."""
     choice("op", op, operations)
     size = real("nbytes", plain(nbytes), 0.0, 1e18)
     members = group if isinstance(group, Group) else Group(ranks=plain(group))
-    kind("cluster", cluster, Cluster, "load_cluster(name)")
+    cluster = cluster_of(cluster)
     choice("processor", processor, PROCESSORS)
     flag("nvls", nvls)
     flag("sharp", sharp)
