@@ -252,7 +252,7 @@ BAD = {
     "no GPUs": (["search", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "0", *BATCH], "gpus=0"),
     "no nodes": (["search", "llama3-8b", "--cluster", "dgx-h100", "--nodes", "0", *BATCH], "nodes=0"),
     "fewer than no GPUs": (["search", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "-8", *BATCH], "gpus=-8"),
-    "too many nodes": (["search", "llama3-8b", "--cluster", "dgx-h100", "--nodes", "9" * 30, *BATCH], "gpus="),
+    "too many nodes": (["search", "llama3-8b", "--cluster", "dgx-h100", "--nodes", "9" * 30, *BATCH], "nodes="),
     "nodes and GPUs": (["search", *SMALL, "--gpus", "8"], "not allowed"),
     "a word for a number": (["search", *SMALL, "--top", "many"], "'many' is not a whole number"),
     "an endless number": (["search", *SMALL, "--top", "9" * 5000], "too many digits"),

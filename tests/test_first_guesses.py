@@ -305,7 +305,7 @@ NEAR = {
     "no cards": ("estimate llama3-8b 0xh100", "gpus=0"),
     "an accumulation of a search": ("search llama3-8b 8xh100 --gradient-accumulation-steps 4", "did you mean --global-batch?"),
     "an accumulation beside a batch": ("estimate llama3-8b 8xh100 --ga 4 --bs 64", "give one of them"),
-    "an accumulation of nothing": ("estimate llama3-8b 8xh100 --ga 0", "expected at least 1"),
+    "an accumulation of nothing": ("estimate llama3-8b 8xh100 --ga 0", "gradient_accumulation=0: expected a whole number from 1"),
     "a degree without hardware": ("memory llama3-8b --tp 8", "such as --device h100"),
     "a memory for a card": ("cards 70b --qlora 24GB", "of 24 GB there are rtx-3090"),
     "a machine that isn't": ("estimate llama3-8b macbook", "no device named 'macbook'"),

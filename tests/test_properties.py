@@ -444,8 +444,8 @@ def test_a_search_reports_every_combination_once():
     assert {whole for _, whole in seen} == {result.considered}
 
 
-@pytest.mark.parametrize("arguments", [("llama3-8b", None, None), (None, "dgx-h100", None), (None, None, {})])
-def test_a_name_in_place_of_what_it_names_is_refused_in_one_line(arguments):
+@pytest.mark.parametrize("arguments", [(8, None, None), (None, 8, None), (None, None, {})])
+def test_what_is_no_description_and_names_none_is_refused_in_one_line(arguments):
     model, cluster = load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8)
     good = (model, cluster, Plan(global_batch=8, seq_len=1024, data_parallel=8))
     given = [bad if bad is not None else fine for bad, fine in zip(arguments, good, strict=True)]

@@ -10,7 +10,7 @@ from costmodel.catalogue.hardware_words import SaidHardware, said_hardware
 from costmodel.catalogue.machines import MAX_NODES, cloud_instance, machine, on_network
 from costmodel.description.cluster import Cluster
 from costmodel.description.device import Device
-from costmodel.text.checks import positive_int
+from costmodel.text.checks import kind, positive_int
 from costmodel.text.errors import InvalidValue
 
 DeviceLike: TypeAlias = "Device | str | os.PathLike[str]"
@@ -154,6 +154,9 @@ def cluster_of(
     assert given is not None
     if isinstance(given, Device):
         return machine(given, gpus, nodes, network)
+    if not isinstance(given, str | os.PathLike):
+        field, wanted = ("device", Device) if cluster is None else ("cluster", Cluster)
+        kind(field, given, wanted, f"load_{field}(name)")
     word = loader.path_or_name(given)
     said = said_hardware(word, bare=True) if not loader.is_file(word) else None
     if cluster is None and said is None:
