@@ -55,7 +55,7 @@ def standalone(
     ----------
     function : gives a whole number; may call the functions of its module, whose code goes inside its own
     work : how much there is to do, of the same arguments
-    plainly : how much a process does in plain Python before it compiles what none before has kept
+    plainly : how much a process does in plain Python before it compiles what none before has kept: about what takes as long
 
     Returns
     -------
@@ -74,12 +74,35 @@ def standalone(
             much = work(*arguments) if work is not None else left + 1
             if much <= left and not is_kept(_file(function, kinds)):
                 left -= much
-                with np.errstate(all="ignore"):  # as machine code has it
-                    return function(*arguments)
+                given = _done_plainly(function, arguments, flat)
+                if given is not None:
+                    return given
             loaded[kinds] = _loaded(function, arguments, kinds)
         return _called(loaded[kinds], flat)
 
     return call
+
+
+def _done_plainly(function: Callable[..., int], arguments: tuple[Any, ...], flat: list[Any]) -> int | None:
+    """What plain Python gives, which reads and writes numbers of memory in half the time that it takes for those of arrays.
+
+    None, and all as it was before, where it divides by nothing, of which machine code makes an infinity.
+    """
+    before = [value.copy() if isinstance(value, np.ndarray) else value for value in flat]
+    try:
+        return function(*map(_as_memory, arguments))
+    except ZeroDivisionError:
+        for value, old in zip(flat, before, strict=True):
+            if isinstance(value, np.ndarray):
+                value[...] = old
+        return None
+
+
+def _as_memory(value: Any) -> Any:
+    """An argument with its arrays as memory."""
+    if isinstance(value, tuple):
+        return type(value)(*map(_as_memory, value))
+    return value.data if isinstance(value, np.ndarray) else value
 
 
 def _called(code: Callable[..., None], arguments: list[Any]) -> int:

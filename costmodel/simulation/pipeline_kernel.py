@@ -6,6 +6,7 @@ rank can ask for an earlier one, links serve in the order of asking, however man
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -260,16 +261,24 @@ def play(program, state, free, sending):
     return 0
 
 
-_run = standalone(play)
+PLAINLY = 100_000
+"""Events that plain Python plays in about the time that it takes to compile the loop."""
 
 
-def played(program: PipelineProgram, links: int, sending: int) -> tuple[Floats, Floats, Integers]:
-    """Start and end of each event by machine code [s]; of a send, of its time on the link and of its arrival.
+_run = standalone(play, lambda program, *_: len(program.kind), PLAINLY)
+
+
+def played(
+    program: PipelineProgram, links: int, sending: int, run: Callable[..., int] = _run
+) -> tuple[Floats, Floats, Integers]:
+    """Start and end of each event [s], by machine code, or plainly where little is played; of a send, of its time on the link
+    and of its arrival.
 
     Parameters
     ----------
     program, sending : as `play` takes them
     links : how many
+    run : `play`
 
     Returns
     -------
@@ -284,7 +293,7 @@ def played(program: PipelineProgram, links: int, sending: int) -> tuple[Floats, 
         np.zeros(len(program.groups), dtype=np.int64), np.zeros(len(program.groups)), np.empty(ranks, dtype=np.int64),
         np.empty(sends + 1), np.empty(sends + 1, dtype=np.int64), np.zeros(2, dtype=np.int64),
     )  # fmt: skip
-    _run(
+    run(
         PipelineProgram._make(np.require(column, requirements=["C", "W"]) for column in program), state, np.zeros(links), sending
     )
     return state.start, state.end, state.cursor
@@ -293,4 +302,5 @@ def played(program: PipelineProgram, links: int, sending: int) -> tuple[Floats, 
 def compile_ahead() -> None:
     """Compile the loop, or load it: a pass of one second is played."""
     one, none = np.zeros(1, dtype=np.int64), np.zeros(1)
-    played(PipelineProgram(np.array([0, 1]), one, one - 1, one, one, none + 1.0, none, none, none, one), 1, NON_BLOCKING)
+    program = PipelineProgram(np.array([0, 1]), one, one - 1, one, one, none + 1.0, none, none, none, one)
+    played(program, 1, NON_BLOCKING, standalone(play))

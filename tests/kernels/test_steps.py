@@ -288,3 +288,21 @@ def test_what_little_is_played_is_played_plainly_until_code_is_kept(tmp_path, mo
     for many in (3, 2, 1):
         loop(np.zeros(many), np.zeros(many))
     assert asked == [3, 2] and compiled == [1]
+
+
+def halved(numbers, by, out):
+    """Something to do that divides, after it has written."""
+    out[0] = 7.0
+    out[1] = numbers[0] / by[0]
+    return len(numbers)
+
+
+def test_what_divides_by_nothing_is_begun_anew_by_machine_code(monkeypatch):
+    loop = standalone(halved, lambda *_: 1, 10)
+    numbers, by, out = np.array([3.0]), np.array([2.0]), np.zeros(2)
+    assert loop(numbers, by, out) == 1 and out.tolist() == [7.0, 1.5]
+    found = []
+    monkeypatch.setattr(standalone_module, "_loaded", lambda *_: lambda *__: found.append(out.tolist()))
+    out[:] = 0.0
+    loop(numbers, by * 0.0, out)
+    assert found == [[0.0, 0.0]]
