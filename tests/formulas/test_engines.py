@@ -476,9 +476,8 @@ def test_vector_code_gives_what_plain_python_gives(name, settings, by_vector_cod
 FLAT = "const flat = (value) => typeof value === 'object' ? Object.values(value).flatMap(flat) : [Number(value)];"
 
 
-@pytest.fixture(scope="module")
-def by_node(settings, tmp_path_factory):
-    """What every formula gives under Node, printed with all its arguments left open; of all in one run."""
+def by_node(formulas, settings, folder):
+    """What formulas give under Node, by their names, each printed with all its arguments left open; of all in one run."""
     if shutil.which("node") is None:
         pytest.skip("no node")
 
@@ -488,28 +487,33 @@ def by_node(settings, tmp_path_factory):
         return {f: plain(v) for f, v in value._asdict().items()} if hasattr(value, "_fields") else list(map(plain, value))
 
     lines = [FLAT, "const found = {};"]
-    for name, formula in FORMULAS.items():
+    for name, formula in formulas.items():
         rows = json.dumps([[plain(a) for a in row] for row in arguments(formula, settings)])
         lines.append(f"{{{symbolic.javascript(formula, *map(opened, arguments(formula, settings)[0]))}\n"
                      f"found['{name}'] = {rows}.map((row) => flat({formula.__name__}(...row)));}}")  # fmt: skip
-    program = tmp_path_factory.mktemp("printed") / "formulas.js"
+    program = folder / "formulas.js"
     program.write_text("\n".join([*lines, "console.log(JSON.stringify(found));"]))
     ran = subprocess.run(["node", program], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr[-2000:]
     return json.loads(ran.stdout)
 
 
+@pytest.fixture(scope="module")
+def all_by_node(settings, tmp_path_factory):
+    return by_node(FORMULAS, settings, tmp_path_factory.mktemp("printed"))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FORMULAS)
-def test_javascript_gives_what_plain_python_gives(name, settings, by_node):
+def test_javascript_gives_what_plain_python_gives(name, settings, all_by_node):
     expected = by_python(FORMULAS[name], arguments(FORMULAS[name], settings))
-    assert differ(expected, np.array(by_node[name], dtype=float)) <= SAME
+    assert differ(expected, np.array(all_by_node[name], dtype=float)) <= SAME
 
 
-def test_a_step_in_javascript_has_the_bits_of_python(settings, by_node):
+def test_a_step_in_javascript_has_the_bits_of_python(settings, tmp_path):
     """The same operations in the same order: of the basic ones, roots and roundings IEEE 754 leaves one result."""
     expected = by_python(step, arguments(step, settings))
-    same = expected == np.array(by_node["training_step.step"], dtype=float)
+    same = expected == np.array(by_node({STEP: step}, settings, tmp_path)[STEP], dtype=float)
     assert same.mean() > 0.99, "logarithms and powers alone may differ in their last bit"
 
 
@@ -602,19 +606,23 @@ def run(name, fixed, table):
     return engine.evaluate(fixed, table, name)
 
 
-@pytest.fixture(scope="module")
-def evaluated():
-    """Setting, fixed tuples and columns of several thousand legal plans, and what plain Python makes of every third."""
+def batches_of(count):
+    """Setting, fixed tuples and columns of two batches of so many legal plans in each setting."""
     draw = random.Random(2)
-    batches = []  # plain Python, a thousand times as slow, answers every third plan of each batch
+    batches = []
     for setting in SETTINGS:
         for _ in range(2):
             settings = drawn_options(draw)
-            model, cluster, framework, plans = legal_plans(draw, setting, 120, global_batch=1536, seq_len=8192, **settings)
+            model, cluster, framework, plans = legal_plans(draw, setting, count, global_batch=1536, seq_len=8192, **settings)
             table = np.array([plan.numbers(framework, model.layers) for plan in plans]).T
             fixed = fixed_numbers(model, cluster, framework, plans[0])
-            batches.append((setting[0], fixed, table, run("python", fixed, table[:, ::THIRD])))
+            batches.append((setting[0], fixed, table))
     return batches
+
+
+@pytest.fixture(scope="module")
+def evaluated():
+    return batches_of(20)
 
 
 def beside_its_step(table):
@@ -626,9 +634,11 @@ def beside_its_step(table):
 
 
 @pytest.mark.slow
-def test_engines_agree_on_every_part_of_thousands_of_legal_plans(evaluated):
-    assert sum(table.shape[1] for _, _, table, _ in evaluated) >= 2000
-    for model, fixed, table, expected in evaluated:
+def test_engines_agree_on_every_part_of_thousands_of_legal_plans():
+    batches = batches_of(120)
+    assert sum(table.shape[1] for _, _, table in batches) >= 2000
+    for model, fixed, table in batches:
+        expected = run("python", fixed, table[:, ::THIRD])  # a thousand times as slow
         columns, compiled = (beside_its_step(run(other, fixed, table)) for other in ("numpy", "numba"))
         assert differ(columns, compiled) <= SAME, model
         for found in (columns, compiled):
@@ -636,7 +646,7 @@ def test_engines_agree_on_every_part_of_thousands_of_legal_plans(evaluated):
 
 
 def test_chunks_and_threads_change_no_bit(evaluated):
-    _, fixed, table, _ = evaluated[0]
+    _, fixed, table = evaluated[0]
     many = np.tile(table, 4096 * 5 // table.shape[1] + 1)
     few = run("numba", fixed, table)
     assert np.array_equal(run("numba", fixed, many), np.tile(few, many.shape[1] // table.shape[1]))
@@ -671,7 +681,7 @@ def test_nothing_is_compiled_for_one_search_that_nobody_compiled_for_before(monk
 def test_the_parts_of_a_step_add_up(evaluated):
     rows = {part: k for k, part in enumerate(engine.PARTS)}
     held = [rows[part] for part in engine.PARTS if part.startswith("memory_") and part != "memory_total"]
-    for model, fixed, table, _ in evaluated:
+    for model, fixed, table in evaluated:
         out = run("numpy", fixed, table)
         assert np.isfinite(out).all(), model
         assert (out[rows["total"]] > 0.0).all(), model
