@@ -12,7 +12,7 @@ from costmodel.formulas.pipeline.schedules import SCHEDULES as TRAITS
 from costmodel.formulas.settings import BATCHINGS, DISPATCHERS
 
 quick = settings(
-    deadline=None, max_examples=40, derandomize=True,
+    deadline=None, max_examples=25, derandomize=True,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow, HealthCheck.data_too_large],
 )  # fmt: skip
 

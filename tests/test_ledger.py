@@ -61,7 +61,7 @@ SPARSE = Transformer(
 PARALLEL = dataclasses.replace(SMALL, parallel_block=True)
 TIED = dataclasses.replace(SMALL, name="tied", tied_embeddings=True)
 quick = settings(
-    deadline=None, max_examples=80, derandomize=True,
+    deadline=None, max_examples=30, derandomize=True,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
 )  # fmt: skip
 

@@ -62,7 +62,7 @@ def made(tmp_path_factory):
         cm.Stragglers(), cm.Filters(), cm.NVLinkMachine(nvlink_bandwidth=1e11, cpu_bandwidth=1e10),
         cm.PCIeMachine(gpus_per_switch=4, cpu_bandwidth=1e10, gpu_bandwidth=1e10),
         cm.Sweep(path=Path("cells"), cells=4, resumed=0, plans=9, failed=0),
-        cm.unlike_groups(MODEL, {"one": [CLUSTER], "two": [CLUSTER]}, global_batch=64, seq_len=2048, between="100 Gbit/s"),
+        cm.unlike_groups(MODEL, {"one": [CLUSTER], "two": [CLUSTER]}, global_batch=8, seq_len=2048, between="100 Gbit/s"),
         cm.whatif(MODEL, CLUSTER, global_batch=8, seq_len=2048, tensor_parallel=2),
         step.memory, step.memory.timeline(), step.question, cm.load_network("vgg-16"), cm.roofline(step),
         cm.scaling(MODEL, CLUSTER, gpus=[4, 8], global_batch=8, seq_len=2048),
@@ -76,7 +76,7 @@ def made(tmp_path_factory):
         cm.Rollouts(samples=16, mean_length=1000),
         cm.post_training(MODEL, CLUSTER, PLAN, cm.Rollouts(samples=16, mean_length=1000)),
         tower, cm.multimodal(MODEL, CLUSTER, PLAN, [tower]),
-        cm.search_multimodal(MODEL, CLUSTER, [tower], global_batch=64, seq_len=4096, tensor_parallel=[4], zero_stage=[1]),
+        cm.search_multimodal(MODEL, CLUSTER, [tower], global_batch=8, seq_len=4096, tensor_parallel=[4], zero_stage=[1]),
         record, traced, price_trace(traced, cm.load_cluster("dgx-h100", gpus=1)), memory_of_trace(traced, CLUSTER),
     ]  # fmt: skip
     return {type(thing).__name__: thing for thing in things}

@@ -26,7 +26,7 @@ from tests.drawing import questions
 pytest.importorskip("numba")
 
 quick = settings(
-    deadline=None, max_examples=40, derandomize=True,
+    deadline=None, max_examples=25, derandomize=True,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow, HealthCheck.data_too_large],
 )  # fmt: skip
 BLOOM, GPT3 = load_model("bloom-560m"), load_model("gpt3-175b")

@@ -44,7 +44,7 @@ def test_probabilities_of_being_fastest_add_up_over_the_leaders_and_follow_the_r
 
 @pytest.mark.parametrize("asked", [{}, {"recompute": ["none", "full"], "micro_batch": [1, 2, 4]}, {"space": "full"}])
 def test_how_sure_the_first_is_does_not_follow_how_many_plans_are_shown(asked):
-    results = [found(top=top, **asked) for top in (1, 3, 10, 64, 200)]
+    results = [found(top=top, **asked) for top in (1, 10, 200)]
     for one in results[:-1]:
         most = results[-1]
         assert one.best.plan == most.best.plan

@@ -144,10 +144,10 @@ def unlike_groups(
     >>> from costmodel import load_cluster, load_model
     >>> made = unlike_groups(
     ...     load_model("llama3-8b"), {"here": [load_cluster("dgx-h100", gpus=8)], "there": [load_cluster("dgx-a100", gpus=8)]},
-    ...     global_batch=64, seq_len=4096, between="100 Gbit/s", pipeline_parallel=1, context_parallel=1,
+    ...     global_batch=16, seq_len=4096, between="100 Gbit/s", pipeline_parallel=1, context_parallel=1,
     ... )
-    >>> [group.global_batch for group in made.groups][0] > 32, sum(group.global_batch for group in made.groups)
-    (True, 64)
+    >>> [group.global_batch for group in made.groups][0] > 8, sum(group.global_batch for group in made.groups)
+    (True, 16)
     """
     model = model_of(model)
     places = _places(sites)
@@ -168,14 +168,14 @@ def unlike_groups(
     nbytes = _gradient_bytes(model, places[0][1], framework, dimensions, seq_len)
 
     @functools.cache
-    def best(place: int, share: int) -> Estimate | None:
-        found = search(model, places[place][1], global_batch=share * unit, **asked).ranked
+    def best(cluster: Cluster, share: int) -> Estimate | None:
+        found = search(model, cluster, global_batch=share * unit, **asked).ranked
         return found[0] if found else None
 
     shares = global_batch // unit
     times = np.full((len(places), shares + 1), np.inf)
     for place, share in itertools.product(range(len(places)), range(1, shares + 1)):
-        answer = best(place, share)
+        answer = best(places[place][1], share)
         if answer is not None:
             times[place, share] = answer.step_time
     chosen = _least(times, places, nbytes, links)
@@ -184,7 +184,7 @@ def unlike_groups(
     members, parts = chosen
     groups = []
     for place, share in zip(members, parts, strict=True):
-        estimate = best(place, share)
+        estimate = best(places[place][1], share)
         assert estimate is not None
         groups.append(GroupShare(places[place][0], places[place][1], share * unit, estimate))
     rest = tuple(cluster for place, (_, cluster) in enumerate(places) if place not in members)

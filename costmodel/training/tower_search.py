@@ -146,7 +146,7 @@ def search_multimodal(
     ...     norm="layernorm", patch_values=588, causal=False, attention_bias=True, output_bias=True, feed_forward_bias=True)
     >>> found = search_multimodal(
     ...     load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8), [Tower(model=images, tokens=4096, merged=16.0)],
-    ...     global_batch=64, seq_len=4096, recompute=["none", "full"],
+    ...     global_batch=16, seq_len=4096, recompute=["none", "full"],
     ... )
     >>> found.best.fits, found.complete
     (True, True)

@@ -28,12 +28,13 @@ import pyarrow.parquet
 ROOT = Path(__file__).parents[2]
 ASKED = {
     "gpus": 8, "global_batches": [32, 64, 96, 128], "seq_lens": [2048, 4096], "tensor_parallel": [1, 2], "pipeline_parallel": [1],
-    "engine": "python", "fit_probability": 0.9,
+    "micro_batch": [1], "recompute": ["full"], "engine": "python", "fit_probability": 0.9,
 }  # fmt: skip
 CELLS = 8
 WORDS = (
     "sweep", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "8", "--global-batch", "32,64,96,128", "--seq-len", "2048,4096",
-    "--tensor-parallel", "1,2", "--pipeline-parallel", "1", "--engine", "python", "-o",
+    "--tensor-parallel", "1,2", "--pipeline-parallel", "1", "--micro-batch", "1", "--recompute", "full",
+    "--engine", "python", "-o",
 )  # fmt: skip
 
 
