@@ -122,6 +122,18 @@ def test_a_base_that_was_loaded_without_a_dtype_is_in_32_bit():
     assert load_framework("hf-trainer").wide_residual
 
 
+def test_without_mixed_precision_fsdp_holds_what_was_loaded_and_a_master_copy_is_refused():
+    cluster, model = load_cluster("dgx-a100", gpus=8), load_model("llama3-8b")
+    asked = Plan(global_batch=8, seq_len=512, dtype="bf16", mixed_precision=False)
+    held = estimate(model, cluster, asked, "hf-fsdp2").memory
+    assert held.weights == pytest.approx(2.0 * model.parameters / 8, rel=0.01)  # and two moments as wide
+    assert held.optimizer == pytest.approx(2.0 * held.weights)
+    with pytest.raises(IllegalPlan, match="^mixed_precision=False: megatron-core trains a copy of its weights in 32 bit"):
+        estimate(model, cluster, asked, "megatron-core")
+    with pytest.raises(InvalidValue, match="^base_dtype='fp32': expected None with mixed_precision=False"):
+        Plan(global_batch=8, seq_len=512, base_dtype="fp32", mixed_precision=False)
+
+
 def _judged(run, micro_batch):
     words = ("estimate", *QLORA, "--gbs", str(micro_batch), "--micro-batch", str(micro_batch))
     code, out, err = run(*words)

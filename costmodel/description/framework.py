@@ -34,6 +34,7 @@ from costmodel.formulas.settings import (
     LOSSES,
     OPEN,
     OPTIMIZER_KERNELS,
+    OPTIMIZERS,
 )
 from costmodel.text.checks import choice, kind, listing, real, text
 from costmodel.text.errors import InvalidValue
@@ -126,8 +127,9 @@ class Framework:
     wide_residual : beside weights in NF4 norms, embedding and head are in 32 bit, and so is the residual stream
     wide_adapters : beside weights in 16 bit adapters are in 32 bit, and so are their gradients and moments; not where a
         library shards them that casts all weights
-    wide_quantised : nothing casts the operands of products: beside weights in NF4 they run in 32 bit whatever the plan's dtype,
-        and so do those of adapters in 32 bit
+    wide_quantised : without mixed precision products of weights in NF4 run in 32 bit whatever the plan's dtype, as what they
+        read is
+    mixed_precision : what is in 32 bit is cast where it is multiplied, as `Plan.mixed_precision` has it
     reentrant : recomputed layers run under autograd's reentrant checkpoints
     edges_apart : where weights are sharded, embedding and head are units of their own, each gathered for its use; else one
     stream_pools : gathered weights and summed gradients are allocated on streams of their own, whose memory no pass takes
@@ -277,6 +279,7 @@ class Framework:
     wide_residual: bool = False
     wide_adapters: bool = False
     wide_quantised: bool = False
+    mixed_precision: bool = True
     reentrant: bool = False
     edges_apart: bool = False
     stream_pools: bool = False
@@ -404,6 +407,11 @@ class Framework:
         return bool(self.sharding_dtypes) or self.wide_quantised
 
     @property
+    def trains_copies(self) -> bool:
+        """Whether its optimizer has a copy of the weights in 32 bit, beside those that are multiplied."""
+        return self.held_bytes <= 0.0 and self.optimizer_bytes > sum(OPTIMIZERS["adam-bf16"])
+
+    @property
     def degrees(self) -> str:
         """Names of the degrees by which it splits, in words."""
         return ", ".join(one.field for one in DIMENSIONS if one.column in ("data", *self.dimensions))
@@ -460,6 +468,8 @@ class Framework:
                         "nothing by Transformer Engine's operation fuser", reason="operators_of_framework"),
             Restriction("attention_dtype", (None, *self.attention_dtypes), f"attention_dtype={{attention_dtype}}: {has} no such "
                         "attention kernel", reason="attention_of_framework"),
+            Restriction("mixed_precision", (None, True, self.trains_copies), f"mixed_precision={{mixed_precision}}: {self.name} "
+                        "trains a copy of its weights in 32 bit", reason="precision_of_framework"),
         )  # fmt: skip
         return known + self._sizes_of_buckets()
 

@@ -150,6 +150,9 @@ class Plan:
     loss : from logits to their gradient, by what it holds of each: one of `LOSSES`; the framework's own if None
     base_dtype : of weights as they are loaded: ``"fp32"`` where they stay in 32 bit and are multiplied in 16 under autocast, as
         Hugging Face's Trainer has it with ``bf16=True`` of a model in float32; as they are multiplied if None
+    mixed_precision : what is in 32 bit is cast where it is multiplied, as ``bf16=True`` of Hugging Face's Trainer has it:
+        adapters are multiplied in 16 bit, and FSDP holds what trains in 32. Without it weights, gradients and moments stay as
+        narrow as `dtype`, and what adapters and a base in NF4 make is in 32 bit; the framework's own if None
     reentrant : recomputed layers run under autograd's reentrant checkpoints
         (``gradient_checkpointing_kwargs={"use_reentrant": True}``)
     transposed_weights : weights in fp8 are held transposed too, for devices that multiply fp8 in one layout; if None as the
@@ -276,6 +279,9 @@ class Plan:
     base_dtype: str | None = field(default=None, metadata=row(
         OneOf(("fp32",)), unset="as it is multiplied", rare=True, owner=Owner("adapter", ("none", "lora")),
         inert="the framework holds weights that train in 32 bit anyway, or a master copy of them"))  # fmt: skip
+    mixed_precision: bool | None = field(default=None, metadata=row(
+        Flag(), rare=True, software=True,
+        inert="nothing is held in 32 bit beside it: neither weights that train nor adapters"))  # fmt: skip
     reentrant: bool | None = field(default=None, metadata=row(
         Flag(), rare=True, software=True, inert="no layers are recomputed beside weights that don't train"))  # fmt: skip
     transposed_weights: bool | None = field(default=None, metadata=row(
@@ -512,6 +518,8 @@ def restrictions() -> tuple[Restriction, ...]:
              "any other with adapter={adapter}, of low rank already"),
             ("optimizer_kernel", (None, "fused"), "optimizer", tuple(one for one in OPTIMIZERS if one not in KERNELS_OF_ADAM),
              "fused or None with optimizer={optimizer}, which has kernels of its own"),
+            ("base_dtype", (None,), "mixed_precision", (False,),
+             "None with mixed_precision={mixed_precision}: what is multiplied in 16 bit is held so"),
             ("attention_dtype", (None,), "attention", tuple(one for one in ATTENTION_KINDS if one != "flash"),
              "None with attention={attention}: a flash kernel has it"),
             ("fused_cross_entropy", (None, True), "loss", FUSED_LOSSES, "True or None with loss={loss}, which is one kernel"),

@@ -69,6 +69,7 @@ REJECTED = {
     "dtype_of_framework": "with a dtype that the framework lacks",
     "operators_of_framework": "with operators fused by Transformer Engine, which the framework doesn't use",
     "attention_of_framework": "with attention in a dtype that the framework lacks",
+    "precision_of_framework": "without the copy of weights in 32 bit that the framework trains",
     "attention_of_device": "with attention in a dtype that the device lacks",
     "schedule_of_framework": "with a schedule that the framework lacks",
     "context_of_framework": "with context communication that the framework lacks",

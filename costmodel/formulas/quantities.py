@@ -593,6 +593,7 @@ class PlanChoices(NamedTuple):
     attention_dtype: Number
     loss: Number
     base_dtype: Number
+    mixed_precision: Number
     reentrant: Number
     transposed_weights: Number
     fused_cross_entropy: Number
@@ -628,6 +629,7 @@ class DefaultChoices(NamedTuple):
     """Choices of a plan that are as the framework has them where they are left open."""
 
     attention: Number
+    mixed_precision: Number
     reentrant: Number
     fused_cross_entropy: Number
     fused_norms: Number
@@ -689,7 +691,7 @@ class FrameworkDefaults(NamedTuple):
     first_flash: Number
     wide_residual: Number
     wide_adapters: Number  # 1: beside 16-bit weights adapters are in 32 bit
-    wide_quantised: Number  # 1: beside a quantised base products run in 32 bit
+    wide_quantised: Number  # 1: beside a quantised base products run in 32 bit, unless their operands are cast
     keep_quantised_inputs: Number
     adapter_dropout: Number
     half_gradients: Number

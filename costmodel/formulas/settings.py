@@ -216,13 +216,15 @@ def resolved(choices: PlanChoices, defaults: FrameworkDefaults, usual_dtype: Num
     stage = sharded_stage(_chosen(choices.zero_stage, sharded), choices.synchronisation, defaults.sharded_dtype)
     gradients = usual.overlap_gradients * defaults.server.hidden
     dtype = _chosen(choices.dtype, usual_dtype)
-    full = defaults.wide_quantised * _is(choices.adapter, adapters.QUANTISED) > 0.0
+    cast = _chosen(choices.mixed_precision, usual.mixed_precision)
+    full = (1.0 - cast) * defaults.wide_quantised * _is(choices.adapter, adapters.QUANTISED) > 0.0
     sequences = defaults.sequence_parallel * ops.where(choices.tensor_parallel > 1.0, 1.0, 0.0)
     return choices._replace(
         data_parallel=_chosen(choices.data_parallel, 1.0), zero_stage=stage,
         schedule=_chosen(choices.schedule, ops.where(choices.virtual_stages > 1.0, chunked, whole)),
         sequence_parallel=_chosen(choices.sequence_parallel, sequences), dtype=ops.where(full, _FULL, dtype),
-        attention=_chosen(choices.attention, usual.attention), reentrant=_chosen(choices.reentrant, usual.reentrant),
+        attention=_chosen(choices.attention, usual.attention),
+        mixed_precision=cast, reentrant=_chosen(choices.reentrant, usual.reentrant),
         loss=_loss(choices, defaults),
         transposed_weights=_chosen(choices.transposed_weights, transposed),
         fused_cross_entropy=ops.where(
@@ -262,6 +264,32 @@ def sharded_stage(stage: Number, synchronisation: Number, sharded_dtype: Number)
     return ops.where(synchronisation > 0.5, stage, ops.maximum(stage, sharded_dtype))
 
 
+def _as_loaded(choices: PlanChoices, defaults: FrameworkDefaults) -> FrameworkDefaults:
+    """A framework's defaults where nothing is cast: what trains is held, summed and updated as wide as it is multiplied.
+
+    References
+    ----------
+    huggingface/accelerate@16cb6eb src/accelerate/accelerator.py (weights that train are upcast under mixed precision alone)
+    """
+    uncast = choices.mixed_precision <= 0.0
+    narrow = ops.minimum(ops.pick(choices.dtype, _ACTIVATION), defaults.parameter_bytes)
+    usual = defaults.habits
+    return defaults._replace(
+        parameter_bytes=ops.where(uncast, narrow, defaults.parameter_bytes),
+        held_bytes=ops.where(uncast, 0.0, defaults.held_bytes),
+        gradient_bytes=ops.where(uncast, narrow, defaults.gradient_bytes),
+        reduce_bytes=ops.where(uncast, narrow, defaults.reduce_bytes),
+        optimizer_bytes=ops.where(uncast, ops.minimum(2.0 * narrow, defaults.optimizer_bytes), defaults.optimizer_bytes),
+        saved_bytes=ops.where(uncast, ops.minimum(3.0 * narrow, defaults.saved_bytes), defaults.saved_bytes),
+        habits=usual._replace(autocast=ops.where(uncast, 0.0, usual.autocast)),
+    )
+
+
+def _wide_beside(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
+    """1 where what lies between quantised products is in 32 bit, as norms and embedding beside them are and nothing casts it."""
+    return defaults.wide_residual * _is(choices.adapter, adapters.QUANTISED) * _is(choices.mixed_precision, 0.0)
+
+
 def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
     """Bytes of an element of everything that a rank holds or sends, `Widths`.
 
@@ -269,8 +297,10 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
     ----------
     choices : resolved, `PlanChoices`
     """
+    defaults = _as_loaded(choices, defaults)
     operand, activation = ops.pick(choices.dtype, _OPERAND), ops.pick(choices.dtype, _ACTIVATION)
     wide = activation > 2.0
+    activation = ops.where(_wide_beside(choices, defaults) > 0.0, FULL_BYTES, activation)
     trains = choices.adapter < 0.5
     base = _wide_base(choices, defaults) > 0.0
     least = ops.where(wide | base, FULL_BYTES, 0.0)  # what is in the weights' width in 16 bit is in 32
@@ -289,7 +319,7 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
     copied_up = FULL_BYTES * half  # of a gradient in 32 bit
     adapter = ops.where(trains, 0.0, ops.maximum(ops.maximum(defaults.held_bytes, parameter), lifted))
     updating = ops.maximum(ops.maximum(usual_update, ops.maximum(least, lifted)), ops.where(held > parameter, held, 0.0))
-    copied = ops.where(operand < activation, operand, 0.0) * defaults.narrow_copies
+    copied = ops.where(operand < ops.pick(choices.dtype, _ACTIVATION), operand, 0.0) * defaults.narrow_copies
     packed, _, _, _ = adapters.packing(choices.adapter)
     # no update needs a wide copy of what is frozen
     primary = ops.where(trains, defaults.narrow_weights, 1.0)
@@ -381,6 +411,7 @@ def _lifted(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
     """1 where adapters are in 32 bit beside 16-bit weights: not where DeepSpeed shards, whose engine casts all weights down."""
     by_another = _sharded_by_another(choices, defaults)
     narrow = ops.where(ops.pick(choices.dtype, _ACTIVATION) > 2.0, 0.0, 1.0)
+    narrow = ops.where(defaults.held_bytes > 0.0, 0.0, narrow)  # gathered as they are multiplied
     return defaults.wide_adapters * narrow * ops.where((choices.adapter > 0.5) & (by_another <= 0.0), 1.0, 0.0)
 
 
@@ -418,7 +449,8 @@ def kernel_choices(choices: PlanChoices, defaults: FrameworkDefaults) -> KernelC
         narrow_attention=ops.where(choices.attention_dtype < 0.0, 0.0, 1.0),
         masked_padding=chosen_by_torch * ops.maximum(lengths.masks(choices.batching), 2.0 * defaults.always_masked),
         older_flash=ops.maximum(
-            ops.maximum(defaults.older_flash, 2.0 * defaults.first_flash), 3.0 * chosen_by_torch * _is(choices.dtype, _FULL)),
+            ops.maximum(defaults.older_flash, 2.0 * defaults.first_flash),
+            3.0 * chosen_by_torch * ops.maximum(_is(choices.dtype, _FULL), _wide_beside(choices, defaults))),
         fused_softmax=ops.maximum(_is(choices.attention, 1.0), _is(choices.attention, 2.0) * defaults.habits.compiled),
         fused_norms=choices.fused_norms, fused_cross_entropy=one_kernel,
         tiled_loss=_is(choices.loss, _TILED), deduplicated_dispatch=_is(choices.dispatcher, 1.0),
@@ -436,6 +468,7 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
     choices : resolved, `PlanChoices`
     """
     of = widths(choices, defaults)
+    defaults = _as_loaded(choices, defaults)
     kernel = _optimizer_kernel(choices, defaults)
     looped = ops.pick(kernel, _TENSOR_BY_TENSOR)
     by_kernel = _of_adam(choices) * _updated_width(choices, defaults)
@@ -450,7 +483,7 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
         trainable=1.0,
         adapter=adapters.adapter_choice(
             choices.adapter, choices.lora_rank, choices.lora_targets, defaults.keep_quantised_inputs, defaults.adapter_dropout,
-            _lifted(choices, defaults), defaults.wide_quantised),
+            _lifted(choices, defaults), _is(choices.mixed_precision, 0.0)),
         optimizer=OptimizerChoice(
             newton_schulz_steps=ops.where(ops.equal(choices.optimizer, _MUON), NEWTON_SCHULZ_STEPS, 0.0),
             passing_bytes=ops.where(choices.optimizer < 0.0, 0.0, ops.pick(choices.optimizer, _PASSING))

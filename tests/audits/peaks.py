@@ -162,8 +162,10 @@ class Choices:
             reentrant=self.recompute == "reentrant" if self.recompute != "none" else None,
             adapter=self.adapter, lora_rank=16 if self.adapter != "none" else None,
             lora_targets="attention" if self.adapter != "none" and self.shape().experts else None,  # experts are no ``nn.Linear``
-            base_dtype="fp32" if self.weights == "fp32" else None, attention=KERNELS[self.attention],
-            optimizer=OPTIMIZERS[self.optimizer], optimizer_offload=float(self.offload),
+            base_dtype="fp32" if self.weights == "fp32" else None,
+            mixed_precision=None if self.how.startswith("zero") else self.autocast, attention=KERNELS[self.attention],
+            optimizer=OPTIMIZERS[self.optimizer], optimizer_kernel="foreach" if self.optimizer == "adamw_torch" else None,
+            optimizer_offload=float(self.offload),
             loss={"loop": "upcast-kept", "sft": "tiled"}.get(self.door),
         )  # fmt: skip
 
@@ -275,6 +277,10 @@ CASES = {
         case(Choices("llama3-8b", 4, "fsdp2", 4, recompute="full"), "Llama by FSDP2"),
         case(Choices("llama3-8b", 4, "fsdp2", 4, adapter="lora"), "Llama with LoRA by FSDP2"),
         case(Choices("qwen3-4b", 4, "fsdp2", 2, recompute="full", seq_len=512), "Qwen3 by FSDP2"),
+        case(Choices("llama3-8b", 4, "fsdp2", 4, autocast=False, recompute="full"), "Llama in 16 bit by FSDP2"),
+        case(Choices("llama3-8b", 4, "fsdp2", 4, autocast=False, adapter="lora"), "Llama in 16 bit with LoRA by FSDP2"),
+        case(Choices("llama3-8b", 4, adapter="qlora", autocast=False, recompute="full", seq_len=2048),
+             "Llama with QLoRA, without autocast"),
         case(Choices("llama3-8b", 4, "zero1", 8, recompute="full"), "Llama by ZeRO-1"),
         case(Choices("llama3-8b", 4, "zero1", 4, recompute="full", accumulation=4), "Llama by ZeRO-1, four micro-batches"),
         case(Choices("llama3-8b", 4, "zero2", 4, recompute="full"), "Llama by ZeRO-2"),

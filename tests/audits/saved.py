@@ -90,7 +90,7 @@ CASES = {
               software={"adapter_dropout": False}),
         Layer("Llama with LoRA in 32 bit that drops out", ("llama", "lora", "wide", "autocast", "dropout"), plan=ADAPTED),
         Layer("Llama with LoRA in 32 bit, nothing cast", ("llama", "lora", "wide"), plan=ADAPTED,
-              software={"adapter_dropout": False, "wide_quantised": True}),
+              software={"adapter_dropout": False, "wide_quantised": True, "mixed_precision": False}),
         Layer("Llama with LoRA beside weights in 32 bit", ("llama", "lora", "wide", "full", "autocast"),
               plan=ADAPTED | {"base_dtype": "fp32"}, software={"adapter_dropout": False}),
         Layer("Llama with LoRA beside weights in 32 bit that drops out", ("llama", "lora", "wide", "full", "autocast", "dropout"),

@@ -82,7 +82,7 @@ def test_adapters_that_drop_nothing_move_and_keep_no_copy_of_their_input():
 @pytest.mark.parametrize(("software", "forward", "backward"), [
     # bytes a token and channel of what a layer's adapters move, as kernels of peft 0.21.2, transformers 5.24.0 and PyTorch 2.13.0
     # read and write them: those of the layer with adapters less those of it without; backward beyond adapters as wide as weights
-    ({"wide_adapters": False}, 184.2, 0.0), ({}, 329.1, 144.9), ({"wide_quantised": True}, 453.4, 328.3),
+    ({"wide_adapters": False}, 184.2, 0.0), ({}, 329.1, 144.9), ({"mixed_precision": False}, 453.4, 328.3),
     ({"adapter_dropout": False}, 248.1, 63.9),
 ])  # fmt: skip
 def test_adapters_move_what_traced_kernels_move(software, forward, backward):

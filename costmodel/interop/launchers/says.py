@@ -26,6 +26,11 @@ def where_one_of(field: str, *values: object) -> Says:
     return lambda w: w.stated(field) in values or None
 
 
+def mixed(w: Writing, *dtypes: str) -> bool | None:
+    """Whether products are of some dtypes under mixed precision; nothing of a plan in another."""
+    return w.plan.mixed_precision is not False if w.plan.dtype in dtypes else None
+
+
 def mapped(field: str, words: Mapping[str, object], otherwise: object = None) -> Says:
     """A field in the framework's words."""
     return lambda w: words.get(str(w.stated(field)), otherwise)

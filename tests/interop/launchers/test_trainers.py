@@ -441,3 +441,31 @@ def test_how_samples_make_micro_batches_comes_back_as_it_was_written(dialect, ba
     plan = Plan(global_batch=64, seq_len=4096, data_parallel=8, batching=batching, zero_stage=3)
     text = write_launch(dialect, plan, load_model("llama3-8b"))
     assert read_launch(text, gpus=8, dialect=dialect).plan_fields["batching"] == batching
+
+
+LOADED = "model_name_or_path: meta-llama/Meta-Llama-3-8B\nper_device_train_batch_size: 1\ntorch_dtype: bfloat16\n"
+SHARED = "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nnum_processes: 8\nmixed_precision: {}\n"
+IN_16_BIT = "base_model: meta-llama/Meta-Llama-3-8B\nmicro_batch_size: 1\nsequence_len: 2048\nbf16: {}\n"
+
+
+@pytest.mark.parametrize(("dialect", "files", "mixed"), [
+    ("huggingface", [LOADED], False), ("huggingface", [LOADED + "bf16: true\n"], None),
+    ("huggingface", [LOADED + "max_length: 512\n"], None),  # TRL's trainers have mixed precision unless it is turned off
+    ("huggingface", [LOADED + "max_length: 512\nbf16: false\n"], False),
+    ("huggingface", [LOADED + "deepspeed: zero2.json\n"], None), ("axolotl", [IN_16_BIT.format("full")], False),
+    ("axolotl", [IN_16_BIT.format("true")], None), (None, [LOADED, SHARED.format("'no'")], False),
+    (None, [LOADED, SHARED.format("bf16")], None), ("llama-factory", [LOADED + "stage: sft\npure_bf16: true\n"], False),
+])  # fmt: skip
+def test_a_model_in_16_bit_trains_without_mixed_precision_where_none_is_asked_for(tmp_path, dialect, files, mixed):
+    paths = [tmp_path / f"{number}.yaml" for number in range(len(files))]
+    for path, lines in zip(paths, files, strict=True):
+        path.write_text(lines)
+    said = read_launch(paths, gpus=8, dialect=dialect).plan_fields
+    assert (said.get("mixed_precision"), said["dtype"]) == (mixed, "bf16")
+
+
+@pytest.mark.parametrize("dialect", ["huggingface", "axolotl"])
+def test_training_without_mixed_precision_comes_back_as_it_was_written(dialect):
+    plan = Plan(global_batch=64, seq_len=4096, data_parallel=8, dtype="bf16", mixed_precision=False)
+    text = write_launch(dialect, plan, load_model("llama3-8b"))
+    assert read_launch(text, gpus=8, dialect=dialect).plan_fields["mixed_precision"] is False

@@ -30,6 +30,14 @@ KINDS = {
     "tpu": "tpu", "multi_cpu": "cpu", "multi_npu": "ddp", "multi_xpu": "ddp", "xla": "tpu",
 }  # fmt: skip
 PRECISIONS = {"no": "fp32", "false": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8"}
+
+
+def precision_word(w: Writing) -> object:
+    """Mixed precision in accelerate's words, ``no`` of products in 32 bit and where it is off."""
+    words = {"fp32": "no", "fp16": "fp16", "fp8": "fp8"}
+    return "no" if w.plan.mixed_precision is False else words.get(str(w.plan.dtype), "bf16")
+
+
 RESHARD = {"true": True, "false": False, **{name.lower(): unit.UNSTATED for name in common.FSDP_STAGES}}
 MESH = "parallelism_config.parallelism_config_"
 MEGATRON = "megatron_lm_config.megatron_lm_"
@@ -39,7 +47,7 @@ ROWS = (
     FlagRow("num_processes", "_gpus", unit.count, says=OWN),
     FlagRow("num_machines", "_machines", unit.count, 1, says=lambda w: max(1, w.plan.gpus // 8)),
     FlagRow("mixed_precision", "_precision", unit.one_of(PRECISIONS), "no",
-            says=says.mapped("dtype", {"fp32": "no", "fp16": "fp16", "fp8": "fp8"}, "bf16")),
+            says=precision_word),
     FlagRow("deepspeed_config.zero_stage", "zero_stage", unit.whole, 2, says=OWN, when=Writing.by_deepspeed),
     FlagRow("deepspeed_config.gradient_accumulation_steps", "gradient_accumulation", unit.count, 1, says=OWN,
             when=Writing.by_deepspeed),
@@ -85,9 +93,10 @@ def rules(reading: LaunchReading) -> None:
     if kind == "tpu" or kind == "cpu" or reading.one("_cpu"):
         reading.note("not a run on GPUs")
     precision = reading.one("_precision")
-    if precision == "fp32":
+    if precision != "fp32":
+        reading.put("dtype", precision)
+    elif reading.one("_dtype") not in ("bf16", "fp16"):  # as which a script loads its model
         reading.put("dtype", precision, derived=True)
-    reading.put("dtype", precision)
     if kind == "fsdp":
         fields = {"version": None, **common.stated_fsdp(reading, "version", "sharding", "reshard_after_forward")}
         fields |= common.offloaded_fsdp(reading)

@@ -30,10 +30,14 @@ def moved(raw: object) -> object:
     return unit.flag(raw)
 
 
+FULL = "full"
+"""Of bf16, all of it: no mixed precision."""
+
+
 def wide(raw: object) -> object:
     """True, false, ``full`` (pure bf16), or ``auto``: left to what the device has."""
-    if isinstance(raw, str) and raw.lower() == "full":
-        return True
+    if isinstance(raw, str) and raw.lower() == FULL:
+        return FULL
     return unit.flag(raw)
 
 
@@ -65,6 +69,8 @@ def by_fsdp(w: Writing) -> bool:
 
 def half(w: Writing) -> object:
     """Whether products are of bf16; that they aren't is said beside fp16 alone."""
+    if w.plan.dtype == "bf16" and w.plan.mixed_precision is False:
+        return FULL
     return True if w.plan.dtype in ("bf16", "fp8") else False if w.plan.dtype == "fp16" else None
 
 
@@ -137,6 +143,9 @@ def rules(reading: LaunchReading) -> None:
     if not (reading.one("_bf16") and reading.one("_fp16")):
         reading.put("dtype", reading.one("_narrow") or wide)
     reading.put("dtype", "bf16" if reading.one("_load_bf16") else "fp16" if reading.one("_load_fp16") else None)
+    unmixed = reading.one("_bf16") == FULL or (reading.one("_load_bf16") and reading.one("_bf16") is False)
+    if unmixed and not (reading.has("_deepspeed") or reading.has("zero_stage")):
+        reading.put("mixed_precision", False)
     hf.fsdp(reading)
     if reading.one("_recompute") == "offload":
         reading.said.pop("_recompute")

@@ -35,8 +35,8 @@ BATCH_ROWS = (
     FlagRow("per_device_train_batch_size per_gpu_train_batch_size", "micro_batch", unit.count, 8, says=OWN),
     FlagRow("gradient_accumulation_steps", "gradient_accumulation", unit.count, 1, says=OWN),
     FlagRow("gradient_checkpointing", "_recompute", unit.yields("full", "none"), False, says="recompute"),
-    FlagRow("bf16", "_bf16", unit.flag, False, says=says.where_one_of("dtype", "bf16", "fp8")),
-    FlagRow("fp16", "_fp16", unit.flag, False, says=says.where_one_of("dtype", "fp16")),
+    FlagRow("bf16", "_bf16", unit.flag, False, says=lambda w: says.mixed(w, "bf16", "fp8")),
+    FlagRow("fp16", "_fp16", unit.flag, False, says=lambda w: says.mixed(w, "fp16") or None),
 )
 SHARD_ROWS = (
     FlagRow("optim", "optimizer", unit.word, "adamw_torch", says=optimizer_word),
@@ -132,6 +132,7 @@ def trainer(reading: LaunchReading) -> None:
     reading.put("dtype", reading.one("_narrow") or wide)
     if wide is None and reading.one("_dtype") in ("bf16", "fp16"):
         reading.put("dtype", reading.one("_dtype"))
+    as_loaded(reading, wide)
     if wide is not None and reading.one("_dtype") == "fp32" and not reading.one("_four_bit"):
         reading.put("base_dtype", "fp32")
     fsdp(reading)
@@ -143,6 +144,22 @@ def trainer(reading: LaunchReading) -> None:
     shard(reading)
     beside_others(reading)
     reading.model_name = reading.one("_name") or reading.model_name
+
+
+def as_loaded(reading: LaunchReading, wide: str | None) -> None:
+    """Whether a model in 16 bit trains without mixed precision; TRL's trainers have it unless it is turned off, and DeepSpeed's
+    engine casts by its own file. Scripts of transformers, too, have ``torch_dtype``.
+
+    Parameters
+    ----------
+    reading : of the files
+    wide : the dtype of mixed precision, if a flag says one
+    """
+    narrow, elsewhere = reading.one("_dtype") in ("bf16", "fp16"), reading.one("_precision")  # accelerate's
+    usual = reading.keys & (TRL - {"torch_dtype"}) and not reading.has("_bf16")  # trl/trainer/base_config.py ``__post_init__``
+    by_deepspeed = reading.has("_deepspeed") or reading.has("zero_stage") or reading.one("_kind") == "deepspeed"
+    if narrow and wide is None and elsewhere in (None, "fp32") and not usual and not by_deepspeed:
+        reading.put("mixed_precision", False)
 
 
 def beside_others(reading: LaunchReading) -> None:

@@ -110,6 +110,8 @@ def rules(reading: LaunchReading) -> None:
     if reading.one("_pure"):
         reading.put("dtype", "bf16")
         reading.put("gradient_bytes", 2)
+        if not (reading.has("_deepspeed") or reading.has("zero_stage")):
+            reading.put("mixed_precision", False)
     hf.trainer(reading)
     if {
         "dist_config.name",
