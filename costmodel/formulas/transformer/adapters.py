@@ -266,6 +266,11 @@ def autocasts(settings: Settings) -> Number:
     return settings.framework.autocast * wide * narrow
 
 
+def casts_head(settings: Settings) -> Number:
+    """1 where the head's weight is cast to 16 bit as it is multiplied, as all weights are or as one beside a base in NF4."""
+    return ops.maximum(autocasts(settings), ops.where(settings.widths.residual > settings.widths.activation, 1.0, 0.0))
+
+
 def unpacked_weights(settings: Settings, nparameters: Number) -> Number:
     """Bytes of weights that stay unpacked, or as they were cast, from the forward to the backward pass.
 

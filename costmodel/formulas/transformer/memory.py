@@ -61,8 +61,8 @@ SUMMED = 4.0
 def tiled_logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
     """Bytes that a loss holds at its fullest which multiplies by the head tile by tile: where its backward pass ends.
 
-    A tile of logits, gradients of the head's input and weight as they add up in 32 bit and as they are handed on, and two casts
-    of a tile of weights that are in 32 bit.
+    A tile of logits, gradients of the head's input and weight as they add up in 32 bit and as they are handed on, and casts of a
+    tile of weights that are in 32 bit: of the next one, too, while this one's has yet to go.
 
     Parameters
     ----------
@@ -77,10 +77,23 @@ def tiled_logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> 
     columns = traffic.loss_columns(model, settings, plan)
     across = ops.minimum(columns, TILE_COLUMNS)
     tile = widths.activation * ops.minimum(tokens, TILE_TOKENS) * across
+    again = ops.where(tokens > TILE_TOKENS, 2.0, 1.0) * columns
+    both = ops.where(columns > TILE_COLUMNS, ops.minimum(columns, 2.0 * TILE_COLUMNS), again)
+    casts = adapters.casts_head(settings) * widths.activation * both * model.hidden
+    return tile + casts + tiled_gradients(model, settings, plan)
+
+
+def tiled_gradients(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
+    """Bytes of the gradients of the head's input and weight that a `tiled_logits` makes, summed in 32 bit and as handed on.
+
+    Parameters
+    ----------
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
+    """
+    widths, tokens = settings.widths, lengths.local_tokens(settings, plan)
     narrow = ops.where(widths.parameter < SUMMED, widths.parameter, 0.0)
-    weight = (1.0 - settings.adapter.frozen) * columns * model.hidden
-    casts = 2.0 * adapters.autocasts(settings) * widths.activation * across * model.hidden
-    return tile + casts + (SUMMED + widths.activation) * tokens * model.hidden + (SUMMED + narrow) * weight
+    weight = (1.0 - settings.adapter.frozen) * traffic.loss_columns(model, settings, plan) * model.hidden
+    return (SUMMED + widths.activation) * tokens * model.hidden + (SUMMED + narrow) * weight
 
 
 def logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers, micro_batches: Number) -> Number:
@@ -111,19 +124,20 @@ def logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers, micro_bat
     of_weight = (1.0 - settings.adapter.frozen) * columns
     by_chunks = widths.activation * model.hidden * (2.0 * tokens + of_weight)
     linear = (held <= 0.0) | (settings.framework.linear_loss * settings.kernels.fused_cross_entropy > 0.0)
-    cast = adapters.autocasts(settings) * widths.activation * model.hidden * columns  # the head's weight, as it is multiplied
+    cast = adapters.casts_head(settings) * widths.activation * model.hidden * columns  # the head's weight, as it is multiplied
     staged = ops.where(plan.pipeline > 1.0, widths.staged_logit, 0.0)
     whole = cast + ops.where(linear, by_chunks, (held + before + staged + capped) * tokens * columns)
     return inputs + ops.where(settings.kernels.tiled_loss > 0.0, tiled_logits(model, settings, plan), whole)
 
 
-def gathered_beside_loss(
+def kept_beside_loss(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, owned: RankParameters, layers: Number, experts: Number
 ) -> Number:
-    """Bytes that a loss which is part of a sharded model's forward pass holds as it is computed, over those in its backward pass.
+    """Bytes that a loss which is part of a forward pass holds as it is computed, over those in its backward pass.
 
-    The buffer into which the last unit was gathered, beside its weights, is given up as the forward pass ends, when of what the
-    loss holds the gradients have yet to come.
+    Of a sharded model the buffer into which the last unit was gathered, beside its weights; under autocast the 16-bit copies of
+    weights that train, those of recomputed layers, too: both are given up as the forward pass ends, when of what the loss holds
+    the gradients have yet to come.
 
     Parameters
     ----------
@@ -134,15 +148,21 @@ def gathered_beside_loss(
     References
     ----------
     pytorch/pytorch v2.13.0 torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py (``wait_for_unshard``), _fsdp_state.py
-    (``_post_forward``)
+    (``_post_forward``); aten/src/ATen/autocast_mode.cpp (``cached_cast``, ``clear_cache``)
     """
     widths = settings.widths
     head_last = (settings.framework.edges_apart > 0.0) & (model.vocabulary.tied <= 0.0)
     last = ops.where(head_last, split_parameters(owned.head, 0.0, plan), largest_unit(owned, plan, layers, experts))
     buffer = ops.where(head_last, widths.parameter, widths.stored) * last
-    logit = lengths.local_tokens(settings, plan) * traffic.loss_columns(model, settings, plan)
-    to_come = (1.0 - FORWARD_LOGIT) * ops.where(traffic.norms_are_rms(model), widths.logit, widths.layernorm_logit) * logit
-    return settings.framework.loss_inside * ops.maximum(buffer - to_come, 0.0)
+    dense, routed = of_layers(owned, layers, experts)
+    # of parameters alone, not of views of a gathered unit
+    trains = (1.0 - settings.adapter.frozen) * plan.recompute_layers * (1.0 - plan.shard_weights)
+    casts = trains * adapters.autocasts(settings) * widths.input * (dense + routed)
+    tokens, columns = lengths.local_tokens(settings, plan), traffic.loss_columns(model, settings, plan)
+    held = ops.where(traffic.norms_are_rms(model), widths.logit, widths.layernorm_logit)
+    of_tiles = ops.where(settings.kernels.tiled_loss > 0.0, tiled_gradients(model, settings, plan), 0.0)
+    to_come = (1.0 - FORWARD_LOGIT) * held * tokens * columns + of_tiles
+    return ops.maximum(settings.framework.loss_inside * buffer + casts - to_come, 0.0)
 
 
 def first_gathers(owned: RankParameters, settings: Settings, plan: PlanNumbers, layers: Number, experts: Number) -> Number:
@@ -325,7 +345,7 @@ def state_bytes_of(
     # quantised are the matrices of layers: embedding, head and what predicts further tokens keep their width, or the residual's
     apart = copies * local_parameters(plan.shard_weights, owned.edges, owned.edges_routed, shard, expert_shard)
     away = settings.offload.parameters * plan.shard_weights
-    lifted = ops.where(widths.residual > widths.activation, widths.residual, 0.0)
+    lifted = ops.where(widths.residual > widths.parameter, widths.residual, 0.0)
     edges = ops.maximum(widths.parameter, lifted) - widths.stored
     adapted = widths.adapter * trained * held
     weights = (1.0 - away) * ((widths.stored + widths.wide) * held + adapted + edges * apart + widths.weight_copy * cast)
@@ -892,7 +912,7 @@ def stage_contents(
     backward = _largest(place, dense.backward, expert.backward) + (1.0 - graphs) * unit
     at_loss = logits(model, settings, plan, micro_batches)
     first = place.first * place.last * first_gathers(owned, settings, plan, layers, experts)
-    beside = gathered_beside_loss(model, settings, plan, owned, layers, experts)
+    beside = kept_beside_loss(model, settings, plan, owned, layers, experts)
     early, ending = edge_gradients(model, settings, plan, place, owned, micro_batches)
     backward = backward + outliving_gradients(model, settings, plan, layers)
     shard, _ = communication.shard_groups(plan)
