@@ -309,6 +309,29 @@ def kept_activations(
     return whole + plan.recompute_layers * (checkpoint(model, settings, plan) - whole)
 
 
+def adapted_inputs(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
+    """Bytes that an MLP's last adapter holds of its input as it drops it out, beside what it keeps, on one rank.
+
+    The input itself, which no frozen product keeps, the copy in 32 bit of it, and what was dropped out of that, which goes as it
+    is cast down; where nothing casts, that is what the product keeps.
+
+    Parameters
+    ----------
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
+
+    References
+    ----------
+    huggingface/peft v0.21.0 src/peft/tuners/lora/layer.py (``Linear.forward``: ``x`` lives to its end), lora/bnb.py
+    """
+    widths, adapter = settings.widths, settings.adapter
+    read = ops.where(adapter.unpacked_bytes > 0.0, widths.residual, widths.activation)
+    lifted = adapter.lifted * ops.where(read < FULL_BYTES, FULL_BYTES, 0.0)
+    dropped = adapter.dropout * (1.0 - adapter.uncast) * ops.where(adapter.lifted > 0.0, FULL_BYTES, 0.0)
+    share = (1.0 - model.experts.layers / model.layers) * model.mlp.share
+    elements = lengths.local_tokens(settings, plan) * share * model.mlp.width / plan.tensor
+    return adapter.down * elements * (read + lifted + dropped)
+
+
 def backward_temporaries(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software,
 ) -> Number:  # fmt: skip
@@ -317,7 +340,8 @@ def backward_temporaries(
     The gradients of its inner tensors; where it is recomputed, or fetched from the host, also the layer's own
     activations, whole; where modules of it are, theirs. Scores that are recomputed live again while the layer is at work.
     Beside a softmax in 32 bit its gradient is there in 32 bit twice, the copy in 16 bit no more, nor what the MLP and its norm
-    saved, whose backward pass is over by then.
+    saved, whose backward pass is over by then. Or, of adapters, as the last product is made again, what that does of its input,
+    and the gradient of its output.
     """
     tokens = lengths.local_tokens(settings, plan) / plan.tensor
     scores = tokens * plan.recompute_attention * model.attention.share * score_activations(model, settings)
@@ -333,4 +357,7 @@ def backward_temporaries(
     inner = ops.maximum(0.5 * (others + mlp), mlp)
     over = software.memory.activation_overhead * inner
     beside, share = layer_ - wide, software.memory.backward_overhead
-    return again + ops.maximum(share * beside, ops.where(wide > 0.0, share * (beside - inner) + wide - over, 0.0))
+    at_once = ops.maximum(share * beside, ops.where(wide > 0.0, share * (beside - inner) + wide - over, 0.0))
+    outputs = 2.0 * settings.widths.residual * lengths.norm_tokens(settings, plan) * model.hidden
+    adapted = adapted_inputs(model, settings, plan)
+    return again + ops.maximum(at_once, ops.where(adapted > 0.0, adapted + outputs, 0.0))
