@@ -214,6 +214,8 @@ class Framework:
     operator_fuser : Transformer Engine's operation fuser may run its dense MLPs and adapters
     autocast : weights that train are in 32 bit, cast where they are multiplied and kept so for the backward pass; what isn't a
         product stays in 32 bit, layers' inputs and what norms read among it
+    autocast_context : under mixed precision forward passes run in PyTorch's autocast, which lifts LayerNorms and powers to 32 bit
+        whatever the weights
     linear_loss : its fused loss is one with the head, chunk by chunk, so that all logits are never there
     switches : what it has beyond its defaults and a plan may turn on: fields of `Plan` and their values, of `SWITCHES`
     server_systems : constants of parameter servers and of BytePS, by the plan's `synchronisation`; links alone where it has none
@@ -273,6 +275,7 @@ class Framework:
     gather_logits: bool = False
     operator_fuser: bool = False
     autocast: bool = False
+    autocast_context: bool = False
     linear_loss: bool = False
     own_inputs: bool = False
     keep_gathered: bool = False

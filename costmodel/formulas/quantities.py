@@ -374,6 +374,7 @@ class FrameworkHabits(NamedTuple):
 
     gather_logits: Number  # 1: the loss sees the whole vocabulary on every tensor rank
     autocast: Number  # 1: weights that train are in 32 bit and cast where they are multiplied; the rest is in 32 bit
+    autocast_context: Number  # 1: forward passes run in PyTorch's autocast: LayerNorms and powers in 32 bit, whatever the weights
     linear_loss: Number  # 1: its fused loss is one with the head, chunk by chunk: all logits are never there
     balanced_stages: Number  # 1: layers are dealt to stages by cost, the vocabulary projection counted in
     listed_chunks: Number  # 1: of several chunks a rank the first and the last may hold any number of layers

@@ -281,7 +281,8 @@ def _as_loaded(choices: PlanChoices, defaults: FrameworkDefaults) -> FrameworkDe
         reduce_bytes=ops.where(uncast, narrow, defaults.reduce_bytes),
         optimizer_bytes=ops.where(uncast, ops.minimum(2.0 * narrow, defaults.optimizer_bytes), defaults.optimizer_bytes),
         saved_bytes=ops.where(uncast, ops.minimum(3.0 * narrow, defaults.saved_bytes), defaults.saved_bytes),
-        habits=usual._replace(autocast=ops.where(uncast, 0.0, usual.autocast)),
+        habits=usual._replace(
+            autocast=ops.where(uncast, 0.0, usual.autocast), autocast_context=ops.where(uncast, 0.0, usual.autocast_context)),
     )
 
 

@@ -90,7 +90,7 @@ def wide_scores(model: ModelNumbers, settings: Settings) -> Number:
     modeling_gpt_neox.py, models/gpt2/modeling_gpt2.py (the same, in the dtype of the scores); pytorch/pytorch aten/src/ATen/
     autocast_mode.h (softmax in 32 bit)
     """
-    learned = ops.where(model.vocabulary.positions > 0.0, adapters.autocasts(settings), 1.0)
+    learned = ops.where(model.vocabulary.positions > 0.0, adapters.in_autocast(settings), 1.0)
     asked = settings.framework.wide_scores * ops.where(traffic.norms_are_rms(model), 1.0, learned)
     return asked * ops.where(settings.widths.activation < FULL_BYTES, 1.0, 0.0)
 
@@ -130,7 +130,7 @@ def mlp_parts(model: ModelNumbers, settings: Settings) -> tuple[Number, Number, 
     limited = widths.activation * 2.0 * traffic.clamps_apart(model, settings)
     of_experts = (1.0 - settings.kernels.fused_experts) * limited
     read = ops.where(model.mlp.gated > 0.0, 2.0, traffic.plain_activation_keeps(model, settings))
-    wide = adapters.autocasts(settings) * ops.where(read > 1.0, CAST_UP_BYTES, 0.0) * (1.0 - model.mlp.gated)
+    wide = adapters.in_autocast(settings) * ops.where(read > 1.0, CAST_UP_BYTES, 0.0) * (1.0 - model.mlp.gated)
     made = ops.where(settings.adapter.unpacked_bytes > 0.0, widths.residual, widths.activation)
     activated_width = ops.where(made > widths.activation, made, widths.activated)
     width = activated_width * read + wide + made * beside + last
@@ -205,7 +205,7 @@ def operators_kept(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -
 def norm_input_bytes(model: ModelNumbers, settings: Settings) -> Number:
     """Bytes that one norm keeps per channel and token beside its output.
 
-    One kernel keeps its input. An RMSNorm of separate kernels casts its input to 32 bit and keeps that copy, and where its
+    One kernel keeps its input, that of a LayerNorm in 32 bit under autocast. An RMSNorm of separate kernels casts its input to 32 bit and keeps that copy, and where its
     weight trains, what that multiplies, in 16 bit or before that is cast down again.
 
     References
@@ -218,7 +218,8 @@ def norm_input_bytes(model: ModelNumbers, settings: Settings) -> Number:
     read = ops.where(cast > 0.0, FULL_BYTES, settings.widths.activation)
     multiplied = ops.where(model.wide_norm > 0.0, FULL_BYTES, read)
     separate = FULL_BYTES + (1.0 - settings.adapter.frozen) * multiplied
-    return ops.where(traffic.norm_is_fused(model, settings) > 0.0, read, separate)
+    whole = ops.where(traffic.norms_are_lifted(model, settings) > 0.0, FULL_BYTES, read)
+    return ops.where(traffic.norm_is_fused(model, settings) > 0.0, whole, separate)
 
 
 def layer_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
@@ -240,7 +241,8 @@ def layer_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     split = lengths.norm_tokens(settings, plan)
     gathered = ops.where(settings.framework.keep_gathered > 0.0, tokens, split)
     further = model.parallel_block * ops.maximum(model.norms - 1.0, 0.0)
-    shared = ops.where(traffic.norm_is_fused(model, settings) > 0.0, further, 0.0)
+    one = traffic.norm_is_fused(model, settings) - traffic.norms_are_lifted(model, settings)  # a copy is each norm's own
+    shared = ops.where(one > 0.0, further, 0.0)
     inputs = (model.norms - shared) * norm_input_bytes(model, settings)  # one, where several norms read the same
     outer = model.hidden * split * (inputs + 2.0 * model.dropout)
     projections, _, first, _ = adapters.input_bytes(model, settings)

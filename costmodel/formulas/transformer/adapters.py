@@ -266,6 +266,12 @@ def autocasts(settings: Settings) -> Number:
     return settings.framework.autocast * wide * narrow
 
 
+def in_autocast(settings: Settings) -> Number:
+    """1 where what isn't a product runs in PyTorch's autocast beside products in 16 bit, whatever the weights."""
+    narrow = ops.where(settings.widths.compute < precision.FULL_BYTES, 1.0, 0.0)
+    return ops.maximum(autocasts(settings), settings.framework.autocast_context * narrow)
+
+
 def casts_head(settings: Settings) -> Number:
     """1 where the head's weight is cast to 16 bit as it is multiplied, as all weights are or as one beside a base in NF4."""
     return ops.maximum(autocasts(settings), ops.where(settings.widths.residual > settings.widths.activation, 1.0, 0.0))

@@ -918,7 +918,11 @@ def stage_contents(
     shard, _ = communication.shard_groups(plan)
     own = split_parameters(ops.where(tied > 0.0, owned.head, owned.edges - owned.head), 0.0, plan) / shard
     to_come = ops.where(late > 0.0, settings.framework.edges_apart * settings.trainable * settings.widths.gradient * own, 0.0)
-    ended, backward = here * ops.maximum(backward, ending) - to_come + staged.ending, backward + early + staged.backward
+    # an embedding's own comes as the first layer's backward pass is over
+    table = (1.0 - plan.shard_weights) * (1.0 - tied) * (1.0 - settings.adapter.frozen) * settings.widths.gradient
+    table = ops.where(late > 0.0, table * (owned.edges - owned.head), 0.0)
+    behind = ops.maximum(ops.maximum(backward - table, ending), 0.0)
+    ended, backward = here * behind - to_come + staged.ending, backward + early + staged.backward
     backward = ops.maximum(backward, staged.head)
     captured = _largest(place, dense.graphed_backward, expert.graphed_backward) + graphs * unit
     turns = 1.0 + ops.where(micro_batches > 1.0, settings.framework.double_registers, 0.0)
