@@ -205,8 +205,8 @@ def operators_kept(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -
 def norm_input_bytes(model: ModelNumbers, settings: Settings) -> Number:
     """Bytes that one norm keeps per channel and token beside its output.
 
-    One kernel keeps its input, that of a LayerNorm in 32 bit under autocast. An RMSNorm of separate kernels casts its input to 32 bit and keeps that copy, and where its
-    weight trains, what that multiplies, in 16 bit or before that is cast down again.
+    One kernel keeps its input, that of a LayerNorm in 32 bit under autocast. An RMSNorm of separate kernels casts its input to 32
+    bit and keeps that copy, and where its weight trains, what that multiplies, in 16 bit or before that is cast down again.
 
     References
     ----------

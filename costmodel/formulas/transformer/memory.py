@@ -25,7 +25,7 @@ from costmodel.formulas.quantities import (
     Settings,
     Software,
 )
-from costmodel.formulas.transformer import activations, adapters, layer, lengths, traffic
+from costmodel.formulas.transformer import activations, adapters, layer, lengths, precision, traffic
 from costmodel.formulas.transformer.parameters import (
     dense_layer_of_rank,
     embedding_of_rank,
@@ -54,6 +54,9 @@ TILE_TOKENS, TILE_COLUMNS = 4096.0, 32768.0
 ``TOKEN_CHUNK_SIZE``, trl/trainer/utils.py ``_CHUNKED_LOGPROB_CHUNK_SIZE``."""
 FORWARD_LOGIT = 10.0 / 12.0
 """Of what a loss holds in its backward pass, as it ends its forward pass: 16-bit logits, 32-bit ones and their log-softmax."""
+LEFT = 1.0 / 3.0
+"""Of what a layer's backward pass holds at its fullest, as the gradients of its first products are made: the inputs of norm and
+projections, and the projections' gradients."""
 SUMMED = 4.0
 """Of a gradient that a tiled loss adds up tile by tile [bytes]."""
 
@@ -345,7 +348,7 @@ def state_bytes_of(
     # quantised are the matrices of layers: embedding, head and what predicts further tokens keep their width, or the residual's
     apart = copies * local_parameters(plan.shard_weights, owned.edges, owned.edges_routed, shard, expert_shard)
     away = settings.offload.parameters * plan.shard_weights
-    lifted = ops.where(widths.residual > widths.parameter, widths.residual, 0.0)
+    lifted = ops.where(widths.residual < precision.FULL_BYTES, 0.0, widths.residual)
     edges = ops.maximum(widths.parameter, lifted) - widths.stored
     adapted = widths.adapter * trained * held
     weights = (1.0 - away) * ((widths.stored + widths.wide) * held + adapted + edges * apart + widths.weight_copy * cast)
@@ -434,11 +437,15 @@ def gathered_weights(
 
 
 def gathered_backward(
-    owned: RankParameters, settings: Settings, plan: PlanNumbers, layers: Number, experts: Number, tied: Number
-) -> Number:
-    """Bytes that ZeRO-3 adds beside a backward pass where a layer is a unit: weights of the next, if any, and whole gradients.
+    owned: RankParameters, settings: Settings, plan: PlanNumbers, layers: Number, experts: Number, tied: Number,
+    at_work: Number, matrix: Number, behind: Number,
+) -> Number:  # fmt: skip
+    """Bytes of a layer's backward pass where a layer is a unit of ZeRO-3: beside its own, weights of the next, if any, and whole
+    gradients.
 
-    Gradients come in the width of what was gathered, and a layer's are laid out in the width of their sum to be scattered. The
+    Gradients come in the width of what was gathered, and a layer's are laid out in the width of their sum to be scattered. A
+    layer's own are there once the most of what its pass holds has gone: that is fullest beside the first of them, that of the
+    MLP's last matrix. Where sums have a stream of their own, what is laid out for the layer behind stays until then. The
     head's wait for the embedding's, which come last: both are one unit, or one matrix. Where they are units of their own the head
     has gone by then, but for its gradients, which are laid out while the last layer's backward pass runs, and the layer's own
     weights come.
@@ -450,32 +457,89 @@ def gathered_backward(
     layers : of the stage
     experts : of these, those with a mixture of experts
     tied : 1 where embedding and head are one matrix
+    at_work : of the layer's pass at its fullest, sharded or not [bytes]
+    matrix : parameters of an MLP's last matrix, of all experts
+    behind : 1 where another layer's gradients may be on their way, not the head's alone
 
     References
     ----------
-    pytorch/pytorch torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py (``foreach_reduce``: ``reduce_scatter_input``);
+    pytorch/pytorch torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py (``foreach_reduce``: ``reduce_scatter_input``),
+    _fsdp_param_group.py (``reduce_scatter_state``); torch/distributed/fsdp/_runtime_utils.py (``_reduce_grad``);
     pytorch/torchtitan@83e694105 (July 2025: embedding, and norm with output, are units of their own)
     """
-    widths = settings.widths
+    widths, trained = settings.widths, settings.trainable * layer.sharded_gradients(settings, plan)
     unit = largest_unit(owned, plan, layers, experts)
     head, apart = split_parameters(owned.head, 0.0, plan), (settings.framework.edges_apart > 0.0) & (tied <= 0.0)
-    laid_out = widths.reduce * ops.where(apart, ops.maximum(unit, head), unit)
-    whole = widths.parameter * (unit + ops.where(apart, 0.0, head)) + laid_out
-    gone = ops.where(apart, widths.parameter * head, 0.0)
-    following = ops.where(layers > 1.0, widths.stored * unit, 0.0)
-    own = own_unit(owned, settings, plan, layers, experts)
-    units = own + layer.sharded_gradients(settings, plan) * (following + settings.trainable * whole - gone)
-    return ops.where(settings.buckets.live > 0.0, 0.0, units)
+    laid_out = trained * widths.reduce * ops.where(apart, ops.maximum(behind * unit, head), unit)
+    stays = settings.framework.stream_pools * laid_out
+    whole, first = trained * widths.parameter * unit, trained * widths.parameter * ops.minimum(matrix, unit)
+    gone = layer.sharded_gradients(settings, plan) * widths.parameter * ops.where(apart, head, 0.0)
+    waiting = trained * widths.parameter * ops.where(apart, 0.0, head)
+    following = following_unit(owned, settings, plan, layers, experts)
+    beside = own_unit(owned, settings, plan, layers, experts) + following + waiting - gone + stays
+    fullest = ops.maximum(at_work + first, at_work * LEFT + whole)
+    fullest = beside + ops.maximum(fullest, whole + laid_out - stays)
+    return ops.where(settings.buckets.live > 0.0, at_work, fullest)
+
+
+def following_unit(owned: RankParameters, settings: Settings, plan: PlanNumbers, layers: Number, experts: Number) -> Number:
+    """Bytes of the next layer's weights that are gathered beside a layer's backward pass, if there is another.
+
+    Parameters
+    ----------
+    owned : `RankParameters`
+    settings, plan : `Settings`, `PlanNumbers`
+    layers : of the stage
+    experts : of these, those with a mixture of experts
+    """
+    next_one = ops.where(layers > 1.0, settings.widths.stored * largest_unit(owned, plan, layers, experts), 0.0)
+    return layer.sharded_gradients(settings, plan) * ops.where(settings.buckets.live > 0.0, 0.0, next_one)
+
+
+def yet_to_come(
+    owned: RankParameters, settings: Settings, plan: PlanNumbers, layers: Number, experts: Number, tied: Number,
+    at_work: Number, matrix: Number,
+) -> Number:  # fmt: skip
+    """Bytes of gradients that have yet to come in a first layer's backward pass, of those that come as they are made: its own,
+    but for its MLP's last matrix as the pass is at its fullest, and the embedding's.
+
+    Where weights are sharded the embedding, if it is a unit, is gathered for nothing meanwhile; beside the second layer's pass it
+    is still the first layer, whose gradients have to come, too.
+
+    Parameters
+    ----------
+    owned : `RankParameters`
+    settings, plan : `Settings`, `PlanNumbers`
+    layers : of the stage
+    experts : of these, those with a mixture of experts
+    tied : 1 where embedding and head are one matrix
+    at_work : of a layer's pass at its fullest, sharded or not [bytes]
+    matrix : parameters of an MLP's last matrix, of all experts
+    """
+    widths, framework, (shard, _) = settings.widths, settings.framework, communication.shard_groups(plan)
+    width = settings.trainable * widths.gradient
+    table = ops.where(tied > 0.0, owned.head * framework.edges_apart, owned.edges - owned.head * framework.edges_apart)
+    unit, apart = largest_unit(owned, plan, layers, experts), framework.edges_apart > 0.0
+    embedding = ops.where(apart & (tied <= 0.0), widths.parameter * split_parameters(owned.edges - owned.head, 0.0, plan), 0.0)
+    next_one = following_unit(owned, settings, plan, layers, experts)
+    in_first = next_one - layer.sharded_gradients(settings, plan) * embedding + width * unit / shard
+    sharded = width * split_parameters(table, 0.0, plan) / shard
+    sharded = sharded + ops.where(layers > 2.0, ops.minimum(in_first, 2.0 * width * unit / shard), in_first)
+    whole = ops.maximum(owned.layer, owned.expert_layer + owned.routed)
+    own = ops.minimum(width * (whole - matrix), at_work * (1.0 - LEFT))
+    replicated = (1.0 - settings.adapter.frozen) * (own + width * (1.0 - tied) * (owned.edges - owned.head))
+    return ops.where(plan.shard_weights > 0.0, ops.where(settings.buckets.live > 0.0, 0.0, sharded), replicated)
 
 
 def embedding_gradients(
     owned: RankParameters, settings: Settings, plan: PlanNumbers, layers: Number, experts: Number, tied: Number
 ) -> Number:
-    """Bytes of an embedding's gradients as they come and as they are laid out to be sent, last of all, where it is a unit.
+    """Bytes of an embedding's gradients as they come and as they are laid out to be sent, last of all, where weights are sharded.
 
     Its weights, which were gathered for nothing, are given up before they are sent. Of a table that a tensor group splits each
     rank makes gradients of all rows, beside its weights, and then a copy of its own. Where it is the head, too, there are both
     gradients and their sum beside the weights and the last layer's gradients on their way, and its own shard has yet to come.
+    Where embedding and head are one unit, so are their gradients, beside its weights.
 
     Parameters
     ----------
@@ -498,7 +562,12 @@ def embedding_gradients(
     met = (4.0 * widths.parameter - widths.gradient / shard) * head
     met = met + widths.reduce * largest_unit(owned, plan, layers, experts)
     gradients = settings.trainable * ops.where(tied > 0.0, met, ops.maximum(sent + summed, whole))
-    return settings.framework.edges_apart * layer.sharded_gradients(settings, plan) * gradients
+    edges = split_parameters(owned.edges, 0.0, plan)
+    made = widths.parameter + widths.reduce
+    made = ops.where(tied > 0.0, ops.maximum(made, 3.0 * widths.parameter), made)  # both gradients, and their sum
+    as_one = edges * (widths.parameter + settings.trainable * (made - widths.gradient / shard))
+    as_one = ops.where((settings.buckets.live > 0.0) | (settings.adapter.frozen > 0.0), 0.0, as_one)
+    return layer.sharded_gradients(settings, plan) * ops.where(settings.framework.edges_apart > 0.0, gradients, as_one)
 
 
 def own_unit(owned: RankParameters, settings: Settings, plan: PlanNumbers, layers: Number, experts: Number) -> Number:
@@ -866,6 +935,17 @@ def layer_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers, soft
     return LayerBytes(kept, graphed * kept, retained, (1.0 - graphed) * backward, graphed * backward)
 
 
+def last_matrix(model: ModelNumbers, owned: RankParameters, plan: PlanNumbers, place: Place) -> Number:
+    """Parameters of an MLP's last matrix on one rank, of all experts where there are any.
+
+    Parameters
+    ----------
+    model, owned, plan, place : `ModelNumbers`, `RankParameters`, `PlanNumbers`, `Place`
+    """
+    dense = model.mlp.share * model.hidden * model.mlp.width / plan.tensor
+    return _largest(place, dense, owned.routed / (2.0 + model.mlp.gated))
+
+
 def _together(place: Place, dense: Number, expert: Number) -> Number:
     """What all layers of a rank hold, of what one of either kind does."""
     return (place.layers - place.experts) * dense + place.experts * expert
@@ -906,23 +986,21 @@ def stage_contents(
     on_device, graphs = 1.0 - settings.offload.activations, settings.kernels.cuda_graphs
     mask = embedding_mask(model, settings, plan, place.first)
     tied = one_edge(model, place)
-    unit = gathered_backward(owned, settings, plan, layers, experts, tied)
+    at_work, matrices = _largest(place, dense.backward, expert.backward), last_matrix(model, owned, plan, place)
+    asked = owned, settings, plan, layers, experts, tied, at_work, matrices
+    unit = gathered_backward(*asked, ops.where(layers > 2.0, 1.0, 0.0)) - at_work
+    further = (1.0 - graphs) * (gathered_backward(*asked, 1.0) - at_work - unit)  # in a first layer, if not in the last
     saved = _together(place, on_device * (dense.kept - dense.graphed), on_device * (expert.kept - expert.graphed))
     graphed = _together(place, on_device * dense.graphed, on_device * expert.graphed) + graphs * mask
-    backward = _largest(place, dense.backward, expert.backward) + (1.0 - graphs) * unit
+    backward = at_work + (1.0 - graphs) * unit
     at_loss = logits(model, settings, plan, micro_batches)
     first = place.first * place.last * first_gathers(owned, settings, plan, layers, experts)
     beside = kept_beside_loss(model, settings, plan, owned, layers, experts)
     early, ending = edge_gradients(model, settings, plan, place, owned, micro_batches)
     backward = backward + outliving_gradients(model, settings, plan, layers)
-    shard, _ = communication.shard_groups(plan)
-    own = split_parameters(ops.where(tied > 0.0, owned.head, owned.edges - owned.head), 0.0, plan) / shard
-    to_come = ops.where(late > 0.0, settings.framework.edges_apart * settings.trainable * settings.widths.gradient * own, 0.0)
-    # an embedding's own comes as the first layer's backward pass is over
-    table = (1.0 - plan.shard_weights) * (1.0 - tied) * (1.0 - settings.adapter.frozen) * settings.widths.gradient
-    table = ops.where(late > 0.0, table * (owned.edges - owned.head), 0.0)
-    behind = ops.maximum(ops.maximum(backward - table, ending), 0.0)
-    ended, backward = here * behind - to_come + staged.ending, backward + early + staged.backward
+    to_come = yet_to_come(*asked)
+    behind = ops.maximum(ops.maximum(backward + further - ops.where(late > 0.0, to_come, 0.0), ending), 0.0)
+    ended, backward = here * behind + staged.ending, backward + early + staged.backward
     backward = ops.maximum(backward, staged.head)
     captured = _largest(place, dense.graphed_backward, expert.graphed_backward) + graphs * unit
     turns = 1.0 + ops.where(micro_batches > 1.0, settings.framework.double_registers, 0.0)

@@ -166,11 +166,9 @@ def norm_bytes(model: ModelNumbers, settings: Settings, wide: Number) -> tuple[N
     cast = ops.where(width < precision.FULL_BYTES, 1.0, 0.0)
     weighs = cast * model.wide_norm
     fused, apart = norm_is_fused(model, settings), NORM_APART_BACKWARD + WIDE_WEIGHTS_BACKWARD * weighs
-    lifted = cast * norms_are_lifted(model, settings)
-    width, up = ops.where(lifted > 0.0, precision.FULL_BYTES, width), CAST * lifted
     return (
-        ops.where(fused > 0.0, up + 2.0 * width, NORM_APART + NORM_CASTS * cast + WIDE_WEIGHTS * weighs),
-        ops.where(fused > 0.0, up + 2.0 * NORM_BACKWARD * width, apart - NORM_WEIGHT * width * settings.adapter.frozen),
+        ops.where(fused > 0.0, 2.0 * width, NORM_APART + NORM_CASTS * cast + WIDE_WEIGHTS * weighs),
+        ops.where(fused > 0.0, 2.0 * NORM_BACKWARD * width, apart - NORM_WEIGHT * width * settings.adapter.frozen),
     )
 
 
@@ -185,8 +183,7 @@ def product_inputs(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -
     attention = 1.0 + 2.0 * separate * (1.0 - model.attention.fused)
     inner = (1.0 - share) * model.mlp.share * (1.0 + separate * model.mlp.gated)
     reads = model.attention.share * attention + inner
-    lifted = ops.maximum(adapters.autocasts(settings), norms_are_lifted(model, settings))
-    apart = lifted * (1.0 - settings.framework.compiled)
+    apart = adapters.autocasts(settings) * (1.0 - settings.framework.compiled)
     return apart * reads * local_tokens(settings, plan) * model.hidden
 
 
@@ -307,7 +304,7 @@ def _activated(model: ModelNumbers, settings: Settings) -> tuple[Number, Number]
     """
     apart = 2.0 * settings.framework.keep_activated
     clamps = clamps_apart(model, settings)
-    out, wide = writes_activation_out(model, settings), adapters.in_autocast(settings)
+    out, wide = writes_activation_out(model, settings), adapters.autocasts(settings)
     forward = 2.0 + model.mlp.gated * (1.0 + apart) + clamps * CLAMPED + out * (WRITTEN_OUT + WIDE_WRITTEN_OUT * wide)
     back = 3.0 + model.mlp.gated * (2.0 + 2.0 * apart) + clamps * CLAMPED_BACK
     return forward, back + out * (WRITTEN_OUT_BACK + WIDE_WRITTEN_OUT_BACK * wide)
