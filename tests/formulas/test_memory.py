@@ -45,14 +45,16 @@ def test_gaps_come_of_what_comes_and_goes_and_not_of_states():
     assert gaps == pytest.approx(0.2 * sum(parts[3:]))
 
 
-@pytest.mark.parametrize(("norm", "fused", "frozen", "bytes_"), [
-    ("rmsnorm", True, False, 2.0), ("rmsnorm", False, False, 6.0), ("rmsnorm", False, True, 4.0),
-    ("layernorm", False, False, 2.0),
+@pytest.mark.parametrize(("norm", "fused", "frozen", "mixed", "bytes_"), [
+    ("rmsnorm", True, False, True, 2.0), ("rmsnorm", False, False, True, 6.0), ("rmsnorm", False, True, True, 4.0),
+    ("layernorm", False, False, False, 2.0), ("layernorm", False, False, True, 4.0),
 ])  # fmt: skip
-def test_a_norm_of_separate_kernels_keeps_its_input_in_32_bit_and_what_its_weight_multiplies(norm, fused, frozen, bytes_):
-    """huggingface/transformers, ``LlamaRMSNorm``; a LayerNorm is one kernel in PyTorch."""
+def test_a_norm_of_separate_kernels_keeps_its_input_in_32_bit_and_what_its_weight_multiplies(norm, fused, frozen, mixed, bytes_):
+    """huggingface/transformers, ``LlamaRMSNorm``; a LayerNorm is one kernel in PyTorch, of 32 bit under autocast."""
     model = dataclasses.replace(load_model("llama2-7b"), norm=norm, published_parameters=None)
-    plan = Plan(global_batch=1, seq_len=128, fused_norms=fused, adapter="lora" if frozen else "none")
+    plan = Plan(
+        global_batch=1, seq_len=128, fused_norms=fused, adapter="lora" if frozen else "none", mixed_precision=mixed,
+    )  # fmt: skip
     settings = plan.settings(load_framework("hf-trainer"))
     assert activations.norm_input_bytes(model.numbers(), settings) == bytes_
 

@@ -51,6 +51,8 @@ def attention_activations(model: ModelNumbers, settings: Settings, plan: PlanNum
     by_parts = traffic.rotates(model) * settings.framework.separate_rotation
     product = attention.fused * by_parts * (attention.heads + kv_heads) * attention.head_dim
     product = ops.where(repeated > kv_heads, 0.0, product)  # values that are repeated are no view of it
+    cast = (settings.adapter.unpacked_bytes > 0.0) & (widths.residual > widths.activation)
+    product = ops.where(cast, 0.0, product)  # nor are such as are cast
     saved = ops.where(attention.latent > 0.0, full + compressed, plain + rotated + product)
     _, last, _, _ = adapters.input_bytes(model, settings)
     dropped = ops.maximum(settings.adapter.dropout, settings.adapter.lifted) * settings.adapter.output * last
@@ -297,6 +299,19 @@ def checkpoint(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Nu
     return width * lengths.norm_tokens(settings, plan) * model.hidden
 
 
+def unit_input(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
+    """Bytes of a recomputed layer's saved input that its first norm keeps as it is: all, if the norm makes no copy of its own.
+
+    Parameters
+    ----------
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
+    """
+    apart = (1.0 - traffic.norm_is_fused(model, settings)) * (1.0 - traffic.wide_stream(settings))
+    narrow = ops.where(settings.widths.activation < FULL_BYTES, 1.0, 0.0)
+    copied = ops.maximum(apart * narrow, traffic.norms_are_lifted(model, settings))
+    return (1.0 - copied) * checkpoint(model, settings, plan)
+
+
 def kept_activations(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software,
 ) -> Number:  # fmt: skip
@@ -334,6 +349,20 @@ def adapted_inputs(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -
     return adapter.down * elements * (read + lifted + dropped)
 
 
+def around_adapter(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
+    """Bytes of hidden states that nobody keeps as an MLP's last product is made again, on one rank.
+
+    The norm's output, which the MLP read, and in a parallel block the attention's; what the frozen product made; the gradient of
+    the layer's output, and unless all is made again before its pass begins, scaled for the adapter, where it is in 32 bit cast.
+    """
+    widths = settings.widths
+    normed = ops.where(traffic.norms_are_lifted(model, settings) > 0.0, FULL_BYTES, widths.residual)
+    cast = ops.where(widths.residual > widths.activation, widths.activation, 0.0)
+    begun = (1.0 - settings.framework.reentrant) * (widths.activation + cast)
+    width = normed + model.parallel_block * widths.activation + 2.0 * widths.residual + begun
+    return width * lengths.norm_tokens(settings, plan) * model.hidden
+
+
 def backward_temporaries(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software,
 ) -> Number:  # fmt: skip
@@ -352,6 +381,7 @@ def backward_temporaries(
     unpacked = adapters.unpacked_weights(settings, layer.layer_parameters(model, plan))
     fresh = software.memory.activation_overhead * layer_ + unpacked
     modules = software.memory.activation_overhead * (module_activations(model, settings, plan) + scores)
+    fresh = fresh - software.memory.activation_overhead * unit_input(model, settings, plan)
     again = ops.where(plan.recompute_layers > 0.0, fresh, modules + settings.offload.activations * kept)
     wide = wide_scores(model, settings) * model.attention.share * tokens * score_activations(model, settings)
     mlp = tokens * mlp_activations(model, settings, plan)
@@ -360,6 +390,5 @@ def backward_temporaries(
     over = software.memory.activation_overhead * inner
     beside, share = layer_ - wide, software.memory.backward_overhead
     at_once = ops.maximum(share * beside, ops.where(wide > 0.0, share * (beside - inner) + wide - over, 0.0))
-    outputs = 2.0 * settings.widths.residual * lengths.norm_tokens(settings, plan) * model.hidden
     adapted = adapted_inputs(model, settings, plan)
-    return again + ops.maximum(at_once, ops.where(adapted > 0.0, adapted + outputs, 0.0))
+    return again + ops.maximum(at_once, ops.where(adapted > 0.0, adapted + around_adapter(model, settings, plan), 0.0))
