@@ -459,7 +459,7 @@ def gathered_backward(
     tied : 1 where embedding and head are one matrix
     at_work : of the layer's pass at its fullest, sharded or not [bytes]
     matrix : parameters of an MLP's last matrix, of all experts
-    behind : 1 where another layer's gradients may be on their way, not the head's alone
+    behind : 1 where another layer's gradients are on their way, not the head's
 
     References
     ----------
@@ -470,7 +470,7 @@ def gathered_backward(
     widths, trained = settings.widths, settings.trainable * layer.sharded_gradients(settings, plan)
     unit = largest_unit(owned, plan, layers, experts)
     head, apart = split_parameters(owned.head, 0.0, plan), (settings.framework.edges_apart > 0.0) & (tied <= 0.0)
-    laid_out = trained * widths.reduce * ops.where(apart, ops.maximum(behind * unit, head), unit)
+    laid_out = trained * widths.reduce * ops.where(apart & (behind <= 0.0), head, unit)
     stays = settings.framework.stream_pools * laid_out
     whole, first = trained * widths.parameter * unit, trained * widths.parameter * ops.minimum(matrix, unit)
     gone = layer.sharded_gradients(settings, plan) * widths.parameter * ops.where(apart, head, 0.0)
@@ -565,7 +565,8 @@ def embedding_gradients(
     edges = split_parameters(owned.edges, 0.0, plan)
     made = widths.parameter + widths.reduce
     made = ops.where(tied > 0.0, ops.maximum(made, 3.0 * widths.parameter), made)  # both gradients, and their sum
-    as_one = edges * (widths.parameter + settings.trainable * (made - widths.gradient / shard))
+    weights = (1.0 - settings.framework.stream_pools) * widths.parameter  # which FSDP2 gives up before
+    as_one = edges * (weights + settings.trainable * (made - widths.gradient / shard))
     as_one = ops.where((settings.buckets.live > 0.0) | (settings.adapter.frozen > 0.0), 0.0, as_one)
     return layer.sharded_gradients(settings, plan) * ops.where(settings.framework.edges_apart > 0.0, gradients, as_one)
 
@@ -988,8 +989,9 @@ def stage_contents(
     tied = one_edge(model, place)
     at_work, matrices = _largest(place, dense.backward, expert.backward), last_matrix(model, owned, plan, place)
     asked = owned, settings, plan, layers, experts, tied, at_work, matrices
-    unit = gathered_backward(*asked, ops.where(layers > 2.0, 1.0, 0.0)) - at_work
-    further = (1.0 - graphs) * (gathered_backward(*asked, 1.0) - at_work - unit)  # in a first layer, if not in the last
+    in_last, in_first = gathered_backward(*asked, 0.0), gathered_backward(*asked, 1.0)
+    unit = ops.where(layers > 2.0, ops.maximum(in_last, in_first), in_last) - at_work
+    further = (1.0 - graphs) * (in_first - at_work - unit)
     saved = _together(place, on_device * (dense.kept - dense.graphed), on_device * (expert.kept - expert.graphed))
     graphed = _together(place, on_device * dense.graphed, on_device * expert.graphed) + graphs * mask
     backward = at_work + (1.0 - graphs) * unit
