@@ -498,7 +498,8 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
         ),
         widths=of, kernels=kernel_choices(choices, defaults),
         framework=habits._replace(
-            autocast=ops.maximum(habits.autocast, _wide_base(choices, defaults)), reentrant=choices.reentrant),
+            autocast=ops.maximum(habits.autocast, _wide_base(choices, defaults)), reentrant=choices.reentrant,
+            autocast_context=ops.where(_sharded_by_another(choices, defaults) > 0.0, 0.0, habits.autocast_context)),
         synchronisation=SynchronisationChoice(
             kind=choices.synchronisation, servers=choices.servers, local_steps=choices.local_steps,
             link_share=defaults.server.link_share, request_time=defaults.server.request_time, stored=defaults.server.stored,

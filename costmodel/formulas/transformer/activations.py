@@ -300,16 +300,17 @@ def checkpoint(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Nu
 
 
 def unit_input(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
-    """Bytes of a recomputed layer's saved input that its first norm keeps as it is: all, if the norm makes no copy of its own.
+    """Bytes of a recomputed layer's saved input that its first norm keeps as it is: all of one in 32 bit.
+
+    Assumptions
+    -----------
+    Of one in 16 bit, which a norm of one kernel could keep as it is, there are two.
 
     Parameters
     ----------
     model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     """
-    apart = (1.0 - traffic.norm_is_fused(model, settings)) * (1.0 - traffic.wide_stream(settings))
-    narrow = ops.where(settings.widths.activation < FULL_BYTES, 1.0, 0.0)
-    copied = ops.maximum(apart * narrow, traffic.norms_are_lifted(model, settings))
-    return (1.0 - copied) * checkpoint(model, settings, plan)
+    return traffic.wide_stream(settings) * checkpoint(model, settings, plan)
 
 
 def kept_activations(
