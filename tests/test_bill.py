@@ -94,7 +94,7 @@ def test_a_timeline_begins_and_ends_with_nothing_in_flight_but_the_states(questi
     assert len(line.frame()) == len(line.moments)
 
 
-@settings(quick, max_examples=100)
+@settings(quick, max_examples=40)
 @given(questions(offload=(0.0,)))
 def test_ranks_of_every_schedule_hold_all_layers_once_and_the_fullest_is_found(question):
     found = legal(question)

@@ -22,7 +22,7 @@ QUESTIONS = st.fixed_dictionaries({
 })  # fmt: skip
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=40)
 @given(QUESTIONS)
 def test_rows_add_up_to_every_part_of_every_stage(asked):
     model, framework = load_model(asked.pop("model")), asked.pop("framework")

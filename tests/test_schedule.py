@@ -22,7 +22,7 @@ from costmodel.description.schedule import (
 from costmodel.formulas.pipeline import schedules
 from costmodel.text.errors import IllegalSchedule, InvalidValue
 
-quick = settings(deadline=None, max_examples=150, derandomize=True)
+quick = settings(deadline=None, max_examples=60, derandomize=True)
 BOTH_WAYS = ("dualpipe", "chimera")
 CODES = {
     "gpipe": schedules.GPIPE, "1f1b": schedules.ONE_F_ONE_B, "interleaved": schedules.INTERLEAVED, "zb-h1": schedules.ZB_H1,

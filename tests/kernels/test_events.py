@@ -135,19 +135,19 @@ def compare(schedule, draw, shared):
     assert played.end == pytest.approx(end, abs=1e-9)
 
 
-@settings(quick, max_examples=150)
+@settings(quick, max_examples=60)
 @given(st.data())
 def test_the_simulator_and_its_twin_agree_on_random_orders(data):
     compare(data.draw(orders()), data.draw, shared=False)
 
 
-@settings(quick, max_examples=150)
+@settings(quick, max_examples=60)
 @given(st.data())
 def test_the_simulator_and_its_twin_agree_where_links_are_shared(data):
     compare(data.draw(orders()), data.draw, shared=True)
 
 
-@settings(quick, max_examples=100)
+@settings(quick, max_examples=40)
 @given(st.data(), st.sampled_from(["1f1b", "chimera", "dualpipe", "zb-v", "pipedream", "pipedream-2bw"]), st.booleans())
 def test_the_simulator_and_its_twin_agree_on_published_orders_with_syncs(data, name, shared):
     replicas = {"replicas": [2, 1]} if name == "pipedream" else {}
@@ -187,7 +187,7 @@ def test_a_closed_form_of_the_bubble_is_what_the_simulator_finds(name, stages, m
     assert played.bubble == pytest.approx(np.full(p, closed), abs=1e-12 * played.period)
 
 
-@settings(quick, max_examples=100)
+@settings(quick, max_examples=40)
 @given(half=st.integers(1, 5), units=st.integers(1, 4), time=st.floats(1e-3, 10.0), share=st.floats(0.0, 1.0))
 def test_chimera_idles_as_its_table_says_where_both_passes_take_as_long(half, units, time, share):  # li2021, table 2
     p, m = 2 * half, 2 * half * units

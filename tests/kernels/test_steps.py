@@ -17,7 +17,7 @@ from costmodel.simulation.step_kernel import BEGUN, DONE, LOAD, START, STREAMS, 
 WORK = 0
 """What a rank does besides starts and waits."""
 
-quick = settings(deadline=None, max_examples=200, derandomize=True)
+quick = settings(deadline=None, max_examples=60, derandomize=True)
 
 
 class Drawn:
