@@ -104,11 +104,10 @@ def _search(arguments: argparse.Namespace) -> int:
 
 
 def _compile_ahead(plans: int) -> None:
-    """Once the answer is there: compile what the next search of so many plans runs on, if nobody did."""
+    """Once the answer is there: have compiled what the next search of so many plans runs on, if nobody did."""
     from costmodel.evaluation import engine
 
-    sys.stdout.flush()
-    engine.compile_ahead(plans)
+    engine.compile_beside(plans, ["costmodel.simulation.step_kernel"])
 
 
 def _tried(arguments: argparse.Namespace) -> Row:

@@ -7,6 +7,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
 
 from costmodel.arithmetic.named_tuples import as_column, as_number
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 ENGINES = ("auto", "python", "numpy", "numba")
 PARTS = (*Step._fields[:-1], *(f"memory_{part}" for part in Memory._fields))
 """Rows of the result: every time and FLOP of `Step`, then every byte of `Memory`."""
-HANDFUL, COMPILED_FROM, COMPILE_FROM = 8, 2_000, 100_000
+HANDFUL, COMPILED_FROM, COMPILE_FROM = 8, 2_000, 200_000
 """Rows up to which plain Python is the fastest, from which vector code is that is there, and from which it pays to compile it."""
 SEARCHED = ("ranking", "every", "rules", "least-memory")
 """Programs of `costmodel.compilation.programs` that a search runs on."""
@@ -64,27 +65,54 @@ def _worth_keeping() -> bool:
     return not is_compiled() and cache_folder() is not None
 
 
-def compile_ahead(rows: int) -> None:
-    """Compile what a search runs on and keep it, if so many rows would have run on it and nothing is kept yet.
+def compile_beside(rows: int = COMPILE_FROM, loops: Sequence[str] = ()) -> None:
+    """Have a process of its own compile what searches run on, if so many rows would have run on it and nothing is kept yet.
+
+    Until it is done NumPy takes ten times as long; nobody waits for it, and whoever asked goes on and may end.
 
     Parameters
     ----------
     rows : plans that a question had
+    loops : modules whose ``compile_ahead`` it calls, too
     """
-    if rows <= COMPILED_FROM or not _worth_keeping():
-        return
-    from costmodel.compilation import programs as kernels
-
-    kernels.compile_searching()
-
-
-def compile_beside() -> None:
-    """Have another process compile what a search runs on, if nothing is kept yet: until it is, NumPy takes ten times as long."""
     import subprocess
 
-    if _worth_keeping():
-        command = "from costmodel.compilation.programs import compile_searching; compile_searching()"
-        subprocess.Popen([sys.executable, "-c", command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    if rows > COMPILED_FROM and _worth_keeping():
+        command = f"from costmodel.evaluation.engine import compile_once; compile_once({list(loops)})"
+        subprocess.Popen(
+            [sys.executable, "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )  # fmt: skip
+
+
+COMPILING = 300.0
+"""After which another process is taken to have left off compiling [s]."""
+
+
+def compile_once(loops: Sequence[str]) -> None:
+    """Compile what searches run on, and loops, unless another process is at it.
+
+    Parameters
+    ----------
+    loops : modules whose ``compile_ahead`` is called
+    """
+    import time
+
+    from costmodel.compilation.cache import cache_folder
+    from costmodel.compilation.programs import compile_searching
+
+    folder = cache_folder()
+    assert folder is not None
+    mark = folder / "compiling"
+    if mark.exists() and time.time() - mark.stat().st_mtime < COMPILING:
+        return
+    mark.write_text(str(os.getpid()), encoding="ascii")
+    try:
+        compile_searching()
+        for name in loops:
+            import_module(name).compile_ahead()
+    finally:
+        mark.unlink(missing_ok=True)
 
 
 def choose(rows: int) -> str:

@@ -21,7 +21,7 @@ from costmodel.simulation.replay import Prepared, prepared
 from costmodel.simulation.transactions import Ledger
 from costmodel.text.errors import CostModelError
 
-PLAYED, FEWEST = (24, 96, 384), 6
+PLAYED, FEWEST = (24, 96, 384), 4
 """Micro-batches that are played in place of more, and periods at least, until one is as the one before."""
 SAME = 1e-12
 """Of the time that was played: times that differ by less are one but for rounding."""

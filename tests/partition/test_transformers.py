@@ -140,4 +140,4 @@ def test_more_chunks_than_layers_are_refused():
 @pytest.mark.parametrize("call", [transformer_chain, balanced_stages])
 def test_what_is_no_model_is_refused(call):
     with pytest.raises(InvalidValue, match="model"):
-        call("llama3-8b", load_cluster("dgx-h100", gpus=8), Plan(global_batch=8, seq_len=128, data_parallel=8))
+        call(8, load_cluster("dgx-h100", gpus=8), Plan(global_batch=8, seq_len=128, data_parallel=8))

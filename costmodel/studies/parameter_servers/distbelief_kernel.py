@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.compilation.jit import kernel
+from costmodel.compilation.lazily import kernel
 
 
 @kernel

@@ -10,13 +10,13 @@ import heapq
 
 import numpy as np
 
-from costmodel.compilation.jit import kernel
+from costmodel.compilation.lazily import kernel_of
 
 COMPUTING, EXCHANGING, WAITING, ELAPSED, UPDATES = range(5)
 """Places in the totals: worker-seconds in each state, seconds, and steps that workers completed."""
 
 
-@kernel
+@kernel_of(lambda durations, *_: 7 * durations.size)
 def run(durations, exchange_times, delay, fetch_interval, push_interval, warm, totals, staleness, lag):
     """Follow the workers from the first's completion of `warm` steps until the first has completed all.
 

@@ -22,6 +22,8 @@ Array = NDArray[np.float64]
 
 MOST_ENUMERATED, MOST_GROUPED = 500_000, 4_000_000
 """States that are looked at before some are chosen, of layers and of branches whose layers stay together."""
+FEW = 1_000
+"""States of which plain Python makes a list before Numba is loaded."""
 
 
 class Cuts(NamedTuple):
@@ -99,7 +101,10 @@ class LayerGraph:
         """Every state but the empty one, the sums of its quantities, and what crosses the cut; none if over `most`."""
         from costmodel.studies.partitioning import kernel as kernels
 
-        found: tuple[Words, Array, Array] = kernels.enumerate_states(*self.sets, self.quantities, of_program, most)
+        for bound in sorted({min(FEW, most), most}):
+            found: tuple[Words, Array, Array] = kernels.enumerate_states(*self.sets, self.quantities, of_program, bound)
+            if len(found[0]):
+                break
         return found
 
     def cuts(self, found: Words, of_program: bool, left_out: float) -> Cuts:

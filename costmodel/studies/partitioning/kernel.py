@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.compilation.jit import kernel
+from costmodel.compilation.lazily import kernel, kernel_of
 from costmodel.formulas.pipeline.pipedream import (
     data_parallel_minibatch,
     handing_on,
@@ -54,6 +54,12 @@ class KernelLevel(NamedTuple):
     spans: NDArray[np.int64]  # workers in one component of each level of links, the innermost first
     links: NDArray[np.float64]  # slowest link within one component of each [bytes/s]
     given: NDArray[np.int64]  # replicas of a stage that ends at so many machines; 0: any, -1: none ends there
+
+
+def _stages_priced(level: KernelLevel, state: States, rows: int) -> float:
+    """Stages that a level's program looks at, from so many start states."""
+    most = 1 if level.straight else level.machines
+    return len(state.time) ** 2 / 2 * most * (level.machines + 1) / 2 * rows
 
 
 ONE = np.uint64(1)
@@ -100,7 +106,7 @@ def _members(words, members):
     return count
 
 
-@kernel
+@kernel_of(lambda down, direct, takers, quantities, from_first, most: most * 32 * down.shape[1])
 def enumerate_states(down, direct, takers, quantities, from_first, most):
     """Every state but the empty one, or none where there are more than `most`.
 
@@ -179,7 +185,7 @@ def enumerate_states(down, direct, takers, quantities, from_first, most):
     return states[low:count].copy(), sums[:, low:count].copy(), sent[low:count].copy()
 
 
-@kernel
+@kernel_of(lambda states, takers, quantities: states.size * 64)
 def measure(states, takers, quantities):
     """Sums over each state's layers, and outputs that layers outside take, as `enumerate_states` has them."""
     kinds, layers = quantities.shape
@@ -197,7 +203,7 @@ def measure(states, takers, quantities):
     return sums, sent
 
 
-@kernel
+@kernel_of(lambda states, groups: states.size * 64)
 def expand(states, groups):
     """States of groups of layers as states of layers: the words of the groups that each holds, together."""
     wide = np.zeros((states.shape[0], groups.shape[1]), np.uint64)
@@ -208,7 +214,7 @@ def expand(states, groups):
     return wide
 
 
-@kernel
+@kernel_of(lambda states, down, takers, output: down.size * len(down) + states.size * len(down))
 def boundary_of_program(states, down, takers, output):
     """As `boundary`, as the published program counts: the state's last layers, and all before one of them that has
     a taker which is neither that one nor before it, though it be in the state."""
@@ -240,7 +246,7 @@ def boundary_of_program(states, down, takers, output):
     return sent
 
 
-@kernel
+@kernel_of(lambda states: states.shape[0] * states.size / 2)
 def within(states):
     """Whether state i is a proper part of state j (i, j)."""
     count, words = states.shape
@@ -334,7 +340,7 @@ def _needed(compute, bound):
     return int(np.ceil(compute / bound - 1e-9))
 
 
-@kernel
+@kernel_of(lambda level, below, which, state, inside, low, high, bound: _stages_priced(level, state, high - low))
 def solve(level, below, which, state, inside, low, high, bound):
     """Least time per minibatch from each start state in [low, high) to each state with each number of machines.
 
@@ -402,7 +408,7 @@ def solve(level, below, which, state, inside, low, high, bound):
     return best
 
 
-@kernel
+@kernel_of(lambda best, level, below, which, state, inside, start, end: _stages_priced(level, state, 1) / 20)
 def trace(best, level, below, which, state, inside, start, end):
     """Stages of the best pipeline between two states, the first one first: (from, to, replicas, machines used up to it).
 
@@ -453,7 +459,7 @@ def trace(best, level, below, which, state, inside, start, end):
     return stages[:count].copy()
 
 
-@kernel
+@kernel_of(lambda best, level, below, which, state, inside, start, end: _stages_priced(level, state, 1) / 20)
 def trace_as_program(best, level, below, which, state, inside, start, end):
     """Stages of the best pipeline between two states, the first one first: (from, to, replicas, machines used up to it).
 

@@ -6,12 +6,12 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 
+from costmodel.catalogue.asking import ModelLike, asked
+from costmodel.catalogue.clusters import ClusterLike
 from costmodel.catalogue.software import ask
-from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.layers import ChainLayer, LayerChain
 from costmodel.description.plan import Plan
-from costmodel.description.transformer import Transformer
 from costmodel.formulas.network import communication
 from costmodel.formulas.pipeline import layout
 from costmodel.formulas.pipeline.layout import micro_batches
@@ -29,7 +29,7 @@ SENDING_FREE = 1e15
 
 
 def transformer_chain(
-    model: Transformer, cluster: Cluster, plan: Plan, framework: Framework | str = "megatron-core"
+    model: ModelLike, cluster: ClusterLike, plan: Plan, framework: Framework | str = "megatron-core"
 ) -> LayerChain:
     """A transformer as one rank's pipeline sees it: embedding, layers, prediction modules, head, on one micro-batch.
 
@@ -61,8 +61,9 @@ def transformer_chain(
     >>> len(chain.layers), [layer.name for layer in chain.layers[:2]], chain.layers[-1].name
     (82, ['embedding', 'layer 0'], 'head')
     """
-    question = ask(model, cluster, framework)
     kind("plan", plan, Plan, "Plan(...)")
+    said = asked(model, cluster, plan, framework, {})
+    model, question = said.model, ask(said.model, said.cluster, said.framework)
     plan = question.accepted(plan)
     shape, settings, degrees, network, software, device = question.inputs(plan)
 
@@ -149,7 +150,7 @@ class StageSplit:
 
 
 def balanced_stages(
-    model: Transformer, cluster: Cluster, plan: Plan, framework: Framework | str = "megatron-core"
+    model: ModelLike, cluster: ClusterLike, plan: Plan, framework: Framework | str = "megatron-core"
 ) -> StageSplit:
     """The split of a transformer's layers over the plan's stages that keeps the slowest stage fastest.
 
@@ -179,8 +180,10 @@ def balanced_stages(
     >>> split.layers, split.gain > 0.05
     ((4, 4, 4, 4, 4, 4, 5, 3), True)
     """
-    chain = transformer_chain(model, cluster, plan, framework)
-    shape, settings, degrees, *_ = ask(model, cluster, framework).inputs(plan)
+    kind("plan", plan, Plan, "Plan(...)")
+    said = asked(model, cluster, plan, framework, {})
+    chain = transformer_chain(*said)
+    shape, settings, degrees, *_ = ask(said.model, said.cluster, said.framework).inputs(plan)
     ranks, count = plan.pipeline_parallel, plan.pipeline_parallel * plan.virtual_stages
     if count > len(chain.layers):
         raise IllegalPlan("pipeline_layers", f"{count} chunks for the {len(chain.layers)} layers of {chain.name!r}")

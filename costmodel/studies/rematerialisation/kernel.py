@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.compilation.jit import kernel
+from costmodel.compilation.lazily import kernel, kernel_of
 
 SNAPSHOT, ADVANCE, RESTORE, TURN = 0, 1, 2, 3
 """What Revolve does at a step: keep its state, run forward to another, go back to it, reverse it."""
@@ -12,7 +12,7 @@ RECORD = -1
 """A choice of `frontiers`: run the first layer once and keep all that its backward pass needs."""
 
 
-@kernel
+@kernel_of(lambda steps, snapshots: steps)
 def repetitions(steps, snapshots):
     r"""Least :math:`r` for which :math:`\beta(c, r) = \binom{c + r}{c}` steps are enough, and that :math:`\beta`.
 
@@ -32,7 +32,7 @@ def repetitions(steps, snapshots):
     return repeats, reach
 
 
-@kernel
+@kernel_of(lambda steps, snapshots: 20 * steps)
 def revolve(steps, snapshots):
     """Revolve's actions in order: rows of an action, the step that it starts from and the step that it reaches.
 
@@ -144,7 +144,7 @@ def _join(nbytes, times, a, n, more, b, m, least, time, new_bytes, new_times):
     return k
 
 
-@kernel
+@kernel_of(lambda forward, *_: 50 * len(forward) ** 3)
 def frontiers(forward, outputs, saved, gradients, most):
     """Least forward time of every part of a chain at every number of bytes that makes a difference.
 
