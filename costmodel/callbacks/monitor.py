@@ -12,6 +12,8 @@ from types import TracebackType
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.callbacks.logs import Figures, Log
 from costmodel.catalogue.loader import names
+from costmodel.description.fields import table
+from costmodel.description.plan import Plan
 from costmodel.evaluation.counted_memory import Count, counted
 from costmodel.evaluation.estimation import Estimate
 from costmodel.text.checks import kind
@@ -125,7 +127,8 @@ def record_of(estimate: Estimate) -> Row:
     model, cluster = estimate.model, estimate.cluster
     shape = {field.name: getattr(model, field.name) for field in dataclasses.fields(model) if _changed(model, field)}
     plan = {field.name: _plain(getattr(estimate.plan, field.name))
-            for field in dataclasses.fields(estimate.plan) if _changed(estimate.plan, field)}  # fmt: skip
+            for field in dataclasses.fields(estimate.plan)
+            if _changed(estimate.plan, field) or table(Plan)[field.name].asked}  # fmt: skip
     return {
         "model": model.name if model.name in names("model") else {name: _plain(value) for name, value in shape.items()},
         "cluster": {"name": cluster.name, "gpus": cluster.gpus}, "software": {"framework": estimate.framework.name}, "plan": plan,

@@ -79,12 +79,14 @@ def compile_beside(rows: int = COMPILE_FROM, loops: Sequence[str] = ()) -> None:
 
     if rows > COMPILED_FROM and _worth_keeping():
         command = f"from costmodel.evaluation.engine import compile_once; compile_once({list(loops)})"
-        subprocess.Popen(
+        _BESIDE.append(subprocess.Popen(
             [sys.executable, "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             start_new_session=True,
-        )  # fmt: skip
+        ))  # fmt: skip
 
 
+_BESIDE: list[object] = []
+"""Processes that compile, which nobody waits for."""
 COMPILING = 300.0
 """After which another process is taken to have left off compiling [s]."""
 

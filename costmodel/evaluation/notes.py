@@ -40,7 +40,7 @@ def inert_fields(answer: Estimate) -> tuple[str, ...]:
     """
     found = []
     for name, row in table(Plan).items():
-        if name in DIVIDED:
+        if name in DIVIDED or row.asked:
             continue
         try:
             usual = dataclasses.replace(answer.plan, **{name: row.default})

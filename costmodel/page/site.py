@@ -11,7 +11,7 @@ import dataclasses
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.arithmetic.whole_numbers import divisors
@@ -127,6 +127,10 @@ def build(
     return Built(tuple(shapes), tuple(made), refused)
 
 
+WHOLE = ("asked", "figures")
+"""Tables that are taken whole, of one file or of another."""
+
+
 def _family(model: Transformer) -> Family:
     return bool(model.experts), float(model.state_share)
 
@@ -208,10 +212,23 @@ def _beside(base: Row, other: Row) -> Row:
     found: Row = {}
     for name, value in other.items():
         before = base.get(name)
-        if isinstance(value, dict) and isinstance(before, dict) and name not in ("asked", "figures"):
+        if isinstance(value, dict) and isinstance(before, dict) and name not in WHOLE:
             if inner := _beside(before, value):
                 found[name] = inner
         elif name not in base or before != value:
+            found[name] = value
+    return found
+
+
+def _common(rows: Sequence[Row]) -> Row:
+    """What several nested tables all say."""
+    first, *others = rows
+    found: Row = {}
+    for name, value in first.items():
+        values: list[Any] = [other.get(name) for other in others]
+        if name not in WHOLE and isinstance(value, dict) and all(isinstance(one, dict) for one in values):
+            found |= {name: inner} if (inner := _common([value, *values])) else {}
+        elif all(one == value for one in values):
             found[name] = value
     return found
 
@@ -272,9 +289,10 @@ def _offer(changes: Row) -> Row:
 
 
 def _without(cluster: Row, bases: Mapping[str, Row]) -> Row:
-    """A cluster's file: what a framework's own file says is left out of it."""
+    """A cluster's file: what a framework's own file says is left out of it, and what all frameworks share stands there once."""
     of = {name: {} if told is bases[name] else told for name, told in cluster["frameworks"].items()}
-    return {**cluster, "frameworks": of}
+    every = _common([*of.values()])
+    return {**cluster, "every": every, "frameworks": {name: _beside(every, told) for name, told in of.items()}}
 
 
 def _told(name: str, value: Row) -> str:

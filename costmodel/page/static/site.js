@@ -207,13 +207,13 @@ function refuse(line) {
 }
 
 async function answered() {
-  const [base, {facts, frameworks}, model] = await Promise.all([load("framework", picked.framework), load("cluster", picked.cluster), load("model", picked.model)]);
+  const [base, {facts, every, frameworks}, model] = await Promise.all([load("framework", picked.framework), load("cluster", picked.cluster), load("model", picked.model)]);
   const nodes = 2 ** Math.ceil(Math.log2(Math.max(1, model.states / (facts.node * facts.room))));
   const gpus = wholeOf("gpus") ?? (plain ? GPUS : null) ?? facts.node * nodes;
   const sizes = {gpus, global_batch: wholeOf("batch") ?? catalogue.sequences * gpus, seq_len: wholeOf("length") ?? Math.min(catalogue.length, model.longest || catalogue.length)};
   chooser(facts, sizes);
   if (!frameworks[picked.framework]) return refuse(`${picked.framework} doesn't run on ${picked.cluster}`);
-  const framework = over(base, frameworks[picked.framework]), data = tablesOf(framework, facts, model, sizes), recompute = model.recompute[picked.framework];
+  const framework = over(over(base, every), frameworks[picked.framework]), data = tablesOf(framework, facts, model, sizes), recompute = model.recompute[picked.framework];
   const spread = framework.spreads[model.kind], limit = spread.margin * data.asked["device.memory"];
   document.body.append(made("script", {id: "model", textContent: `"use strict";\nconst costmodel = modelOf(${JSON.stringify(data)});\n`}));
   const {plans, legal, fits} = held(costmodel, framework, model, sizes, limit, recompute);
