@@ -354,7 +354,9 @@ def state_bytes_of(
     weights = (1.0 - away) * ((widths.stored + widths.wide) * held + adapted + edges * apart + widths.weight_copy * cast)
     waiting_here = 1.0 - settings.framework.offload_gradients * away
     gradients = trained * (widths.gradient * waiting_here * summed + widths.backward_gradient * held)
-    gradients = gradients * (1.0 - settings.buckets.held * settings.offload.optimizer * plan.shard_optimizer)
+    # to the host go those that are sharded as they are made; of several micro-batches at stage 1 they wait, whole
+    sent_off = settings.buckets.held * plan.shard_optimizer * ops.maximum(plan.shard_gradients, at_once)
+    gradients = gradients * (1.0 - settings.offload.optimizer * sent_off)
     optimizer = on_device * trained * (widths.optimizer + widths.outer) * updated
     return weights, gradients, optimizer, gathered_weights(owned, settings, plan, layers, experts)
 
@@ -936,6 +938,30 @@ def layer_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers, soft
     return LayerBytes(kept, graphed * kept, retained, (1.0 - graphed) * backward, graphed * backward)
 
 
+def waits_whole(settings: Settings, plan: PlanNumbers, micro_batches: Number) -> Number:
+    """1 where gradients that are sharded are whole until the last of several micro-batches.
+
+    Parameters
+    ----------
+    settings, plan : `Settings`, `PlanNumbers`
+    micro_batches : of a step
+    """
+    shard, _ = communication.shard_groups(plan)
+    several = ops.where((micro_batches > 1.0) & (shard > 1.0), plan.shard_gradients, 0.0)
+    return settings.framework.whole_accumulation * several
+
+
+def whole_gradients(owned: RankParameters, settings: Settings, place: Place) -> Number:
+    """Bytes of a stage's gradients as wide as its weights are gathered, none sharded.
+
+    Parameters
+    ----------
+    owned, settings, place : `RankParameters`, `Settings`, `Place`
+    """
+    dense, routed = whole_parameters(owned, place.layers, place.experts)
+    return settings.trainable * settings.widths.parameter * (dense + routed)
+
+
 def last_matrix(model: ModelNumbers, owned: RankParameters, plan: PlanNumbers, place: Place) -> Number:
     """Parameters of an MLP's last matrix on one rank, of all experts where there are any.
 
@@ -982,6 +1008,7 @@ def stage_contents(
     owned = rank_parameters(model, plan, place.first, place.last)
     at_once = summed_at_once(settings, plan, micro_batches)
     weights, gradients, optimizer, gathered = state_bytes_of(owned, settings, plan, layers, experts, at_once)
+    gradients = ops.where(waits_whole(settings, plan, micro_batches) > 0.0, whole_gradients(owned, settings, place), gradients)
     late = absent_gradients(settings, plan, gradients, micro_batches)
     staged, here = staged_bytes(model, settings, plan, place, owned, micro_batches), 1.0 - staged_sums(settings, plan)
     on_device, graphs = 1.0 - settings.offload.activations, settings.kernels.cuda_graphs
