@@ -140,8 +140,8 @@ class Framework:
     inputs_again : under sequence parallelism what a tensor group multiplies is gathered again for the gradients of its weights,
         beside the products that make those of what it multiplied
     gathered_ring : a ring's keys and values are gathered, each way, and their gradients go all around it in 32 bit
-    whole_accumulation : gradients that are sharded are whole in a step of several micro-batches until the last, whose backward pass
-        sums them
+    whole_accumulation : gradients that are sharded are whole in a step of several micro-batches until the last, whose backward
+        pass sums them
     offload_gradients : gradients of weights that lie on the host go there as they are summed; else they wait on the device
     recompute_modules : of a layer, that it recomputes alone, of `costmodel.description.recomputation.MODULES`
     attention : default kernel

@@ -336,6 +336,7 @@ class Widths(NamedTuple):
     weight_copy: Number  # of the narrow copies of a weight that products read
     backward_gradient: Number  # of a second copy of a gradient, as the backward pass leaves it, held all step
     retained_logit: Number  # per logit of the micro-batch before, still held at the next one's loss
+    output_logit: Number  # per logit that a training loop holds on to until the next forward pass has given it others
     staged_logit: Number  # per logit that a pipeline's last stage keeps as its output through the backward pass
     update: Number  # held per updated parameter while the optimizer runs
     flat_gradient: Number  # of a flat copy of all gradients that several ranks sum, made before the update

@@ -155,6 +155,8 @@ of 4, a difference and an exponential in place of 8 each, a sum of 4, a quotient
 of 4, an exponential of 8, a sum and a product of 12 and 12, a cast (torch/distributed/tensor/parallel/loss.py).
 TRL's tiled one reads a tile in one kernel, and in another reads the same again and writes its gradient over it."""
 FUSED_LOSS_TRAFFIC = LOSS_TRAFFIC["fused"]
+KEPT_LOSSES = ("upcast-kept", "16-bit-kept")
+"""Losses beside which a training loop holds on to the model's outputs."""
 FUSED_LOSSES = ("fused", "fused-linear", "chunked")
 AS_WIDE_AS_LOGITS = ("16-bit", "16-bit-kept", "compiled", "tiled", *FUSED_LOSSES)
 """Losses whose tensors are all of the dtype of the logits, so that they hold twice as much where products are in 32 bit."""
@@ -174,6 +176,7 @@ _MASTER, _MOMENTS = zip(*OPTIMIZERS.values(), strict=True)
 _LOGIT_BYTES, _COMPRESSED = tuple(LOSSES.values()), tuple(COMPRESSIONS.values())
 _LOSS_TRAFFIC = tuple(LOSS_TRAFFIC.values())
 _WIDER = tuple(2.0 if name in AS_WIDE_AS_LOGITS else 1.0 for name in LOSSES)
+_KEPT = tuple(float(name in KEPT_LOSSES) for name in LOSSES)
 _FUSED = tuple(float(name in FUSED_LOSSES) for name in LOSSES)
 _PASSING = tuple(PASSING_BYTES.get(name, 0.0) for name in OPTIMIZERS)
 _NARROW = tuple(NARROW_MOMENTS.get(name, moments) for name, (_, moments) in OPTIMIZERS.items())
@@ -351,6 +354,7 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
         stored=ops.where(packed > 0.0, packed, ops.where((primary > 0.0) & (copied > 0.0), copied, parameter)),
         backward_gradient=ops.maximum(defaults.backward_gradient_bytes, distributed * gradient),
         retained_logit=defaults.retained_logit_bytes, staged_logit=defaults.staged_logit_bytes,
+        output_logit=ops.where(choices.loss < 0.0, 0.0, ops.pick(choices.loss, _KEPT) * activation),
         update=ops.maximum(ops.where(usual_update > 0.0, updating, copied_up), listed),
         flat_gradient=defaults.flat_gradient_bytes,
         gradient=gradient, reduce=ops.minimum(ops.maximum(ops.maximum(defaults.reduce_bytes, least), lifted), gradient),

@@ -938,6 +938,17 @@ def layer_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers, soft
     return LayerBytes(kept, graphed * kept, retained, (1.0 - graphed) * backward, graphed * backward)
 
 
+def output_logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
+    """Bytes of logits that a training loop holds on to, behind its loss, through its backward pass and its update.
+
+    Parameters
+    ----------
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
+    """
+    columns = lengths.local_tokens(settings, plan) * traffic.loss_columns(model, settings, plan)
+    return settings.widths.output_logit * columns
+
+
 def waits_whole(settings: Settings, plan: PlanNumbers, micro_batches: Number) -> Number:
     """1 where gradients that are sharded are whole until the last of several micro-batches.
 
@@ -1014,23 +1025,25 @@ def stage_contents(
     on_device, graphs = 1.0 - settings.offload.activations, settings.kernels.cuda_graphs
     mask = embedding_mask(model, settings, plan, place.first)
     tied = one_edge(model, place)
-    at_work, matrices = _largest(place, dense.backward, expert.backward), last_matrix(model, owned, plan, place)
+    at_work = _largest(place, dense.backward + dense.graphed_backward, expert.backward + expert.graphed_backward)
+    matrices = last_matrix(model, owned, plan, place)
     asked = owned, settings, plan, layers, experts, tied, at_work, matrices
     in_last, in_first = gathered_backward(*asked, 0.0), gathered_backward(*asked, 1.0)
     unit = ops.where(layers > 2.0, ops.maximum(in_last, in_first), in_last) - at_work
     further = (1.0 - graphs) * (in_first - at_work - unit)
     saved = _together(place, on_device * (dense.kept - dense.graphed), on_device * (expert.kept - expert.graphed))
     graphed = _together(place, on_device * dense.graphed, on_device * expert.graphed) + graphs * mask
-    backward = at_work + (1.0 - graphs) * unit
+    backward = _largest(place, dense.backward, expert.backward) + (1.0 - graphs) * unit
     at_loss = logits(model, settings, plan, micro_batches)
     first = place.first * place.last * first_gathers(owned, settings, plan, layers, experts)
     beside = kept_beside_loss(model, settings, plan, owned, layers, experts)
     early, ending = edge_gradients(model, settings, plan, place, owned, micro_batches)
     backward = backward + outliving_gradients(model, settings, plan, layers)
-    to_come = yet_to_come(*asked)
+    outputs = place.last * output_logits(model, settings, plan)
+    backward, to_come = backward + outputs, yet_to_come(*asked)
     behind = ops.maximum(ops.maximum(backward + further - ops.where(late > 0.0, to_come, 0.0), ending), 0.0)
-    ended, backward = here * behind + staged.ending, backward + early + staged.backward
-    backward = ops.maximum(backward, staged.head)
+    ended, backward = here * behind + (1.0 - here) * outputs + staged.ending, backward + early + staged.backward
+    backward = ops.maximum(backward, staged.head + outputs)
     captured = _largest(place, dense.graphed_backward, expert.graphed_backward) + graphs * unit
     turns = 1.0 + ops.where(micro_batches > 1.0, settings.framework.double_registers, 0.0)
     held = schedules.in_flight(plan.schedule, plan.pipeline, plan.virtual_stages, micro_batches, place.rank)
@@ -1051,7 +1064,7 @@ def stage_contents(
         waiting_logits=turns * place.last * waiting_logits(model, settings, plan, micro_batches),
         backward=turns * backward,
         ending=ops.maximum(turns * ended + gathered, embedding_gradients(owned, settings, plan, layers, experts, tied)),
-        update=here * update_temporaries(owned, settings, plan, layers, experts) + staged.update,
+        update=here * update_temporaries(owned, settings, plan, layers, experts) + staged.update + outputs,
     )
 
 
