@@ -120,7 +120,8 @@ def in_sequences(options: Sequence[str], known: dict[str, argparse.Action], note
             continue
         sequences = _sequences(match[1], (match[2] or "").lower(), length)
         if sequences is not None:
-            notes.append(f"a batch of {said}: taken as tokens, {sequences:,} sequences of {length:,} each")
+            spaced = said.replace("tokens", " tokens")
+            notes.append(f"a batch of {spaced}: taken as tokens, {sequences:,} sequences of {length:,} each")
             found[place + 1] = str(sequences)
             if not set(known["--seq-len"].option_strings) & {word.partition("=")[0] for word in options}:
                 found += ["--seq-len", str(length)]  # by which tokens were counted: a command may take another where none is said

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from costmodel.arithmetic.named_tuples import Row, flat
+from costmodel.catalogue.hardware_words import said_hardware
 from costmodel.cli import codes, layout
 from costmodel.cli.arguments import Commands, add_output, is_file, read_cluster, read_device, read_model
 from costmodel.cli.output import TerminalTable, gib, print_json, print_page, shown, table
@@ -146,7 +148,9 @@ def _has(row: Row, word: str) -> bool:
     """Whether a name, a title or a cluster's device holds every part of a word, whatever its case and punctuation."""
     from costmodel.catalogue.spellings import squeezed
 
-    texts = (row["name"], row.get("device", ""), *row.get("title", "").split())
+    title = row.get("title", "").partition(",")[0].split()
+    amounts = ["".join(pair) for pair in itertools.pairwise(title) if pair[0].isdigit()]  # 80 GB
+    texts = (row["name"], row.get("device", ""), *row.get("title", "").split(), *amounts)
     told = [squeezed(text) for text in texts]
     makers = {text.lower() for text in texts}  # which a squeezed name is without
     return all(
@@ -262,7 +266,7 @@ def _kind_of(name: str, kind: str | None) -> str:
     from costmodel.catalogue import loader
     from costmodel.catalogue.software import is_framework
 
-    if loader.instance(name) or loader.alias("cluster", name):
+    if loader.instance(name) or loader.alias("cluster", name) or said_hardware(name) is not None:
         return "cluster"
     if loader.alias("device", name):
         return "device"

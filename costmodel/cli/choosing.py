@@ -160,6 +160,7 @@ def _days_and_money(run: TrainingRun) -> list[str]:
 
 
 def _gpus(arguments: argparse.Namespace) -> int:
+    from costmodel.evaluation import engine
     from costmodel.training.cluster_sizes import gpus_in_time
 
     check_files(arguments)
@@ -184,6 +185,7 @@ def _gpus(arguments: argparse.Namespace) -> int:
         head = f"{model.name}, {run}, {arguments.framework}: {work}"
         page = ["\n".join(filter(None, (head, taken))), made.said(), *_size_table(made), written(*files)]
         print_page(*page, markdown=arguments.markdown)
+    engine.compile_beside()
     return codes.ANSWERED if made.reached else codes.NOTHING_FITS
 
 

@@ -36,7 +36,7 @@ VALUES = ("framework", "adapter", "dtype", "optimizer", "recompute", "attention"
 NEARLY = ("int8", "8bit", "fp4", "float4", "mxfp4")
 """Values of `MEANT` that are offered, never taken."""
 BETWEEN = ("on", "vs", "vs.", "versus", "against", "with", "and", "or", "of", "for", "using", "in", "a", "an", "the", "at", "my",
-           "fastest", "best", "fine-tune", "finetune", "training", "model")
+           "fastest", "best", "fine-tune", "finetune", "training", "model", "mfu", "cost", "throughput", "speed")
 FAMILIES = ("llama3", "llama3.1", "llama3.2", "llama2", "llama", "qwen2.5")
 """Families of dense models: where a size alone is said, the first of them that has it stands for it."""
 SHORT = {"-n": "--gpus", "-g": "--gpus", "-N": "--nodes", "--gpu": "--gpus", "--node": "--nodes"}

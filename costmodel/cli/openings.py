@@ -6,6 +6,7 @@ import itertools
 import re
 from collections.abc import Collection, Sequence
 
+from costmodel.catalogue.hardware_words import called_hardware
 from costmodel.cli.arguments import CommandLine
 from costmodel.cli.launching import script_of, stated
 from costmodel.cli.phrases import AGAINST
@@ -48,7 +49,8 @@ MEASURED = ("--step-time", "--mfu", "--tokens-per-second")
 ASKING = ("how", "can", "does", "will", "would", "do", "which", "what", "is")
 """Words that open a question as it is spoken."""
 ABOUT = (
-    (("gpus", "nodes", "cards"), "gpus"), (("memory", "vram", "fit", "fits", "oom"), "memory"),
+    (("parameters", "params", "layers", "heads"), "show"), (("gpus", "nodes", "cards"), "gpus"),
+    (("memory", "vram", "fit", "fits", "oom"), "memory"),
     (("long", "cost", "expensive", "days", "hours", "price", "energy", "power"), "train"),
     (("fast", "throughput", "mfu"), "estimate"),
     (("plan", "parallelism", "split"), "search"), (("gpu", "card", "device", "hardware"), "cards"),
@@ -58,7 +60,8 @@ ABOUT = (
 FILLING = (
     *ASKING, "i", "it", "to", "train", "finetune", "fine-tune", "run", "take", "takes", "need", "needs", "needed", "we", "you",
     "be", "much", "many", "long", "fast", "fit", "fits", "plan", "best", "fastest", "cheapest", "are", "should", "required",
-    "use", "enough", "cost", "expensive", "vram", "oom", "energy", "power",
+    "use", "enough", "parameters", "params", "layers", "heads", "has", "have", "cost", "expensive", "vram", "oom", "energy",
+    "power",
 )  # fmt: skip
 """Words of a spoken question that name nothing."""
 LEADING = ("for", "of", "on", "a", "the", "my", "memory", "gpu", "gpus", "card", "cards", "node", "nodes", "device", "hardware",
@@ -128,6 +131,8 @@ def _meant(first: str, argv: Sequence[str]) -> str | None:
     if first in SCALED:
         several = any("," in word for option, word in itertools.pairwise(words) if option in ("--nodes", "--gpus"))
         return "compare" if several else None
+    if first == "how" and words[1:2] == ["many"] and len(words) > 2 and called_hardware(words[2]) is not None:
+        return "gpus"
     if first in ASKING:
         return next((command for asked, command in ABOUT if set(asked) & set(words)), None)
     if first in ADAPTED:
@@ -142,7 +147,7 @@ def _meant(first: str, argv: Sequence[str]) -> str | None:
         return "show"
     if _squeezed(first) in map(_squeezed, {*MEANT["op"], *MEANT["op"].values()} - set(BARE)):
         return "collective"
-    if set(AGAINST) & set(words) and _is_hardware(first):
+    if set(AGAINST) & set(words) and called_hardware(first) is not None:
         return "compare"
     if first in TAKEN:
         return MEANT["command"][first]
@@ -160,14 +165,6 @@ def _system(argv: Sequence[str]) -> tuple[str, list[str]] | None:
 
 def _squeezed(word: str) -> str:
     return re.sub(r"[-_]", "", word)
-
-
-def _is_hardware(word: str) -> bool:
-    """Whether a word names a device or a cluster."""
-    from costmodel.catalogue import loader
-
-    kinds: tuple[loader.Kind, ...] = ("device", "cluster")
-    return any(word in loader.names(kind) or loader.alias(kind, word) is not None for kind in kinds)
 
 
 def _is_model(words: Sequence[str]) -> bool:

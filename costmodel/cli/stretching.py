@@ -81,8 +81,10 @@ def _found(arguments: argparse.Namespace) -> Capacity:
     asked: Row = {field: getattr(arguments, field) for field in sought.asked}
     if None in asked.values():
         gpus = world(arguments)  # a sequence a GPU is the least, where the longest is looked for
-        taken = fill_work(arguments, model, global_batch=gpus if find == "sequence" else BATCH, seq_len=LENGTH)
+        only = argparse.Namespace(**{"global_batch": 0, "seq_len": 0, **asked})  # what isn't asked needs no saying
+        taken = fill_work(only, model, global_batch=gpus if find == "sequence" else BATCH, seq_len=LENGTH)
         arguments.notes += as_note(taken)
+        vars(arguments).update({field: getattr(only, field) for field in asked})
         asked = {field: getattr(arguments, field) for field in sought.asked}
     tried = {name: list(dict.fromkeys(values)) for name, values in chosen(arguments).items()}
     cluster = read_hardware(arguments, grow=find == "gpus")

@@ -30,7 +30,7 @@ VALUED = (
     "--seq-len", "--gpus", "--nodes", "--device", "--micro-batch", "--global-batch", "--tensor-parallel", "--pipeline-parallel",
     "--context-parallel", "--expert-parallel", "--data-parallel", "--virtual-stages", "--zero-stage", "--framework", "--network",
     "--tokens-per-second", "--step-time", "--log", "--days", "--adapter", "--cluster", "--dtype", "--optimizer", "--recompute",
-    "--price", "--find", "--mfu", "--tokens", "--sequence-parallel", "--gradient-accumulation", "--attention",
+    "--price", "--find", "--mfu", "--tokens", "--algorithm", "--sequence-parallel", "--gradient-accumulation", "--attention",
 )  # fmt: skip
 """Options whose other spellings (`MEANT`) take the same value."""
 BEHIND = {
@@ -43,6 +43,9 @@ NAMED = (
     "--device", "--cluster", "--framework", "--log", "--adapter", "--dtype", "--optimizer", "--recompute", "--find", "--network",
 )  # fmt: skip
 """Those of them whose value is no number."""
+BARE = {"offload": ("--optimizer-offload", "1"), "grpo": ("--algorithm", "grpo"), "ppo": ("--algorithm", "ppo"),
+        "dpo": ("--algorithm", "dpo"), "rloo": ("--algorithm", "rloo")}  # fmt: skip
+"""Words that alone say what an option with its value says."""
 MOST = ("longest", "largest", "biggest", "max", "maximum")
 """Words in front of what a capacity is of."""
 PER_GPU = ("tokens/s/gpu", "tok/s/gpu", "tps/gpu", "tokens/gpu/s", "tgs")
@@ -137,11 +140,12 @@ def _setting(left: Sequence[str], known: dict[str, argparse.Action]) -> tuple[in
     glued = re.fullmatch(r"([a-z][a-z_-]*?)[_-]?([0-9]+)", word)
     if glued and f"--{word}" not in FLAGS and (option := _counting(glued[1], known)):
         return 1, option, glued[2]
-    if SAID.fullmatch(after) and (option := _counting(word, known)):
+    in_days = word == "in" and len(left) > 2 and left[2].lower() in (*BEHIND, *SPANS)  # whose number has its own word
+    if SAID.fullmatch(after) and not in_days and (option := _counting(word, known)):
         return 2, option, after
     if "--find" in known and word in MOST and after:
         return 2, "--find", MEANT["find"].get(after.lower(), after.lower())
-    if (flag := FLAGS.get(f"--{word}")) is not None and flag[0] in known:
+    if (flag := BARE.get(word, FLAGS.get(f"--{word}"))) is not None and flag[0] in known:
         return 1, *flag
     if "--find" in known and (word in MEANT["find"] or word in (known["--find"].choices or ())):
         return 1, "--find", MEANT["find"].get(word, word)

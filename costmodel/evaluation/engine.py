@@ -32,6 +32,8 @@ HANDFUL, COMPILED_FROM, COMPILE_FROM = 8, 2_000, 200_000
 """Rows up to which plain Python is the fastest, from which vector code is that is there, and from which it pays to compile it."""
 SEARCHED = ("ranking", "every", "rules", "least-memory")
 """Programs of `costmodel.compilation.programs` that a search runs on."""
+PASS = 1_000
+"""Rows whose time NumPy takes to go through the formula once, whatever the rows."""
 CHUNK = 4096
 RUNS = 2048
 """Runs of a product for which a thread is worth its start."""
@@ -132,9 +134,9 @@ def choose(rows: int) -> str:
         return "python"
     if "costmodel.compilation.programs" in sys.modules:
         return "numba"
-    if rows > COMPILED_FROM and (_rows_by_numpy + rows > COMPILE_FROM or is_compiled()):
+    if _rows_by_numpy + rows > COMPILE_FROM or (_rows_by_numpy + rows > COMPILED_FROM and is_compiled()):
         return "numba"
-    _rows_by_numpy += rows
+    _rows_by_numpy += PASS + rows
     return "numpy"
 
 

@@ -41,7 +41,8 @@ def test_what_is_inside_of_a_kernel_is_done_as_that_is(monkeypatch):
     assert one(3) == (False, 3)
 
 
-def test_little_work_loads_no_compiler():
+def test_little_work_loads_no_compiler(tmp_path, monkeypatch):
+    monkeypatch.setenv("COSTMODEL_CACHE_DIR", str(tmp_path))  # where nothing is kept
     script = (
         "import sys, costmodel\n"
         "chain = costmodel.load_network('vgg-16').chain(costmodel.load_device('v100-sxm-16gb'), minibatch=64)\n"

@@ -408,7 +408,7 @@ def solve(level, below, which, state, inside, low, high, bound):
     return best
 
 
-@kernel_of(lambda best, level, below, which, state, inside, start, end: _stages_priced(level, state, 1) / 20)
+@kernel_of(lambda best, level, below, which, state, inside, start, end: len(state.time) * (level.machines + 1) ** 2)
 def trace(best, level, below, which, state, inside, start, end):
     """Stages of the best pipeline between two states, the first one first: (from, to, replicas, machines used up to it).
 
@@ -459,7 +459,7 @@ def trace(best, level, below, which, state, inside, start, end):
     return stages[:count].copy()
 
 
-@kernel_of(lambda best, level, below, which, state, inside, start, end: _stages_priced(level, state, 1) / 20)
+@kernel_of(lambda best, level, below, which, state, inside, start, end: len(state.time) * (level.machines + 1) ** 2)
 def trace_as_program(best, level, below, which, state, inside, start, end):
     """Stages of the best pipeline between two states, the first one first: (from, to, replicas, machines used up to it).
 
