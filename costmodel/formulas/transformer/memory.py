@@ -140,7 +140,7 @@ def kept_beside_loss(
 
     Of a sharded model the buffer into which the last unit was gathered, beside its weights; under autocast the 16-bit copies of
     weights that train, those of recomputed layers, too: both are given up as the forward pass ends, when of what the loss holds
-    the gradients have yet to come.
+    the gradients have yet to come. Beside the backward pass of a tiled loss, which is the head's, the last layer is gathered.
 
     Parameters
     ----------
@@ -165,7 +165,8 @@ def kept_beside_loss(
     held = ops.where(traffic.norms_are_rms(model), widths.logit, widths.layernorm_logit)
     of_tiles = ops.where(settings.kernels.tiled_loss > 0.0, tiled_gradients(model, settings, plan), 0.0)
     to_come = (1.0 - FORWARD_LOGIT) * held * tokens * columns + of_tiles
-    return ops.maximum(settings.framework.loss_inside * buffer + casts - to_come, 0.0)
+    ahead = ops.where(settings.kernels.tiled_loss > 0.0, following_unit(owned, settings, plan, layers + 1.0, experts), 0.0)
+    return ops.maximum(settings.framework.loss_inside * buffer + casts - to_come, ahead)
 
 
 def first_gathers(owned: RankParameters, settings: Settings, plan: PlanNumbers, layers: Number, experts: Number) -> Number:
