@@ -191,6 +191,33 @@ def first_gathers(owned: RankParameters, settings: Settings, plan: PlanNumbers, 
     return settings.framework.loss_inside * settings.framework.edges_apart * gathered
 
 
+def next_gathers(
+    owned: RankParameters, settings: Settings, plan: PlanNumbers, layers: Number, experts: Number, tied: Number
+) -> Number:
+    """Bytes over what is gathered at the loss as a forward pass comes to its last layer, where units are copied out of buffers.
+
+    Its buffer, its copy, and the buffer of the layer before, which goes as that is made; the head has yet to come.
+
+    Parameters
+    ----------
+    owned : `RankParameters`
+    settings, plan : `Settings`, `PlanNumbers`
+    layers : of the stage
+    experts : of these, those with a mixture of experts
+    tied : 1 where embedding and head are one matrix
+
+    References
+    ----------
+    pytorch/pytorch v2.13.0 torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py (``wait_for_unshard``: ``all_gather_state``)
+    """
+    widths, unit = settings.widths, largest_unit(owned, plan, layers, experts)
+    buffers = widths.stored * ops.where(layers > 1.0, 3.0 * unit, 0.0)
+    apart = (settings.framework.edges_apart > 0.0) & (tied <= 0.0)
+    head = widths.parameter * split_parameters(owned.head, 0.0, plan)
+    counted = ops.where(apart, head, ops.where(settings.framework.edges_apart > 0.0, 0.0, widths.stored * unit))
+    return settings.framework.stream_pools * (buffers - counted)
+
+
 def waiting_logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers, micro_batches: Number) -> Number:
     """Bytes of a micro-batch's loss on one rank between its passes, where a pipeline has those of others between.
 
@@ -630,7 +657,11 @@ def update_temporaries(
     updated = ops.where(plan.shard_weights > 0.0, ops.minimum(updated, settings.buckets.updated), updated)
     sent = ops.where(shard > 1.0, dense, 0.0) + ops.where(expert_shard > 1.0, routed, 0.0)
     flat = (1.0 - settings.offload.optimizer) * settings.trainable * settings.widths.flat_gradient * sent
-    largest = (1.0 - settings.adapter.frozen) * local_parameters(plan.shard_optimizer, owned.head, 0.0, shard, expert_shard)
+    of_experts = ops.where(experts > 0.0, 2.0 / 3.0 * settings.framework.grouped_experts * owned.routed, 0.0)
+    largest = ops.maximum(
+        local_parameters(plan.shard_optimizer, owned.head, 0.0, shard, expert_shard),
+        local_parameters(plan.shard_optimizer, 0.0, of_experts, shard, expert_shard))
+    largest = (1.0 - settings.adapter.frozen) * largest
     one = settings.optimizer.held_bytes
     held = ops.where(one > 0.0, one * largest, settings.widths.update * updated)
     return flat + (1.0 - settings.offload.optimizer) * held
@@ -1037,6 +1068,9 @@ def stage_contents(
     backward = _largest(place, dense.backward, expert.backward) + (1.0 - graphs) * unit
     at_loss = logits(model, settings, plan, micro_batches)
     first = place.first * place.last * first_gathers(owned, settings, plan, layers, experts)
+    comes = next_gathers(owned, settings, plan, layers, experts, tied)
+    comes = comes + settings.framework.stream_pools * saved * ops.maximum(layers - 1.0, 0.0) / ops.maximum(layers, 1.0)
+    first = ops.maximum(first, place.first * place.last * comes)
     beside = kept_beside_loss(model, settings, plan, owned, layers, experts)
     early, ending = edge_gradients(model, settings, plan, place, owned, micro_batches)
     backward = backward + outliving_gradients(model, settings, plan, layers)
