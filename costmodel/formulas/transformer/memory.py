@@ -784,7 +784,8 @@ def staged_bytes(
     apart = ops.where(owned.head > settings.buckets.elements, 1.0 - settings.adapter.frozen, 0.0)
     once, again = plan.shard_gradients, ops.where(micro_batches > 1.0, 1.0, 0.0)
     share_of_all = (1.0 - away) * widths.gradient * share
-    own = ops.where(every > settings.buckets.elements, share_of_all, 0.0)  # else the first sum is the last
+    in_buckets = every - apart * owned.edges  # if all of these are in the first, its sum is the last
+    own = ops.where(in_buckets > settings.buckets.elements, share_of_all, 0.0)
     later = (1.0 - again) * summed_at_once(settings, plan, micro_batches) * (share_of_all - own)
     kept = ops.maximum(settings.framework.early_buckets, (1.0 - once) * again)
     buckets = bucket_buffers(settings, plan)
@@ -792,7 +793,8 @@ def staged_bytes(
     squared = SQUARED * largest
     backward = own + ops.maximum(tied, (1.0 - once) * apart) * head
     of_both = ops.maximum(apart * (2.0 * table + (1.0 - once) * head), ops.maximum(table, flat))
-    as_one = ops.maximum(3.0 * head, head + ops.maximum(flat, apart * head))
+    summed = (1.0 - again) * summed_at_once(settings, plan, micro_batches) * (share_of_all - own)
+    as_one = ops.maximum(3.0 * head, head + summed + ops.maximum(flat, apart * head))
     ending = again * once * own - later + ops.where(tied > 0.0, as_one, of_both)
     copied = (1.0 - away) * ops.maximum(squared, (widths.gradient + widths.update) * share)
     gone = kept * buckets + (1.0 - summed_at_once(settings, plan, micro_batches)) * widths.gradient * (every - share)
