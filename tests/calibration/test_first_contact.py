@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import shutil
 import tomllib
@@ -45,7 +46,7 @@ def entries():
 
 @pytest.fixture(scope="module")
 def judged(entries):
-    return {what: left_out(rows_of(entries, what), what) for what in (TIME, MEMORY)}
+    return functools.cache(lambda what: left_out(rows_of(entries, what), what))
 
 
 def test_the_first_campaigns_are_as_the_release_that_met_them_told_them(entries):
@@ -97,7 +98,7 @@ def test_what_the_library_reads_is_what_the_ledger_says(entries):
 @pytest.mark.slow
 @pytest.mark.parametrize("what", [TIME, MEMORY])
 def test_intervals_hold_on_sources_that_the_model_was_not_set_on(judged, what):
-    new, every = judged[what]
+    new, every = judged(what)
     assert 0.85 <= every.coverage <= 0.96 and 0.85 <= new.coverage <= 0.96
     assert np.median(list(new.sources.values())) >= 0.9
     least = {TIME: {"lucie_jeanzay"}, MEMORY: {"finetune_memory_fms"}}  # off by one factor each, which its first run tells
@@ -116,7 +117,7 @@ def test_intervals_of_the_release_that_met_them_did_not_hold(entries, judged):
     rows = [one for one in entries if one.time is not None and not one.seen]
     by_source = [[one for one in rows if one.source == name] for name in {one.source for one in rows}]
     before = np.mean([figures(members)["time_holds"] for members in by_source])
-    assert before < 0.7 < judged[TIME][0].coverage
+    assert before < 0.7 < judged(TIME)[0].coverage
 
 
 def test_an_interval_is_as_wide_whatever_the_order_of_the_ledger(entries):
