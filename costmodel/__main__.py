@@ -2,11 +2,10 @@
 
 import gc
 import os
-import signal
-from typing import NoReturn
+import signal  # and nothing that takes long to load: until the handler is there an interruption is Python's
 
 
-def _leave(*_: object) -> NoReturn:
+def _leave(*_: object) -> None:
     """Leave at once: an exception would meet C code that reports it in its own words, or a class being made."""
     os.write(2, b"costmodel: interrupted\n")
     os._exit(130)
