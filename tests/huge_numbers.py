@@ -75,6 +75,7 @@ def bases() -> dict[str, dict[str, object]]:
         "data_parallel_step": {"chain": chain, "cluster": cluster, "gpus": 8},
         "design_cluster": {"model": model, "clusters": [cluster], "within": 1e9, **WORK},
         "downpour": {**nodes, "replicas": 4},
+        "estimate": {"model": model, "cluster": "dgx-h100", "gpus": 8},
         "fewest_gpus": {**asked, **WORK}, "largest_batch": {**asked, "seq_len": 2048}, "largest_micro_batch": {**asked, **WORK},
         "longest_sequence": {**asked, "global_batch": 32}, "most_layers": {**asked, **WORK},
         "goodput": {"reliability": costmodel.Reliability(device_mtbf=1e8, checkpoint_time=10.0), "devices": 8},

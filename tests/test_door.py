@@ -333,7 +333,7 @@ def test_every_word_of_a_table_means_something_that_is_there():
         "recompute": (*WHOLE, *MODULES), "schedule": SCHEDULES, "attention": ATTENTION_KINDS,
         "adapter": ADAPTERS, "find": CAPACITIES,
         "synchronisation": SYNCHRONISATIONS, "compression": COMPRESSIONS, "option": options,
-        "command": {*commands(), "compare --systems", "--help", "--version"},
+        "function": costmodel.__all__, "command": {*commands(), "compare --systems", "--help", "--version"},
     }  # fmt: skip
     for kind, table in MEANT.items():
         assert set(table.values()) <= set(known[kind]), kind

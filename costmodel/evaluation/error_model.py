@@ -297,16 +297,19 @@ def widest_unknown(slopes: Slopes, framework: Framework, device: Device, level: 
     Returns
     -------
     str
-        such as ``"wide by the constant host.dispatch, which is known to a factor of 2.1"``
+        such as ``"wide by the constant host_step, which is known to a factor of 2.1"``, with ``"and others of the host"`` where
+        it is several of one kind together
     """
     if time_error(level, slopes.deviation).half <= time_error(level, usual_constants()).half:
         return ""
     shares = slopes.shares(_fields_and_matrix(_owner(framework))[0])
     name = max(shares, key=lambda one: shares[one])
-    if shares[name] < MOST:
+    kind = name.partition("_")[0]
+    if sum(share for one, share in shares.items() if one.partition("_")[0] == kind) < MOST:
         return UNMEASURED.get(level, "").format(framework=framework.name, device=device.name)
     error, _ = constant_error(name, device, framework)
-    return f"wide by the constant {name}, which is known to a factor of {math.exp(NINETY * error):.2g}"
+    others = "" if shares[name] >= MOST else f", and others of the {kind}"
+    return f"wide by the constant {name}, which is known to a factor of {math.exp(NINETY * error):.2g}{others}"
 
 
 class DeviceError(NamedTuple):

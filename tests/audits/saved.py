@@ -57,7 +57,8 @@ class Layer(Case):
 
     def asked(self) -> Asked:
         """The question as formulas take it."""
-        framework = dataclasses.replace(load_framework("hf-trainer"), **self.software)  # type: ignore[arg-type]
+        software = {"autocast_context": "autocast" in self.arguments, **self.software}
+        framework = dataclasses.replace(load_framework("hf-trainer"), **software)  # type: ignore[arg-type]
         model = dataclasses.replace(SHAPE, **self.model)  # type: ignore[arg-type]
         given = {"recompute": "none", **self.plan}
         plan = Plan(global_batch=BATCH, micro_batch=BATCH, seq_len=SEQUENCE, data_parallel=1, dtype="bf16", **given)  # type: ignore[arg-type]

@@ -71,10 +71,11 @@ def test_an_error_is_that_of_the_sum_of_the_effects():
     path = "host_step"
     mine = [row for row in ROWS if row["constant"] == path]
     chosen = np.array([row["constant"] == path and row["owner"] == owners.get(row["level"]) for row in numbered], dtype=float)
-    told = {row["level"] for row in mine if row["correlated"] and row["owner"] == owners.get(row["level"])}
-    other = sum(float(row["standard_error"]) ** 2 for row in mine if row["owner"] == ANY and row["level"] not in told)
-    if "field" not in told:
-        other += float(mine[0]["standard_error"]) ** 2
+    found = [row for row in mine if row["owner"] == owners.get(row["level"])]
+    told = {row["level"] for row in found}
+    alone = [row for row in mine if row["owner"] == ANY and row["level"] not in told]
+    alone += [row for row in found if not row["correlated"]]
+    other = sum(float(row["standard_error"]) ** 2 for row in alone)
     expected = math.sqrt(chosen @ covariance @ chosen + other)  # the constant has no bounds but nought: its line is its logarithm
     assert effects.error_of(path, "nanotron", "hopper") == pytest.approx(expected, rel=1e-6)
     found = errors_of("nanotron", "hopper")

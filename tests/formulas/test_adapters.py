@@ -245,7 +245,8 @@ def test_one_matrix_of_queries_keys_and_values_is_unpacked_at_once():
 def test_engines_agree_on_adapters_and_optimizers(fields):
     model, cluster = costmodel.load_model("mixtral-8x7b"), costmodel.load_cluster("dgx-h100", gpus=16)
     question = {"global_batch": 32, "seq_len": 4096, "tensor_parallel": [1, 2], "context_parallel": 1, "pipeline_parallel": 2,
-                "micro_batch": [1, 2], "expert_parallel": [1, 8], "virtual_stages": [1, 4]}  # fmt: skip
+                "micro_batch": [1, 2], "expert_parallel": [1, 8], "virtual_stages": [1, 4],
+                "framework": "megatron-core"}  # fmt: skip
     found = [costmodel.search(model, cluster, **question, **fields, engine=engine, top=5, keep_evaluated=True)
              for engine in ("python", "numpy")]  # fmt: skip
     assert [one.plan for one in found[0]] == [one.plan for one in found[1]]
