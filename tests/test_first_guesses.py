@@ -255,7 +255,9 @@ QUESTIONS = {
     "a slow GPU": ("simulate llama3-8b 8xh100 --tp 2 --slow 3=1.5", "slowest"),
     "a network as it is sold": ("estimate llama3-8b 2xdgx-h100 --tp 2 --network 100gbit", "GB/s per GPU"),
     "more GPUs than a cluster of the catalogue has": (
-        "gpus llama3-70b --days 30 --tokens 15T --device h100", "end within 30 days"),
+        "gpus llama3-70b --days 30 --tokens 15T --device h100 --global-batch 4096", "end within 30 days"),
+    "more tokens than a usual batch gets through": (
+        "gpus llama3-70b --days 30 --tokens 15T --device h100", "a larger batch has work for more"),
     "steps of a run": ("train bert-large 8xv100 --steps 1000 --bs 256 --seq 512 --framework ddp", "131.1 M tokens: 1,000 steps"),
     "samples of a fine-tune": (
         "train llama3-8b 8xh100 --samples 50000 --epochs 3 --seq 2048 --lora", "307.2 M tokens: 9,375 steps"),

@@ -248,7 +248,7 @@ def _row(
     )  # fmt: skip
     found = None if expected is None else of(expected)
     reason = "" if found else why[-1] if why and not any(known.values()) else (
-        f"not in time on as many as {counted(sizes[-1], 'GPU')}"
+        f"not in time on as many as {counted(sizes[-1], 'GPU')}; a larger batch has work for more"
     )  # fmt: skip
     return ClusterSize(
         cluster=cluster.name, device=cluster.device.name, expected=found, sure=None if certain is None else of(certain),

@@ -24,10 +24,10 @@ def confirmed(result, one):
     return estimate(result.model, result.cluster, plan, result.framework).step_time
 
 
-def test_overlap_of_tensor_parallelism_is_named_where_it_saves_a_tenth():
+def test_overlap_of_tensor_parallelism_is_named_first_where_it_saves_most():
     result = search(load_model("llama3-70b"), load_cluster("dgx-h100", gpus=64), **BIG)
     found = faster_with(result)
-    assert found[0].change == {"overlap_tensor": True} and found[0].gain > 0.05
+    assert found[0].change == {"overlap_tensor": True} and found[0].gain == max(one.gain for one in found)
     for one in found:
         assert one.best.fits and one.gain >= WORTH
         assert one.best.step_time == pytest.approx(confirmed(result, one), rel=1e-9)
