@@ -151,6 +151,12 @@ def time_error(novelty: str, constants: float) -> Error:
     return Error(scale, told["shift"] + told["shift_of_novelty"] * new)
 
 
+def bends() -> tuple[float, float]:
+    """Standard deviations that constants leave a plan below and above which the error of its time no longer follows them."""
+    told, typical = table_of("first_contact.toml")["time"], usual_constants() / TYPICAL
+    return typical * told["least_constants"], typical * told["most_constants"]
+
+
 def memory_error() -> Error:
     """Error of a peak memory."""
     told = table_of("first_contact.toml")["memory"]

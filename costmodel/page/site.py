@@ -28,6 +28,7 @@ from costmodel.description.question import Question
 from costmodel.description.refusals import texts
 from costmodel.description.transformer import Transformer
 from costmodel.evaluation.error_model import constants_in_doubt, device_errors, spread_of
+from costmodel.evaluation.first_contacts import bends
 from costmodel.evaluation.offers import SHORTEST
 from costmodel.evaluation.ranking import DRAWS, LEADERS
 from costmodel.evaluation.search_space import LARGEST_MICRO_BATCH, TOKENS_OF_A_CONTEXT_RANK, Space
@@ -51,8 +52,6 @@ PRESETS = (
     ("llama3-8b", "dgx-h100", 8), ("llama3-70b", "dgx-h100", 64), ("mixtral-8x7b", "hgx-h200", 16), ("llama3-8b", "mi300x-8", 8),
 )  # fmt: skip
 """Questions that the page offers, where it has them."""
-DOUBTS = tuple(place / 200.0 for place in range(201))
-"""Standard deviations that constants leave a step's logarithm, for which the error of the step is told."""
 BOOK = {"the book": "notebooks/README.html", "formulas": "formulas/index.html", "nomenclature": "nomenclature.html"}
 """Pages of the book that the page leads to, as `python -m docs site` names them."""
 BACK = "what-if"
@@ -189,10 +188,15 @@ def _kind(experts: bool, states: float) -> str:
     return f"{int(experts)} {states:g}"
 
 
+def _doubts() -> list[float]:
+    """Standard deviations that constants leave a step's logarithm, for which the error of the step is told; lines join them."""
+    return sorted({*(place / 200.0 for place in range(201)), *bends()})
+
+
 def _spread(framework: Framework, cluster: Cluster, experts: bool, states: float) -> Row:
     """How sure estimates are, by what their constants leave unknown."""
     spread = spread_of(framework, cluster.device, experts, states)
-    errors = [spread.time(doubt) for doubt in DOUBTS]
+    errors = [spread.time(doubt) for doubt in _doubts()]
     return {
         "margin": spread.margin(CHOSEN), "within": spread.within, "runs": spread.rows, "calibrated": spread.calibrated,
         "halves": [error.half for error in errors], "shift": errors[0].shift,
@@ -261,7 +265,7 @@ def _write(
 
     catalogue = {
         "models": list(models), "clusters": list(clusters), "frameworks": [name for name in names if name in bases],
-        "sequences": SEQUENCES, "length": SEQ_LEN, "price": PRICE, "presets": PRESETS, "doubts": DOUBTS,
+        "sequences": SEQUENCES, "length": SEQ_LEN, "price": PRICE, "presets": PRESETS, "doubts": _doubts(),
         "tie": TIE, "leaders": LEADERS, "draws": DRAWS, "shortest": SHORTEST, "times": GROWN,
         "beside": [(title, book + page) for title, page in BOOK.items()] if book else [],
         "less": [_offer(changes) for changes in (*TRAINED_LESS, *LEANER)],
