@@ -793,8 +793,7 @@ def staged_bytes(
     squared = SQUARED * largest
     backward = own + ops.maximum(tied, (1.0 - once) * apart) * head
     of_both = ops.maximum(apart * (2.0 * table + (1.0 - once) * head), ops.maximum(table, flat))
-    summed = (1.0 - again) * summed_at_once(settings, plan, micro_batches) * (share_of_all - own)
-    as_one = ops.maximum(3.0 * head, head + summed + ops.maximum(flat, apart * head))
+    as_one = ops.maximum(3.0 * head, head + later + ops.maximum(flat, apart * head))
     ending = again * once * own - later + ops.where(tied > 0.0, as_one, of_both)
     copied = (1.0 - away) * ops.maximum(squared, (widths.gradient + widths.update) * share)
     gone = kept * buckets + (1.0 - summed_at_once(settings, plan, micro_batches)) * widths.gradient * (every - share)
