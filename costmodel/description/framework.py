@@ -26,6 +26,7 @@ from costmodel.formulas.quantities import (
     Software,
 )
 from costmodel.formulas.settings import (
+    ACTIVATION_INPUT_DTYPES,
     ATTENTION_DTYPES,
     ATTENTION_KINDS,
     CONTEXT_COMMUNICATIONS,
@@ -146,6 +147,7 @@ class Framework:
     recompute_modules : of a layer, that it recomputes alone, of `costmodel.description.recomputation.MODULES`
     attention : default kernel
     attention_dtypes : in which its attention core may multiply, beside that of the activations
+    activation_input_dtypes : in which what a gated MLP's activation reads may be stored between its passes
     first_flash : its flash attention is FlashAttention 1, or Triton's of its time
     always_masked : attention is given a mask of padding, as all samples are padded to one length
     older_flash : its flash attention is FlashAttention 2, written for Ampere, on newer devices too
@@ -260,6 +262,7 @@ class Framework:
     own_loss: str | None = field(default=None, metadata=row(OneOf(LOSSES)))
     attention: str = field(default="flash", metadata=row(OneOf(ATTENTION_KINDS)))
     attention_dtypes: Sequence[str] = field(default=(), metadata=row(Several(OneOf(ATTENTION_DTYPES))))
+    activation_input_dtypes: Sequence[str] = field(default=(), metadata=row(Several(OneOf(ACTIVATION_INPUT_DTYPES))))
     older_flash: bool = False
     always_masked: bool = False
     compiled: bool = False
@@ -474,6 +477,9 @@ class Framework:
                         "nothing by Transformer Engine's operation fuser", reason="operators_of_framework"),
             Restriction("attention_dtype", (None, *self.attention_dtypes), f"attention_dtype={{attention_dtype}}: {has} no such "
                         "attention kernel", reason="attention_of_framework"),
+            Restriction("activation_input_dtype", (None, *self.activation_input_dtypes), "activation_input_dtype="
+                        f"{{activation_input_dtype}}: {self.name} stores what an activation reads as it is",
+                        reason="stored_by_framework"),
             Restriction("mixed_precision", (None, True, self.trains_copies), f"mixed_precision={{mixed_precision}}: {self.name} "
                         "trains a copy of its weights in 32 bit", reason="precision_of_framework"),
         )  # fmt: skip

@@ -39,6 +39,7 @@ from costmodel.formulas.quantities import (
     Settings,
 )
 from costmodel.formulas.settings import (
+    ACTIVATION_INPUT_DTYPES,
     ATTENTION_DTYPES,
     ATTENTION_KINDS,
     BATCHINGS,
@@ -147,6 +148,8 @@ class Plan:
         mask of padded samples its memory-efficient one over all keys
     attention_dtype : of the products of the attention core, ``"fp8"`` beside products in 8 or 4 bit (``fp8_dpa`` of Transformer
         Engine, ``--fp8-dot-product-attention`` of Megatron-Core); that of the activations if None
+    activation_input_dtype : in which what a gated MLP's activation reads is stored from one pass to the other: ``"fp8"``, to
+        which it is cast, and back (``--activation-func-fp8-input-store`` of Megatron-Core); as the framework keeps it if None
     loss : from logits to their gradient, by what it holds of each: one of `LOSSES`; the framework's own if None
     base_dtype : of weights as they are loaded: ``"fp32"`` where they stay in 32 bit and are multiplied in 16 under autocast, as
         Hugging Face's Trainer has it with ``bf16=True`` of a model in float32; as they are multiplied if None
@@ -274,6 +277,8 @@ class Plan:
     attention_dtype: str | None = field(default=None, metadata=row(
         OneOf(ATTENTION_DTYPES), unset="as activations are", rare=True, software=True,
         owner=Owner("dtype", NARROW_CORES)))  # fmt: skip
+    activation_input_dtype: str | None = field(default=None, metadata=row(
+        OneOf(ACTIVATION_INPUT_DTYPES), unset="as the framework keeps it", rare=True, software=True))  # fmt: skip
     loss: str | None = field(default=None, metadata=row(
         OneOf(LOSSES), unset="the framework's own", rare=True, software=True))  # fmt: skip
     base_dtype: str | None = field(default=None, metadata=row(

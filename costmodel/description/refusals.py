@@ -59,6 +59,8 @@ TEXTS = {
     "mean_length": "mean_length={mean_length} with seq_len={seq_len}: samples are longer on average than the longest",
     "unfused_context": "attention={attention} with context_parallel={context_parallel}: context parallelism needs the flash "
     "kernel",
+    "stored_without_gate": "activation_input_dtype={activation_input_dtype}: what a gated activation reads is stored so, and "
+    "the MLPs of {model.name} have no gate",
 }
 """By the rule of `costmodel.formulas.legality.Violations`."""
 REJECTED = {
@@ -69,6 +71,7 @@ REJECTED = {
     "dtype_of_framework": "with a dtype that the framework lacks",
     "operators_of_framework": "with operators fused by Transformer Engine, which the framework doesn't use",
     "attention_of_framework": "with attention in a dtype that the framework lacks",
+    "stored_by_framework": "with the input of an activation stored in a dtype that the framework doesn't store",
     "precision_of_framework": "without the copy of weights in 32 bit that the framework trains",
     "attention_of_device": "with attention in a dtype that the device lacks",
     "schedule_of_framework": "with a schedule that the framework lacks",
@@ -94,6 +97,7 @@ REJECTED = {
     "cuda_graphs": "with graphs of experts that are not fused",
     "fused_experts": "with fused experts where there are none, or split ones",
     "unfused_context": "with context parallelism without flash attention",
+    "stored_without_gate": "with the input of an activation without a gate stored in fewer bits",
     "mean_length": "with samples longer on average than the longest",
     "repeated": "the same as another but in name",
 }  # fmt: skip

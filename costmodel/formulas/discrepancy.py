@@ -81,7 +81,7 @@ def choice_distance(settings: Settings, other_settings: Settings) -> Number:
         + _size(these.captured_mlp - those.captured_mlp) + _size(these.captured_router - those.captured_router)
         + _size(these.fused_experts - those.fused_experts) + _size(these.fused_operators - those.fused_operators)
         + _size(these.flash_attention - those.flash_attention) + _size(these.narrow_attention - those.narrow_attention)
-        + _size(these.older_flash - those.older_flash)
+        + _size(these.cast_activations - those.cast_activations) + _size(these.older_flash - those.older_flash)
         + _size(these.fused_softmax - those.fused_softmax) + _size(these.fused_norms - those.fused_norms)
         + _size(these.fused_cross_entropy - those.fused_cross_entropy)
     )  # fmt: skip

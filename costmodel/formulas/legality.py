@@ -33,6 +33,7 @@ class Violations(NamedTuple):
     cuda_graphs: Number
     fused_experts: Number
     unfused_context: Number
+    stored_without_gate: Number
     synchronisation: Number
     compression: Number
     mean_length: Number
@@ -124,6 +125,7 @@ def violations(model: ModelNumbers, settings: Settings, plan: PlanNumbers, gpus:
         cuda_graphs=settings.kernels.cuda_graphs * launches.counted_tokens(model, settings),
         fused_experts=settings.kernels.fused_experts * ops.where((has_experts > 0.0) & (plan.expert_tensor <= 1.0), 0.0, 1.0),
         unfused_context=(1.0 - settings.kernels.flash_attention) * ops.where(plan.context > 1.0, 1.0, 0.0),
+        stored_without_gate=settings.kernels.cast_activations * (1.0 - model.mlp.gated),
         synchronisation=ops.where(settings.synchronisation.kind > 0.5, 1.0, 0.0) * plan.shard_optimizer,
         compression=ops.where(settings.compression.kind > 0.5, 1.0, 0.0) * plan.shard_gradients,
         mean_length=ops.where(settings.lengths.mean > settings.seq_len, 1.0, 0.0),

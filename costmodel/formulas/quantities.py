@@ -358,6 +358,7 @@ class KernelChoices(NamedTuple):
     fused_casts: Number  # 1: and the activation of a dense MLP writes the next product's operand in 8 bit itself
     flash_attention: Number
     narrow_attention: Number  # 1: its products are in 8 bit
+    cast_activations: Number  # 1: what an MLP's activation reads is stored in 8 bit from one pass to the other
     masked_padding: Number  # 1: micro-batches of several samples are padded under a mask, which a flash kernel lacks; 2: all are
     older_flash: Number  # 1: FlashAttention 2, written for Ampere's tensor cores; 2: FlashAttention 1, Triton's; 3: PyTorch's own
     fused_softmax: Number  # 1: mask, scale and softmax of unfused attention are one kernel
@@ -594,6 +595,7 @@ class PlanChoices(NamedTuple):
     lora_targets: AdapterTargets
     attention: Number
     attention_dtype: Number
+    activation_input_dtype: Number
     loss: Number
     base_dtype: Number
     mixed_precision: Number

@@ -68,6 +68,8 @@ BLOCKWISE = ("flash", "sdpa")
 """Those that keep no scores."""
 ATTENTION_DTYPES = ("fp8",)
 """In which products of the attention core may be, beside that of the activations."""
+ACTIVATION_INPUT_DTYPES = ("fp8",)
+"""In which the input of an MLP's activation may be stored between its passes, beside that of the activations."""
 CONTEXT_COMMUNICATIONS = ("ring", "all-gather", "all-to-all")
 DISPATCHERS = ("all-to-all", "deduplicated")
 WRITTEN_CAST = ("fp8", "mxfp8")
@@ -168,6 +170,7 @@ def _place(name: str, table: dict[str, Number] | dict[str, tuple[float, float]] 
 
 
 _OPERAND, _ACTIVATION, _GATHERED, _LAYOUTS = zip(*FORMATS.values(), strict=True)
+_STORED = tuple(FORMATS[name].operand for name in ACTIVATION_INPUT_DTYPES)
 _WRITTEN_CAST = tuple(float(name in WRITTEN_CAST) for name in FORMATS)
 _HALF = _place("fp16", FORMATS)
 _FULL = _place("fp32", FORMATS)
@@ -340,13 +343,15 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
     traffic = ops.where(choices.fused_cross_entropy > 0.0, FUSED_LOSS_TRAFFIC, defaults.logit_traffic)
     apart = ops.where(choices.fused_cross_entropy > 0.0, 0.0, defaults.layernorm_logit_bytes)
     served = ops.equal(choices.synchronisation, communication.PARAMETER_SERVER)
-    activated, attended = defaults.activation_input_bytes, defaults.attention_output_bytes
+    attended = defaults.attention_output_bytes
+    activated = ops.where(copied > 0.0, defaults.activation_input_bytes, 0.0)
+    activated = ops.where(choices.activation_input_dtype < 0.0, activated, ops.pick(choices.activation_input_dtype, _STORED))
     updated = _updated_width(choices, defaults)
     listed = _of_adam(choices) * ops.pick(_optimizer_kernel(choices, defaults), _LISTED) * updated
     return Widths(
         compute=operand, activation=activation, gathered=ops.pick(choices.dtype, _GATHERED),
         input=ops.where(copied > 0.0, copied, activation), input_copy=copied,
-        activated=ops.where((copied > 0.0) & (activated > 0.0), activated, activation),
+        activated=ops.where(activated > 0.0, activated, activation),
         attended=ops.where((copied > 0.0) & (attended > 0.0), attended, activation + copied),
         # weights that are stored as narrow are read as they are, and transposed when needed
         weight_copy=ops.where(parameter <= copied, 0.0, copied * (layouts - primary)),
@@ -452,6 +457,7 @@ def kernel_choices(choices: PlanChoices, defaults: FrameworkDefaults) -> KernelC
         fused_casts=choices.fused_operators * ops.pick(choices.dtype, _WRITTEN_CAST),
         flash_attention=ops.maximum(_is(choices.attention, 0.0), chosen_by_torch),
         narrow_attention=ops.where(choices.attention_dtype < 0.0, 0.0, 1.0),
+        cast_activations=ops.where(choices.activation_input_dtype < 0.0, 0.0, 1.0),
         masked_padding=chosen_by_torch * ops.maximum(lengths.masks(choices.batching), 2.0 * defaults.always_masked),
         older_flash=ops.maximum(
             ops.maximum(defaults.older_flash, 2.0 * defaults.first_flash),
@@ -602,8 +608,9 @@ def _stride(place: Number, order: RankPlaces, degrees: RankPlaces) -> Number:
 
 
 __all__ = [
-    "ATTENTION_DTYPES", "ATTENTION_KINDS", "BATCHINGS", "COMPRESSIONS", "CONTEXT_COMMUNICATIONS", "DENSITY", "DISPATCHERS",
-    "FORMATS", "FUSED_LOSSES", "LOADINGS", "LOSSES", "OPEN", "OPTIMIZERS", "OPTIMIZER_KERNELS", "RANK", "SYNCHRONISATIONS",
+    "ACTIVATION_INPUT_DTYPES", "ATTENTION_DTYPES", "ATTENTION_KINDS", "BATCHINGS", "COMPRESSIONS", "CONTEXT_COMMUNICATIONS",
+    "DENSITY", "DISPATCHERS", "FORMATS", "FUSED_LOSSES", "LOADINGS", "LOSSES", "OPEN", "OPTIMIZERS", "OPTIMIZER_KERNELS", "RANK",
+    "SYNCHRONISATIONS",
     "kernel_choices", "plan_numbers", "recomputed_share", "resolved", "settings", "settings_of_model", "sharded_stage",
     "widths",
 ]  # fmt: skip

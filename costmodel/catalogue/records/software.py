@@ -17,7 +17,7 @@ from costmodel.description.device import DTYPES
 from costmodel.description.framework import SCHEDULES, SPLITTING, Framework
 from costmodel.description.plan import NARROW_CORES
 from costmodel.description.recomputation import MODULES
-from costmodel.formulas.settings import ATTENTION_DTYPES, CONTEXT_COMMUNICATIONS
+from costmodel.formulas.settings import ACTIVATION_INPUT_DTYPES, ATTENTION_DTYPES, CONTEXT_COMMUNICATIONS
 from costmodel.text.errors import UnknownName
 
 ANY = "megatron-core"
@@ -32,7 +32,8 @@ NARROW = tuple(name for name in DTYPES if name.startswith(("fp8", "mxfp8", "nvfp
 CAN_ALL: Row = {
     "dimensions": SPLITTING, "apart": (), "elsewhere": (), "schedules": SCHEDULES, "zero_stages": (0, 1, 2, 3),
     "grouped_zero_stages": (1, 2, 3), "largest_pipelined_zero_stage": 3, "dtypes": DTYPES,
-    "context_communications": CONTEXT_COMMUNICATIONS, "attention_dtypes": ATTENTION_DTYPES, "operator_fuser": True,
+    "context_communications": CONTEXT_COMMUNICATIONS, "attention_dtypes": ATTENTION_DTYPES,
+    "activation_input_dtypes": ACTIVATION_INPUT_DTYPES, "operator_fuser": True,
     "recompute_modules": tuple(MODULES),
 }  # fmt: skip
 """What software has of which the catalogue knows no more than which comes near: whatever the run used, and nothing is refused."""
@@ -159,6 +160,8 @@ def _meaning(field: Field, value: Any) -> Row | None:
         return {"plan": {field.plan: value}}
     if value in field.values if isinstance(value, str) else False:
         return field.values[value]
+    if field.key == "activation_store_bits":
+        return {"plan": {"activation_input_dtype": "fp8"} if value <= 8 else {}}
     if field.key == "loaded_whole":
         return {"plan": {"loading": "whole"} if value else {}}
     if field.key == "cuda_graphs":

@@ -219,6 +219,7 @@ def layer_launches(model: ModelNumbers, settings: Settings, plan: PlanNumbers, s
     limits = (1.0 - share * settings.kernels.fused_experts) * traffic.clamps_apart(model, settings) * OF_LIMITS
     further = adapter_kernels(settings, model) + context_kernels(settings, plan) + cast_kernels(settings)
     limits = limits + (1.0 - share) * traffic.writes_activation_out(model, settings) * OF_ACTIVATION
+    limits = limits + settings.kernels.cast_activations  # of what is stored in fewer bits
     further = further + latent_projection_kernels(model) + limits + model.recurrent.share * OF_STATE
     further = further + query_norm_kernels(model, settings) + autocast_kernels(settings)
     # a layer of one block launches half of one of two

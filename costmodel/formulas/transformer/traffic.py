@@ -300,13 +300,21 @@ def _activated(model: ModelNumbers, settings: Settings) -> tuple[Number, Number]
     """Tensors of an MLP's width that its activation reads and writes, forward and backward.
 
     A plain one moves two and three, a gated one three and five in one kernel. As two, activation and product, it moves five
-    and nine. Limits on its inputs are kernels of their own before it; so are the operations of one that is written out.
+    and nine. Limits on its inputs are kernels of their own before it; so are the operations of one that is written out, and the
+    casts of inputs that are stored in fewer bits, there and back.
+
+    References
+    ----------
+    NVIDIA/Megatron-LM@d98e8a6 megatron/core/fusions/fused_bias_swiglu.py, ``SwiGLUFunction``: ``input.to(torch.float8_e4m3fn)``
     """
     apart = 2.0 * settings.framework.keep_activated
     clamps = clamps_apart(model, settings)
     out, wide = writes_activation_out(model, settings), adapters.autocasts(settings)
-    forward = 2.0 + model.mlp.gated * (1.0 + apart) + clamps * CLAMPED + out * (WRITTEN_OUT + WIDE_WRITTEN_OUT * wide)
-    back = 3.0 + model.mlp.gated * (2.0 + 2.0 * apart) + clamps * CLAMPED_BACK
+    narrower = settings.widths.activated / settings.widths.activation
+    stored = settings.kernels.cast_activations * (1.0 + model.mlp.gated) * (1.0 + narrower)
+    gated, clamped = model.mlp.gated * (1.0 + apart), clamps * CLAMPED
+    forward = 2.0 + gated + clamped + stored + out * (WRITTEN_OUT + WIDE_WRITTEN_OUT * wide)
+    back = 3.0 + 2.0 * gated + clamps * CLAMPED_BACK + stored
     return forward, back + out * (WRITTEN_OUT_BACK + WIDE_WRITTEN_OUT_BACK * wide)
 
 

@@ -270,6 +270,8 @@ PLAN_ROWS = (
             says.mapped("dtype", {"fp8": "delayed", "mxfp8": "mxfp8"})),
     FlagRow("fp8_dot_product_attention", "_fp8_attention", unit.flag, False, "from core 0.3",
             says.where_one_of("attention_dtype", "fp8")),
+    FlagRow("activation_func_fp8_input_store", "activation_input_dtype", unit.yields("fp8"), None, "from core 0.7",
+            says.where_one_of("activation_input_dtype", "fp8")),
     FlagRow("fp4_format fp4", "_fp4", unit.one_of({"e2m1": "nvfp4", "none": unit.UNSTATED}), None, "from core 0.14", "dtype"),
     FlagRow("recompute_granularity", "_recompute", unit.one_of(DEGREES_OF_RECOMPUTE), None, "from 3.0", granularity),
     FlagRow("recompute_activations", "_recompute", unit.yields("selective"), None, "from 3.0"),
