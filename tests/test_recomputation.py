@@ -199,3 +199,21 @@ def test_megatron_says_modules_by_its_own_names():
     text = write_launch("megatron", plan, load_model("deepseek-v2-lite"))
     assert "--recompute-modules mlp moe" in text
     assert read_launch(text, gpus=8).plan_fields["recompute_modules"] == "mlp+experts"
+
+
+def test_a_share_of_the_layers_is_between_none_and_all_of_them():
+    """A block of three of each stage's eight layers (NVIDIA/Megatron-LM@d98e8a6 megatron/core/transformer/transformer_config.py,
+    ``recompute_method``): memory and time of a forward pass more lie where three eighths of the way are."""
+    plan = Plan(global_batch=32, seq_len=4096, pipeline_parallel=4, data_parallel=2, attention="flash")
+    written = write_launch("megatron", dataclasses.replace(plan, recompute=0.375), load_model("llama3-8b"))
+    assert "--recompute-method block" in written
+    assert "--recompute-num-layers 3" in written
+    told = {}
+    for recompute in ("none", read_launch(written).plan.recompute, "full"):
+        one = dataclasses.replace(plan, recompute=recompute)
+        told[recompute] = estimate(load_model("llama3-8b"), load_cluster("dgx-h100", 8), one, CORE)
+    none, some, full = (one.memory.activations for one in told.values())
+    assert 0.375 in told
+    assert (none - some) / (none - full) == pytest.approx(0.375, rel=0.05)  # beside the layer at work
+    none, some, full = (one.times["recompute"] for one in told.values())
+    assert (some, none) == (pytest.approx(0.375 * full, rel=1e-6), 0.0)

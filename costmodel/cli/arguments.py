@@ -334,8 +334,10 @@ def _word(text: str) -> str:
     return text
 
 
-def _word_or_whole(text: str) -> str | int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else text
+def _word_or_number(text: str) -> str | float:
+    if not (text.isascii() and text.replace(".", "", 1).isdigit() and len(text) < 20):
+        return text
+    return int(text) if text.isdigit() else float(text)
 
 
 def _order(text: str) -> tuple[str, ...]:
@@ -368,7 +370,7 @@ def reader(row: FieldRow) -> tuple[Callable[[str], Any], str]:
     if isinstance(kind, Real):
         return (nbytes, "SIZE") if row.unit == "bytes" else (number, "X")
     if kind.choices and kind.bounds:
-        return _word_or_whole, "NAME|N"
+        return _word_or_number, "NAME|N"
     return (whole, "N") if kind.whole else (_word, "NAME")
 
 

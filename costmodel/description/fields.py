@@ -163,7 +163,7 @@ class Spelled(ValueKind):
     read : from a value to the one that is kept
     words : that can stand for themselves
     coded : from the value that is kept to the numbers that formulas take
-    numbers : least and most of a whole number that can stand in their place
+    numbers : least and most of a whole number that can stand in their place, as can a share below 1
     counted : of the numbers that formulas take the name of the one that such a number is, beside noughts
     several : whether one value lists words
     """
@@ -176,7 +176,7 @@ class Spelled(ValueKind):
         self.wish = "one of " + ", ".join(self.choices)
         if numbers is not None:
             self.whole, self.bounds = True, (float(numbers[0]), float(numbers[1]))
-            self.wish += f" or {Whole(*numbers).wish}"
+            self.wish += f", {Whole(*numbers).wish}, or a share below 1"
 
     def check(self, field: str, value: Any) -> Any:
         """The value that is kept."""
@@ -510,7 +510,7 @@ class Restriction(NamedTuple):
         values : by name
         """
         value = values[self.field]
-        if value in self.allowed or (self.numbers and isinstance(value, int)):
+        if value in self.allowed or (self.numbers and isinstance(value, int | float)):
             return False
         if not self.beside:
             return True

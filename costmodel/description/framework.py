@@ -445,7 +445,7 @@ class Framework:
         """Whether ranks in an order stand otherwise than in its own."""
         return tuple(rank_order) != self.rank_orders[0]
 
-    def recomputes(self, recompute: str | int) -> bool:
+    def recomputes(self, recompute: str | float) -> bool:
         """Whether it has a kind of recomputation, as a plan names it."""
         return recompute in WHOLE or set(modules_of(recompute)) <= set(self.recompute_modules)
 
@@ -485,7 +485,7 @@ class Framework:
         )  # fmt: skip
         return known + self._sizes_of_buckets()
 
-    def recomputed(self, kinds: Sequence[str | int]) -> Restriction:
+    def recomputed(self, kinds: Sequence[str | float]) -> Restriction:
         """What it recomputes of some kinds, as a restriction.
 
         Parameters

@@ -128,7 +128,8 @@ class Plan:
     zero_stage : 0 plain, 1 optimizer state, 2 and gradients, 3 and weights sharded over data x context ranks
     shard_group : ranks that share one copy of what is sharded (HSDP); all of them if None
     recompute : ``"none"``, ``"selective"`` (the attention core, which flash kernels recompute anyway: nothing changes),
-        ``"full"``, a whole number k: every k-th layer, or modules of every layer with a plus between them: ``"norms"``,
+        ``"full"``, a whole number k: every k-th layer, a share of the layers, more than 0 and less than 1, as a block of each
+        stage's is (``--recompute-method block`` of Megatron), or modules of every layer with a plus between them: ``"norms"``,
         ``"latent-projections"``, ``"mlp"``, ``"experts"``, ``"shared-experts"``, ``"expert-activation"``,
         ``"attention-core"``, and ``"operators"``: all but the attention core and every second product, as torchtitan's
         selective checkpointing has it
@@ -248,10 +249,10 @@ class Plan:
     shard_group: int | None = field(default=None, metadata=row(
         Whole(1, MOST), unit="ranks", unset="all of them", tried="all of them, and those inside a node", rare=True, column=True,
         usual=(None,), said="shard group {}", inert="all ranks that could share a copy do"))  # fmt: skip
-    recompute: str | int = field(default="none", metadata=row(
+    recompute: str | float = field(default="none", metadata=row(
         Spelled(recomputation.recomputation, (*recomputation.WHOLE, *recomputation.MODULES), recomputation.numbers,
                 recomputation.EVERY, "every"),
-        link="recompute", brief="none, full, selective, every k-th layer (a number), or modules", column=True,
+        link="recompute", brief="none, full, selective, every k-th layer (4), a share of them (0.3), or modules", column=True,
         tried="none and full, selective where attention is not flash, light modules where the framework has them",
         usual=("none",), said="recompute {}", leaner=("selective", 4, 2, "full"), faster=("none", "selective"), launched=True,
         inert="the layers of this model keep nothing that it would make again (a flash kernel keeps no scores)"))  # fmt: skip

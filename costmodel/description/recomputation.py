@@ -1,9 +1,9 @@
-"""What of a layer is computed again in the backward pass: nothing, all of it, every k-th layer, or some of its modules."""
+"""What of a layer is computed again in the backward pass: nothing, all of it, all of some layers, or some of its modules."""
 
 from __future__ import annotations
 
 from costmodel.formulas.quantities import RecomputedParts
-from costmodel.text.checks import choice, positive_int
+from costmodel.text.checks import choice, positive_int, real
 from costmodel.text.errors import InvalidValue
 
 WHOLE = ("none", "selective", "full")
@@ -16,11 +16,13 @@ MODULES = {
 """Modules that can be recomputed alone, and the number of a plan that says so."""
 EVERY = (1, 10_000)
 """Least and most of a k for which every k-th layer is recomputed."""
+LEAST = 0.001
+"""Least share of the layers that can be recomputed."""
 FIELDS = (*MODULES.values(), "recompute_layers")
 """Numbers of a plan that say what is recomputed."""
 
 
-def modules_of(recompute: str | int) -> tuple[str, ...]:
+def modules_of(recompute: str | float) -> tuple[str, ...]:
     """Modules that a plan recomputes in every layer, in the order of `MODULES`.
 
     Parameters
@@ -42,12 +44,13 @@ def modules_of(recompute: str | int) -> tuple[str, ...]:
     return tuple(module for module in MODULES if module in named)
 
 
-def recomputation(recompute: object) -> str | int:
+def recomputation(recompute: object) -> str | float:
     """What a plan recomputes, checked; modules in the order of `MODULES`.
 
     Parameters
     ----------
-    recompute : one of `WHOLE`, modules with a plus between them, or a whole number k for every k-th layer
+    recompute : one of `WHOLE`, modules with a plus between them, a whole number k for every k-th layer, or a share of them,
+        more than 0 and less than 1
 
     Raises
     ------
@@ -59,6 +62,8 @@ def recomputation(recompute: object) -> str | int:
     >>> recomputation("mlp+norms")
     'norms+mlp'
     """
+    if isinstance(recompute, float) and recompute < EVERY[0]:
+        return real("recompute", recompute, LEAST, 1.0)
     if not isinstance(recompute, str):
         return positive_int("recompute", recompute, EVERY[1])
     named = recompute.split("+")
@@ -72,7 +77,7 @@ def recomputation(recompute: object) -> str | int:
     return "+".join(modules_of(recompute))
 
 
-def numbers(recompute: str | int) -> RecomputedParts:
+def numbers(recompute: str | float) -> RecomputedParts:
     """What is recomputed as the numbers that formulas take.
 
     Parameters
@@ -81,11 +86,11 @@ def numbers(recompute: str | int) -> RecomputedParts:
 
     Examples
     --------
-    >>> numbers(4).every, numbers("full").every, numbers("mlp").mlp
-    (4.0, 1.0, 1.0)
+    >>> numbers(4).every, numbers(0.4).every, numbers("full").every, numbers("mlp").mlp
+    (4.0, 0.4, 1.0, 1.0)
     """
     modules = modules_of(recompute)
-    every = float(recompute) if isinstance(recompute, int) else float(recompute == "full")
+    every = float(recompute) if not isinstance(recompute, str) else float(recompute == "full")
     return RecomputedParts(every, **{field.removeprefix("recompute_"): float(name in modules) for name, field in MODULES.items()})
 
 

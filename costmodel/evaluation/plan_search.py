@@ -303,7 +303,7 @@ class _Estimates:
     """
 
     def __init__(
-        self, question: Question, samples: Sequence[Plan | None], recompute: Sequence[str | int], fit_probability: float
+        self, question: Question, samples: Sequence[Plan | None], recompute: Sequence[str | float], fit_probability: float
     ) -> None:
         self.question, self.samples, self.recompute, self.fit_probability = question, samples, recompute, fit_probability
         self._known: dict[int, tuple[EvaluatedRow, Estimate]] = {}
@@ -361,7 +361,7 @@ def _time(found: EvaluatedRow) -> float:
     return found.time
 
 
-def _plan(sample: Plan, values: Mapping[str, float], recompute: Sequence[str | int]) -> Plan:
+def _plan(sample: Plan, values: Mapping[str, float], recompute: Sequence[str | float]) -> Plan:
     """One row of a block as a `Plan`."""
     value = {name: int(number) for name, number in values.items() if name != "schedule"}
     codes = {code: name for name, code in CODES.items()}

@@ -415,9 +415,9 @@ def expert_choices(question: Question, given: Tried) -> Tried:
     return {name: had[name] for name in OF_EXPERTS if given[name] is None and name in had and len(set(had[name])) > 1}
 
 
-def _whole_experts(recompute: str | int) -> bool:
+def _whole_experts(recompute: str | float) -> bool:
     """Whether a layer's routed experts are recomputed, with all of it or by themselves."""
-    return isinstance(recompute, int) or recompute == "full" or "experts" in recomputation.modules_of(recompute)
+    return not isinstance(recompute, str) or recompute == "full" or "experts" in recomputation.modules_of(recompute)
 
 
 def violations(

@@ -524,7 +524,7 @@ class SampleLengths(NamedTuple):
 class RecomputedParts(NamedTuple):
     """What of the layers is computed again in the backward pass, as a plan says it."""
 
-    every: Number  # every so many layers are recomputed whole, 1: all; 0: none
+    every: Number  # every so many layers are recomputed whole, 1: all; less than 1: that share of them; 0: none
     attention: Number  # 1: so is this module of every layer
     norms: Number
     latent_projections: Number

@@ -37,6 +37,8 @@ from costmodel.formulas.transformer.update import NEWTON_SCHULZ_STEPS
 
 OPEN = -1.0
 """In place of a choice that is left open."""
+ROUNDING = 1e-6
+"""Of a layer, by which a product of layers and a share may be more than a whole number."""
 
 
 class Format(NamedTuple):
@@ -591,13 +593,14 @@ def recomputed_share(recomputed: RecomputedParts, layers: Number) -> Number:
 
     Examples
     --------
-    Every fourth of ten layers is one of three:
+    Every fourth of ten layers is one of three, and a quarter of them is three:
 
-    >>> recomputed_share(RecomputedParts(4.0, *[0.0] * 8), 10.0)
-    0.3
+    >>> recomputed_share(RecomputedParts(4.0, *[0.0] * 8), 10.0), recomputed_share(RecomputedParts(0.25, *[0.0] * 8), 10.0)
+    (0.3, 0.3)
     """
     every = recomputed.every
-    return ops.where(every > 0.0, ops.ceil(layers / ops.maximum(every, 1.0)) / layers, 0.0)
+    counted = ops.where(every < 1.0, layers * every, layers / ops.maximum(every, 1.0))
+    return ops.where(every > 0.0, ops.ceil(counted - ROUNDING) / layers, 0.0)
 
 
 def _stride(place: Number, order: RankPlaces, degrees: RankPlaces) -> Number:

@@ -134,7 +134,7 @@ def _family(model: Transformer) -> Family:
     return bool(model.experts), float(model.state_share)
 
 
-def _recomputed(models: Iterable[Transformer], cluster: Cluster, names: Sequence[str]) -> list[str | int]:
+def _recomputed(models: Iterable[Transformer], cluster: Cluster, names: Sequence[str]) -> list[str | float]:
     """Every kind of recomputation that the page tries of any model."""
     kinds: dict[str | int, None] = {}
     for model in models:
@@ -155,7 +155,7 @@ def _asked(model: Transformer, cluster: Cluster, framework: Framework) -> Asked:
 
 
 def _cluster(
-    model: Transformer, cluster: Cluster, framework: Framework, kinds: Sequence[str | int], families: Iterable[Family]
+    model: Transformer, cluster: Cluster, framework: Framework, kinds: Sequence[str | float], families: Iterable[Family]
 ) -> Row:  # fmt: skip
     """A cluster under a framework, whatever the model: the tables of a question without what is the model's."""
     question = _asked(model, cluster, framework)

@@ -132,8 +132,10 @@ def recomputed_layers(w: Writing) -> int | None:
     """Layers of each stage that are computed again."""
     if granularity(w) != "full":
         return None
+    if isinstance(w.plan.recompute, str):
+        return 1
     stage = -(-w.model.layers // (w.plan.pipeline_parallel * w.plan.virtual_stages))
-    return 1 if w.plan.recompute == "full" else max(1, stage // int(w.plan.recompute))
+    return max(1, round(stage * min(w.plan.recompute, 1.0 / w.plan.recompute)))
 
 
 def graph_kind(w: Writing) -> str | None:
@@ -554,12 +556,8 @@ def recompute(reading: LaunchReading) -> None:
         per_stage = -(
             -total // ((reading.one("pipeline_parallel") or 1) * (reading.plan.get("virtual_stages") or 1))
         )
-        if 0 < layers < per_stage and per_stage % layers == 0:
-            reading.put("recompute_every", per_stage // layers)
-        elif layers < per_stage:
-            reading.note(
-                f"recompute: {layers} of each stage's {per_stage} layers only, priced as all of them"
-            )
+        if 0 < layers < per_stage:
+            reading.put("recompute_every", per_stage // layers if per_stage % layers == 0 else layers / per_stage)
 
 
 MEGATRON = Dialect("megatron", (*MODEL_ROWS, *PLAN_ROWS), rules)
