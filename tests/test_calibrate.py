@@ -12,10 +12,7 @@ from scipy import stats
 
 import costmodel
 from calibration.data.runs import measured_runs, source_of
-from costmodel.arithmetic.named_tuples import nested
-from costmodel.catalogue.software import default_constants
 from costmodel.evaluation.own_run_update import Measured, learnt
-from costmodel.formulas.quantities import Software
 from costmodel.text.errors import CostModelError, InvalidValue
 
 REFERENCE = Path(__file__).resolve().parents[2] / "shared" / "reference" / "measured" / "dev.jsonl"
@@ -24,9 +21,9 @@ SCATTER = 0.03
 
 
 def unknown(name: str) -> costmodel.Framework:
-    """A framework of the catalogue with the constants of one that was never calibrated."""
+    """A framework of the catalogue with the constants of MaxText, which was never calibrated."""
     framework = costmodel.load_framework(name)
-    return dataclasses.replace(framework, name="mine", owner="mine", constants=nested(Software, default_constants()))
+    return dataclasses.replace(framework, name="mine", owner="mine", constants=costmodel.load_framework("maxtext").constants)
 
 
 @pytest.mark.slow

@@ -64,7 +64,8 @@ def test_models_are_those_of_the_hub_and_of_files(tmp_path):
 
 
 def test_adapters_are_asked_about_as_they_are_trained():
-    lora, qlora = (costmodel.estimate("llama3-8b", "h100", adapter=kind) for kind in ("lora", "qlora"))
+    lora, qlora = (costmodel.estimate("llama3-8b", "h100", **kind) for kind in ({"lora_rank": 32}, {"adapter": "qlora"}))
+    assert lora.plan.adapter == "lora"
     assert {one.framework.name for one in (lora, qlora)} == {"hf-trainer"}
     assert (lora.plan.recompute, qlora.plan.recompute) == ("none", "full")
     assert (lora.plan.global_batch, lora.plan.seq_len) == (16, 2048)
@@ -89,6 +90,9 @@ def test_other_functions_take_names_too():
     assert costmodel.ledger("llama3-8b", "8xh100", **said).cluster_bytes == costmodel.ledger(MODEL, NODE, plan).cluster_bytes
     of_both = [costmodel.largest_micro_batch(*on, plan).value for on in (("llama3-8b", "8xh100"), (MODEL, NODE))]
     assert of_both[0] == of_both[1]
+    of_both = [costmodel.longest_sequence(*on, fit_probability=0.8, **size).value
+               for on, size in ((("llama3-8b", "h100"), {"gpus": 8}), ((MODEL, NODE), {}))]  # fmt: skip
+    assert of_both[0] == of_both[1]
     of_both = [costmodel.collective_time("all-reduce", 1e9, 16, one).time for one in ("dgx-h100", load_cluster("dgx-h100", 16))]
     assert of_both[0] == of_both[1]
 
@@ -99,6 +103,29 @@ def test_a_comparison_is_of_the_best_plans_on_each():
     assert [(one.name, one.estimate.plan.gpus) for one in made.choices] == [("h100", 8), ("8xa100", 8)]
     best = costmodel.search("llama3-8b", "8xh100", global_batch=256, **fixed).best
     assert made.first.estimate.step_time == best.step_time and made.first.run.tokens == 1e12
+
+
+def test_every_argument_with_several_values_is_compared():
+    fixed = {"pp": 1, "cp": 1, "tp": 1, "recompute": "full", "zero_stage": 1}
+    made = costmodel.compare("llama3-8b", framework=["fsdp2", "megatron-core"], device="h100", gpus=[8, 16], pp=1, cp=1, tp=1)
+    assert [one.name for one in made.choices] == [
+        "fsdp2, 8 GPUs", "fsdp2, 16 GPUs", "megatron-core, 8 GPUs", "megatron-core, 16 GPUs"]
+    assert [one.estimate.framework.name for one in made.choices] == ["fsdp2"] * 2 + ["megatron-core"] * 2
+    one, two = costmodel.compare("llama3-8b", "8xh100", micro_batch=[1, 2], **fixed).choices
+    best = costmodel.search(MODEL, NODE, global_batch=256, seq_len=4096, micro_batch=2, **fixed).best
+    assert (one.estimate.plan.micro_batch, two.estimate.step_time) == (1, best.step_time)
+
+
+def test_a_run_and_a_diagnosis_are_of_the_plan_that_is_said_and_of_the_fastest_without_one():
+    fixed = {"recompute": "none", "micro_batch": 1}
+    run = costmodel.time_to_train("llama3-8b", "h100", gpus=8, tokens="1T", price=2.0, **fixed)
+    assert run.estimate.plan == costmodel.search(MODEL, NODE, **fixed).best.plan and run.cost.price == 2.0 * run.cost.gpu_hours
+    step = costmodel.estimate(MODEL, NODE, tp=2)
+    split = costmodel.time_to_train("llama3-8b", "8xh100", tp=2, tokens=1e12)
+    assert split.time == costmodel.time_to_train(step, tokens=1e12).time
+    rates = ({"mfu": step.mfu / 2}, {"step_time": 2 * step.step_time}, {"tokens_per_second": step.tokens_per_second / 2})
+    of_three = [costmodel.diagnose("llama3-8b", "8xh100", tp=2, **measured).measured for measured in rates]
+    assert of_three == pytest.approx([2 * step.step_time] * 3)
 
 
 REFUSED = {
@@ -116,6 +143,10 @@ REFUSED = {
     "a degree that doesn't divide": (lambda: costmodel.estimate("llama3-8b", "8xh100", tp=3), "does not divide"),
     "a number for a model": (lambda: costmodel.estimate(8, "8xh100"), "model=8: expected a Transformer"),
     "one answer": (lambda: costmodel.compare("llama3-8b"), "clusters="),
+    "tokens where a cluster stands": (lambda: costmodel.time_to_train("llama3-8b", 1e12), "tokens=1e"),
+    "nothing measured": (lambda: costmodel.diagnose("llama3-8b", "8xh100", tp=2), "step_time=None: .* mfu="),
+    "hardware beside an answer": (
+        lambda: costmodel.time_to_train(costmodel.estimate(MODEL, NODE), tokens=1e12, gpus=8), "gpus=8: expected nothing beside"),
     "two batches": (lambda: costmodel.estimate("llama3-8b", "8xh100", gradient_accumulation=2, gbs=8), "both say the sequences"),
 }
 

@@ -29,7 +29,7 @@ def answers():
         "SearchResult": costmodel.search(MODEL, CLUSTER, global_batch=32, seq_len=8192),
         "Timeline": costmodel.timeline(*question), "Simulation": costmodel.simulate(*question),
         "Ledger": costmodel.ledger(*question), "Partition": costmodel.partition(chain, [4], [1e10]),
-        "TrainingRun": costmodel.time_to_train(costmodel.estimate(*question), 1e12, tariff=costmodel.Tariff(gpu_hour=2.0)),
+        "TrainingRun": costmodel.time_to_train(costmodel.estimate(*question), tokens=1e12, tariff=costmodel.Tariff(gpu_hour=2.0)),
         "PostTraining": costmodel.post_training(*question, costmodel.Rollouts(samples=32, mean_length=1000.0)),
     }  # fmt: skip
 

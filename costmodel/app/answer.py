@@ -250,7 +250,7 @@ def run_of(answer: Answer) -> TrainingRun | None:
     """
     if not answer.state.tokens or answer.chosen is None:
         return None
-    return time_to_train(answer.chosen, answer.state.tokens, tariff=Tariff(gpu_hour=answer.state.price or None))
+    return time_to_train(answer.chosen, tokens=answer.state.tokens, tariff=Tariff(gpu_hour=answer.state.price or None))
 
 
 def _beside(state: State, found: SearchResult) -> Estimate | None:

@@ -13,14 +13,22 @@ from typing import Any, NamedTuple, TypeAlias
 
 from costmodel.catalogue import loader
 from costmodel.catalogue.clusters import ClusterLike, cluster_of
-from costmodel.catalogue.hardware_words import said_hardware
+from costmodel.catalogue.hardware_words import called_hardware, said_hardware
 from costmodel.description.cluster import Cluster
+from costmodel.description.device import Device
 from costmodel.description.fields import full_names
 from costmodel.description.framework import Framework
 from costmodel.description.plan import FOLLOWING, LEADING, MOST, Plan
 from costmodel.description.transformer import Transformer
-from costmodel.description.usual_work import ADAPTING, CHECKPOINTED, UNSAID, usual_batch, usual_length
-from costmodel.text.checks import kind, listing, positive_int
+from costmodel.description.usual_work import (
+    UNSAID,
+    adapts,
+    implied_choices,
+    usual_batch,
+    usual_choices,
+    usual_length,
+)
+from costmodel.text.checks import kind, positive_int
 from costmodel.text.errors import InvalidValue
 
 ModelLike: TypeAlias = "Transformer | str | os.PathLike[str]"
@@ -114,11 +122,12 @@ def asked(
     trained = model_of(model)
     on = cluster_of(cluster, **said)  # type: ignore[arg-type]
     if plan is None:
-        adapted = fields.get("adapter", "none") != "none"
-        if adapted and framework is None:
-            framework = ADAPTING
-            if fields["adapter"] in CHECKPOINTED:
-                fields.setdefault("recompute", "full")
+        fields |= implied_choices(fields)
+        adapted = adapts(fields.get("adapter"))
+        if framework is None:
+            taken = usual_choices(fields)
+            framework = taken.pop("framework", None)
+            fields |= taken
         if micro_batches is not None and "global_batch" in fields:
             raise InvalidValue(ACCUMULATED, micro_batches, "None beside global_batch: both say the sequences of a step")
         if micro_batches is not None:
@@ -133,6 +142,25 @@ def asked(
         gpus = max(on.gpus or 1, plan.gpus) if plan.data_parallel is None else plan.gpus
         on = cluster_of(cluster, **{**said, "gpus": gpus})  # type: ignore[arg-type]
     return Asked(trained, on, plan, UNSAID if framework is None else framework)
+
+
+def hardware_of(cluster: ClusterLike | None, choices: Mapping[str, object]) -> tuple[Cluster, dict[str, object]]:
+    """What a question is asked about, and the choices that don't say it.
+
+    Parameters
+    ----------
+    cluster : as `costmodel.catalogue.clusters.cluster_of` takes it
+    choices : what was given, ``device``, ``gpus``, ``nodes`` and ``network`` among it
+
+    Examples
+    --------
+    >>> on, rest = hardware_of("h100", {"gpus": 8, "tp": 2, "network": None})
+    >>> on.gpus, rest
+    (8, {'tp': 2})
+    """
+    rest = given(choices)
+    said = {name: rest.pop(name) for name in HARDWARE if name in rest}
+    return cluster_of(cluster, **said), rest  # type: ignore[arg-type]
 
 
 class AskedSearch(NamedTuple):
@@ -172,15 +200,13 @@ def asked_search(
     >>> asked_search("llama3-8b", "8xh100", None, {"tp": [1, 2]})[2:]
     ('megatron-core', {'global_batch': 256, 'seq_len': 4096}, {'tensor_parallel': [1, 2]})
     """
-    rest = given(dimensions)
-    said = {name: rest.pop(name) for name in HARDWARE if name in rest}
+    on, rest = hardware_of(cluster, dimensions)
     fields = full_names(Plan, rest, (*HARDWARE, "cluster", "framework"))
     trained = model_of(model)
-    on = cluster_of(cluster, **said)  # type: ignore[arg-type]
-    kinds = fields.get("adapter", "none")
-    adapted = "none" not in ([kinds] if isinstance(kinds, str) else listing("adapter", kinds))
+    fields |= implied_choices(fields)
+    adapted = adapts(fields.get("adapter"))
     if framework is None:
-        framework = ADAPTING if adapted else UNSAID
+        framework = usual_choices(fields).get("framework", UNSAID)
     batch = fields.pop("global_batch", None)
     length = fields.pop("seq_len", None)
     work = {
@@ -202,6 +228,25 @@ def size_is_said(cluster: ClusterLike | None, said: Mapping[str, object]) -> boo
         return True
     given = said.get("device") if cluster is None else cluster
     return isinstance(given, str) and said_hardware(given) is not None
+
+
+def is_bare_device(cluster: ClusterLike | None, choices: Mapping[str, object]) -> bool:
+    """Whether a question is about a kind of GPU, and doesn't say how many.
+
+    Parameters
+    ----------
+    cluster : as it was given
+    choices : what was given beside it, ``device``, ``gpus`` and ``nodes`` among it
+
+    Examples
+    --------
+    >>> is_bare_device("h100", {}), is_bare_device("8xh100", {}), is_bare_device(None, {"device": "h100", "gpus": 8})
+    (True, False, False)
+    """
+    named = choices.get("device") if cluster is None else cluster
+    called = called_hardware(named) if isinstance(named, str) else None
+    kind_alone = isinstance(named, Device) or (called is not None and called.kind == "device")
+    return kind_alone and not size_is_said(cluster, given(choices))
 
 
 def accumulated(micro_batches: object, fields: Mapping[str, object], gpus: int) -> int:
@@ -227,5 +272,6 @@ def accumulated(micro_batches: object, fields: Mapping[str, object], gpus: int) 
 
 
 __all__ = [
-    "HARDWARE", "Asked", "AskedSearch", "ModelLike", "accumulated", "asked", "asked_search", "given", "model_of", "size_is_said",
+    "HARDWARE", "Asked", "AskedSearch", "ModelLike", "accumulated", "asked", "asked_search", "given", "hardware_of",
+    "is_bare_device", "model_of", "size_is_said",
 ]  # fmt: skip

@@ -101,9 +101,9 @@ def unknown(kind: Kind, name: str) -> UnknownName:
     kinds: tuple[Kind, ...] = ("model", "device", "cluster")
     others: list[str] = [other for other in kinds if other != kind and _has(other, name)]
     if kind == "model":
-        from costmodel.description.networks import NETWORKS
+        from costmodel.description.networks import network_called
 
-        others += ["network"] if name in NETWORKS else []
+        others += ["network"] if network_called(name) else []
     return UnknownName(kind, name, index, others, spellings.holding(name, index))
 
 

@@ -74,6 +74,21 @@ def machine_of(device: Device) -> Machine:
     return Machine(entry["gpus"] if like is None else like.gpus_per_node, own, like, entry.get("network", ""), not known)
 
 
+def in_a_node(device: Device | str) -> int:
+    """GPUs of a node as a device comes in.
+
+    Parameters
+    ----------
+    device : or its name, or a TOML file
+
+    Examples
+    --------
+    >>> in_a_node("h100-sxm"), in_a_node("gh200-96gb")
+    (8, 4)
+    """
+    return machine_of(device if isinstance(device, Device) else loader.load_device(device)).gpus
+
+
 def machine(
     device: Device | str,
     gpus: int | None = None,
@@ -90,7 +105,7 @@ def machine(
     Parameters
     ----------
     device : or its name, or a TOML file
-    gpus : of all nodes together; one, or one in each node, if not given
+    gpus : of all nodes together; if not given one, or as many as the nodes that are told come with
     nodes : over which they are spread evenly; as many as it takes if None
     network : line rate of a node's NICs together, one direction [bytes/s], or a text as ``"25 Gbit/s"``, which may say ``"per
         GPU"``; that of the device's machines if None
@@ -112,6 +127,8 @@ def machine(
     >>> many = machine("h100-sxm", gpus=1024)
     >>> many.name, many.levels == loader.own_cluster("dgx-h100").levels
     ('h100-sxm in nodes as dgx-h100', True)
+    >>> machine("h100-sxm", nodes=2) == machine("h100-sxm", gpus=16, nodes=2)
+    True
     >>> machine("rtx-4090", gpus=16).title
     '2 nodes of 8 x NVIDIA GeForce RTX 4090 24 GB on PCIe, 100 Gbit/s a node (assumed)'
     >>> two = machine("rtx-4090", gpus=8, nodes=2, network="25 Gbit/s")
@@ -125,7 +142,7 @@ def machine(
         per_node, count = usual.gpus, -(-total // usual.gpus)
     else:
         count = positive_int("nodes", nodes, MAX_NODES)
-        total = nodes if gpus is None else positive_int("gpus", gpus, MAX_GPUS)
+        total = positive_int("gpus", count * usual.gpus if gpus is None else gpus, MAX_GPUS)
         if total % nodes:
             raise InvalidValue("gpus", total, f"a multiple of nodes={nodes}: they are spread evenly")
         per_node = total // nodes

@@ -87,13 +87,6 @@ OWN = {"network_piece_copy": 0.0}
 """Constants that no calibration fits: a framework of the catalogue may state its own, in a table ``constants``."""
 
 
-def default_constants() -> dict[str, float]:
-    """Constants of a software stack that was never calibrated."""
-    of_network = communication.constants_of_a_step(None, communication.USUAL_NETWORK)
-    values = effects.composed(effects.owners_of("", None)) | of_network | OWN
-    return {path: float(values[path]) for path in paths(Software)}
-
-
 def software_that_adds_nothing(launch_time: float = 0.0) -> Software:
     """Software whose factors are one, and that takes nothing on top of what links take but the launch of a collective.
 

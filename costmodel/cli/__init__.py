@@ -21,6 +21,7 @@ from costmodel.cli.arguments import NO_HARDWARE, Misused, Parser
 from costmodel.cli.calibrated import OPTION, not_applicable
 from costmodel.cli.guesses import guessed
 from costmodel.cli.openings import opened
+from costmodel.cli.words import FLAGS
 from costmodel.text import progress
 from costmodel.text.errors import CostModelError, Interrupted
 from costmodel.text.suggestions import MEANT, did_you_mean
@@ -82,29 +83,6 @@ LONGEST_MESSAGE = 1000
 FEW_COMMANDS = 3
 """That are named where they have an option that another lacks."""
 INTERRUPTED = "costmodel: interrupted"
-
-
-class Standing(NamedTuple):
-    """What stands by itself on a command line, where others have an option.
-
-    Parameters
-    ----------
-    options : that others have
-    named : of the argument here
-    words, example : that say how it is given
-    """
-
-    options: tuple[str, ...]
-    named: str
-    words: str
-    example: str
-
-
-STANDING = (
-    Standing(("--model", "--model-name", "--models"), "model", "the model stands", "MODEL ..."),
-    Standing(("--size", "--bytes"), "size", "the size stands", "all-reduce 1GB ..."),
-    Standing(("--search", "--filter", "--grep", "--name"), "word", "the word stands", "WORD"),
-)
 
 
 def build_parser(families: Iterable[str] = FAMILIES) -> Parser:
@@ -207,20 +185,29 @@ def _refuse_unknown(reading: Parser, argv: Sequence[str]) -> None:
 def _meant(reading: Parser, argv: Sequence[str], argument: str) -> str:
     """What an argument that a command doesn't have may stand for, else where its options are listed."""
     option = argument.partition("=")[0]
-    named = {action.dest for action in reading._actions}
-    standing = next((one for one in STANDING if option in one.options and one.named in named), None)
-    if standing is not None:
-        return f" ({standing.words} by itself: costmodel {argv[0]} {standing.example})"
-    if MEANT["option"].get(option, option) == "--gradient-accumulation":
-        return "; did you mean --global-batch?"
+    meant = MEANT["option"].get(option, option)
+    if meant == "--gradient-accumulation":
+        return "; did you mean --global-batch? It says the sequences of a step: micro-batch x accumulation x replicas"
+    if option in FLAGS and (holders := _elsewhere(FLAGS[option][0], reading, " ".join(FLAGS[option]))):
+        return holders
+    if option.startswith("--") and option == meant and _idle(option):
+        return ": it changes neither time nor memory, leave it out"
     known = next((one for given, one in reading.variants.items() if given in argv), reading)._option_string_actions
     offered = [name for name in known if name not in ("-h", "--help", "--help-all")]
     hint = did_you_mean("option", option, offered) if option.startswith("-") else ""
     every = "--help-all" if "--help-all" in known else "--help"
-    return hint or _elsewhere(option, reading) or f" (`costmodel {argv[0]} {every}` lists the options)"
+    elsewhere = _elsewhere(meant, reading, meant if meant != option else "it")
+    return hint or elsewhere or f" (`costmodel {argv[0]} {every}` lists the options)"
 
 
-def _elsewhere(option: str, reading: Parser) -> str:
+def _idle(option: str) -> bool:
+    """Whether a framework has an option that changes neither time nor memory."""
+    from costmodel.interop.launchers.dialects import DIALECTS
+
+    return "irrelevant" in {dialect.standing(option.removeprefix("--").replace("-", "_")) for dialect in DIALECTS}
+
+
+def _elsewhere(option: str, reading: Parser, called: str) -> str:
     """Which commands about a model have an option that one of them lacks, where few do: one of them may be meant."""
     about = {action.dest for action in reading._actions}
     if not option.startswith("--") or "model" not in about:
@@ -231,7 +218,7 @@ def _elsewhere(option: str, reading: Parser) -> str:
         and any(option in parser._option_string_actions for parser in (one, *one.variants.values()))
     ]  # fmt: skip
     verb = "has" if len(holders) == 1 else "have"
-    return f" (`costmodel {'`, `costmodel '.join(holders)}` {verb} it)" if 0 < len(holders) <= FEW_COMMANDS else ""
+    return f" (`costmodel {'`, `costmodel '.join(holders)}` {verb} {called})" if 0 < len(holders) <= FEW_COMMANDS else ""
 
 
 def _one_line(message: str) -> str:

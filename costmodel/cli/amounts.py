@@ -15,6 +15,10 @@ BYTES = ("B", "KB", "MB", "GB", "TB", "KiB", "MiB", "GiB", "TiB")
 NUMBER = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
 SPANS = {"hour": 1 / 24, "hours": 1 / 24, "week": 7.0, "weeks": 7.0, "month": 30.0, "months": 30.0, "year": 365.0, "years": 365.0}
 """Days of other spans."""
+BRIEF = {"h": 1 / 24, "hr": 1 / 24, "d": 1.0, "day": 1.0, "days": 1.0, "w": 7.0, "mo": 30.0, "y": 365.0, **SPANS}
+"""The same where they stand right behind their number."""
+LASTING = ("--days", "--in", "--within", "--time", "--duration", "--deadline")
+"""Options that people give such a span."""
 MONEY = re.compile(r"[$\u20ac\u00a3]?([0-9.]+)(?:usd|eur|[$\u20ac\u00a3])?(?:(?:/|per)(?:gpu)?-?(?:h|hr|hour))?", re.IGNORECASE)
 DAYS = re.compile(r"([0-9.]+)(?:d|days?)", re.IGNORECASE)
 TOKENS = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)(?:([kmb])(?:[ -]?tok(?:en)?s?)?|[ -]?tok(?:en)?s?)", re.IGNORECASE)
@@ -42,18 +46,34 @@ def joined(words: Sequence[str]) -> list[str]:
 
 
 def in_days(words: Sequence[str], known: dict[str, argparse.Action]) -> list[str]:
-    """Hours, weeks and months as days.
+    """Hours, weeks and months as days: ``--weeks 2``, ``--time 3months``, ``--in 3 months``.
 
     Parameters
     ----------
     words : of a command line
     known : options of the command
     """
-    found = list(words)
-    for place, (word, value) in enumerate(itertools.pairwise(words)):
+    if "--days" not in known:
+        return list(words)
+    found: list[str] = []
+    left = list(words)
+    while left:
+        word, value, unit = [*left, "", ""][:3]
         days = SPANS.get(word.removeprefix("--")) if word.startswith("--") and word not in known else None
-        if days is not None and "--days" in known and NUMBER.fullmatch(value):
-            found[place : place + 2] = ["--days", f"{days * float(value):g}"]
+        glued = re.fullmatch(r"([0-9.]+)[ -]?([a-z]+)", value.lower()) if word in LASTING else None
+        taken = 1
+        if days is not None and NUMBER.fullmatch(value):
+            found += ["--days", f"{days * float(value):g}"]
+            taken = 2
+        elif glued is not None and glued[2] in BRIEF and NUMBER.fullmatch(glued[1]):
+            found += ["--days", f"{BRIEF[glued[2]] * float(glued[1]):g}"]
+            taken = 2
+        elif word in LASTING and NUMBER.fullmatch(value) and unit.lower() in BRIEF:
+            found += ["--days", f"{BRIEF[unit.lower()] * float(value):g}"]
+            taken = 3
+        else:
+            found.append(word)
+        del left[:taken]
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import functools
 import os
 import re
@@ -164,6 +165,9 @@ class Parser(argparse.ArgumentParser):
         if missing != message and "MODEL" in missing.split(", "):
             message += " (MODEL is a name such as llama3-8b, or a config.json)"
         choices = next((action.choices for action in self._actions if missing in action.option_strings), None)
+        if (lacking := re.fullmatch(r"argument (--\S+?)(?:/\S+)?: expected one argument", message)) is not None:
+            action = self._option_string_actions[lacking[1]]
+            message = f"{lacking[1]} needs a value: {lacking[1]} {action.metavar or '|'.join(action.choices or ('X',))}"
         raise Misused(message + (f" (one of {', '.join(map(str, choices))})" if choices else ""))
 
     def variant(self, option: str, parser: Parser) -> None:
@@ -394,13 +398,25 @@ def unasked(row: FieldRow) -> str:
     return row.unset or ("the framework's" if row.default is None else str(row.default))
 
 
-def many(reader: Callable[[str], object]) -> Callable[[str], list[object]]:
+@dataclasses.dataclass(frozen=True)
+class Several:
+    """Reads values with commas between them.
+
+    Parameters
+    ----------
+    reader : of one
+    """
+
+    reader: Callable[[str], object]
+
+    def __call__(self, text: str) -> list[object]:
+        """The values that a text holds."""
+        return [self.reader(part) for part in text.split(",")]
+
+
+def many(reader: Callable[[str], object]) -> Several:
     """Reads values with commas between them."""
-
-    def read(text: str) -> list[object]:
-        return [reader(part) for part in text.split(",")]
-
-    return read
+    return Several(reader)
 
 
 def add_size(parser: argparse.ArgumentParser) -> None:
@@ -448,12 +464,11 @@ def sized_cluster(arguments: argparse.Namespace) -> Cluster:
     """That which was named; of a device as many nodes as were asked for, one where no number of GPUs is said."""
     if arguments.device is None:
         return read_cluster(arguments.cluster)
-    from costmodel.catalogue.machines import machine, machine_of
+    from costmodel.catalogue.machines import machine
 
-    node = machine_of(read_device(arguments.device)).gpus
-    gpus = node * (arguments.nodes or 1) if arguments.gpus is None else arguments.gpus
-    cluster = machine(arguments.device, gpus, arguments.nodes if arguments.gpus is not None else None)
-    arguments.gpus, arguments.nodes = gpus, None
+    nodes = 1 if arguments.gpus is None and arguments.nodes is None else arguments.nodes
+    cluster = machine(arguments.device, arguments.gpus, nodes)
+    arguments.gpus, arguments.nodes = cluster.gpus, None
     return cluster
 
 

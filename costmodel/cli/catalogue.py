@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any
 from costmodel.arithmetic.named_tuples import Row, flat
 from costmodel.catalogue.hardware_words import said_hardware
 from costmodel.cli import codes, layout
-from costmodel.cli.arguments import Commands, add_output, is_file, read_cluster, read_device, read_model
+from costmodel.cli.arguments import (
+    Commands,
+    Misused,
+    add_output,
+    is_file,
+    length,
+    many,
+    read_cluster,
+    read_device,
+    read_model,
+)
 from costmodel.cli.output import TerminalTable, gib, print_json, print_page, shown, table
 from costmodel.cli.question import read_with_notes
 from costmodel.text.errors import CostModelError, InvalidValue
@@ -70,6 +80,7 @@ def add(commands: Commands) -> None:
     showing.add_argument("name", metavar="NAME", nargs="+",
                          help="a model, device, cluster or framework, or a file; its kind may stand before it")  # fmt: skip
     showing.add_argument("--kind", metavar="K", help=f"one of {', '.join(KINDS)}; a file's is model unless given")
+    showing.add_argument("--seq-len", type=many(length), metavar="N,...", help="of a model: lengths for its FLOP of a token")
     showing.add_argument("--device", metavar="D", help="of a framework: why its constants are what they are there")
     add_output(showing)
     showing.set_defaults(run=_show, notes=[], verbose=True)
@@ -331,6 +342,8 @@ def _show(arguments: argparse.Namespace) -> int:
     name, kind = _named(arguments.name, arguments.kind)
     if arguments.device is not None:
         return _why(name, kind, arguments)
+    if arguments.seq_len is not None and kind != "model":
+        raise Misused(f"--seq-len goes with a model: {name[:80]} is a {kind}")
     entry: Any = read_with_notes(name, arguments) if kind == "model" else _load(kind, name)
     fields = dataclasses.asdict(entry)
     sources: Row = {}
@@ -338,12 +351,15 @@ def _show(arguments: argparse.Namespace) -> int:
     if kind in _OF_LOADER and known in loader.names(_OF_LOADER[kind]):
         sources = loader.provenance(_OF_LOADER[kind], known)
     counts: dict[str, int] = {}
+    flop: dict[int, float] = {}
     if kind == "model":
         counts = {**entry.parameters_by_part(), "active": entry.active_parameters}
+        lengths = sorted({*(arguments.seq_len or [4096]), entry.trained_length or 4096})
+        flop = {tokens: entry.flop_per_token(tokens) for tokens in lengths}
     if kind == "framework":
         fields["constants"] = flat(entry.constants)
     if arguments.json:
-        extra = {"parameters": counts} if counts else {}
+        extra = {"parameters": counts, "flop_per_token": flop} if counts else {}
         print_json({"kind": kind, **fields, **extra, "provenance": sources})
         return codes.ANSWERED
     lines = [(name, value) for name, value in _flat(fields) if name not in ("name", "title")]
@@ -356,9 +372,8 @@ def _show(arguments: argparse.Namespace) -> int:
     if counts:
         rows = [(name.replace("_", " "), f"{count:,}") for name, count in counts.items()]
         page.append(table(["parameters", ""], rows))
-        lengths = sorted({4096, entry.trained_length or 4096})
-        flop = [(f"in sequences of {length:,}", f"{entry.flop_per_token(length):.4g}") for length in lengths]
-        page.append(table(["FLOP of a token, forward and backward", ""], flop))
+        told = [(f"in sequences of {tokens:,}", f"{count:.4g}") for tokens, count in flop.items()]
+        page.append(table(["FLOP of a token, forward and backward", ""], told))
     if sources:
         page.append(table(["value", "kind", "where it comes from"], _origins(sources), words=3))
     print_page(*page, markdown=arguments.markdown)

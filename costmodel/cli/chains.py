@@ -217,9 +217,9 @@ def _networks(arguments: argparse.Namespace) -> int:
 def _named_network(name: str) -> Network:
     """A network by its name; one that is a transformer's is refused with what it is asked by."""
     from costmodel.catalogue import loader
-    from costmodel.description.networks import NETWORKS, load_network
+    from costmodel.description.networks import load_network, network_called
 
-    if name not in NETWORKS and (name in loader.names("model") or loader.alias("model", name)):
+    if network_called(name) is None and (name in loader.names("model") or loader.alias("model", name)):
         raise Misused(f"{name[:80]} is a transformer: `costmodel estimate {name[:80]} ...` and the other commands price it")
     return load_network(name)
 

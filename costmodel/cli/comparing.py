@@ -20,23 +20,30 @@ from costmodel.cli.arguments import (
     reader,
     whole,
 )
-from costmodel.cli.defaults import BATCH, LENGTH, fill_work, priced
+from costmodel.cli.defaults import BATCH, fill_work, priced
 from costmodel.cli.files import add_files, check_files
 from costmodel.cli.output import TerminalTable, named, print_json, print_page, rows_file, table, written
-from costmodel.cli.question import add_question, cluster_names, read_asked_model, read_hardware
+from costmodel.cli.question import (
+    add_question,
+    cluster_names,
+    read_asked_model,
+    read_hardware,
+    take_adapter,
+    take_software,
+)
 from costmodel.cli.systems import systems_parser
 from costmodel.cli.training import add_run
 from costmodel.description.labels import part_name
+from costmodel.description.usual_work import adapts, usual_batch, usual_length
 from costmodel.text.errors import IllegalPlan, NotModelled
 from costmodel.text.units import counted, format_bytes, format_seconds
+from costmodel.training.choices import called, crossed
 
 if TYPE_CHECKING:
     from costmodel.description.transformer import Transformer
     from costmodel.evaluation.estimation import Estimate
     from costmodel.training.side_by_side import ComparedAnswer, SideBySide
 
-MOST = 64
-"""Choices that are compared at most."""
 COUNTED = re.compile(r"([0-9]{1,7})x(.+)")
 """So many GPUs of a device, or nodes of a cluster."""
 
@@ -81,8 +88,13 @@ def _compare(arguments: argparse.Namespace) -> int:
     from costmodel.training.side_by_side import GPUS, compare
 
     check_files(arguments)
+    take_adapter(arguments)
+    take_software(arguments)
     models = _models(arguments)
-    taken = fill_work(arguments, next(iter(models.values())), global_batch=BATCH, seq_len=LENGTH)
+    adapted, first = adapts(arguments.adapter), next(iter(models.values()))
+    most = max(arguments.gpus or [GPUS * max(arguments.nodes or [1])])
+    batch = usual_batch(most, adapted) if adapted else BATCH
+    taken = fill_work(arguments, first, global_batch=batch, seq_len=usual_length(first, adapted))
     if arguments.device and arguments.gpus is None and arguments.nodes is None and not COUNTED.match(arguments.device):
         arguments.gpus = GPUS
         taken = f"{taken}, --gpus {GPUS}" if taken else f"Taken, as it wasn't said: --gpus {GPUS}"
@@ -119,9 +131,9 @@ def _models(arguments: argparse.Namespace) -> dict[str, Transformer]:
 
 
 def _no_network(name: str) -> None:
-    from costmodel.description.networks import NETWORKS
+    from costmodel.description.networks import network_called
 
-    if name in NETWORKS:
+    if network_called(name):
         raise Misused(f"{name} is no transformer: `compare --systems {name} ...` sets systems of training side by side for it")
 
 
@@ -134,24 +146,16 @@ def _choices(arguments: argparse.Namespace) -> dict[str, argparse.Namespace]:
             names = cluster_names(arguments) if field == "cluster" else _names(field, given)
             varied.append([(name, _counted(field, name, arguments)) for name in names])
     if arguments.network is not None:
-        varied.append([(f"network {rate}", {"network": rate}) for rate in _names("network", arguments.network)])
-    for field, unit in (("gpus", "GPU"), ("nodes", "node"), ("global_batch", "sequence"), ("seq_len", "token")):
+        varied.append([(called("network", rate), {"network": rate}) for rate in _names("network", arguments.network)])
+    for field in ("gpus", "nodes", "global_batch", "seq_len"):
         if isinstance(given := getattr(arguments, field), list):
-            varied.append([(counted(value, unit), {field: value}) for value in dict.fromkeys(given)])
+            varied.append([(called(field, value), {field: value}) for value in dict.fromkeys(given)])
     for field, values in chosen(arguments).items():
-        words = plan_fields()[field].words
-        varied.append([(f"{words} {_said(value)}", {field: [value]}) for value in dict.fromkeys(values)])
+        varied.append([(called(field, value), {field: [value]}) for value in dict.fromkeys(values)])
     if arguments.plans:
         varied.append([(text, _plan(text)) for text in dict.fromkeys(arguments.plans)])
-    found: dict[str, argparse.Namespace] = {}
-    for combination in itertools.product(*varied):
-        fields: Row = {}
-        for _, changes in combination:
-            fields |= changes
-        name = ", ".join(word for (word, _), those in zip(combination, varied, strict=True) if len(those) > 1)
-        found[name] = argparse.Namespace(**{**vars(arguments), "notes": [], "one_of_several": True, **fields})
-        if len(found) > MOST:
-            raise Misused(f"more than {MOST} choices to compare: give fewer values (`costmodel sweep` takes more)")
+    as_asked = {**vars(arguments), "one_of_several": True}
+    found = {name: argparse.Namespace(**{**as_asked, "notes": [], **fields}) for name, fields in crossed(varied).items()}
     if len(found) < 2:
         raise Misused(
             "nothing to compare: give an option several values, such as --device h100,b200, --framework fsdp2,megatron-core, "
@@ -168,10 +172,6 @@ def _counted(field: str, name: str, arguments: argparse.Namespace) -> Row:
     if arguments.gpus is not None or arguments.nodes is not None:
         raise Misused(f"--{field} {name[:80]} says how many, and --gpus or --nodes, too: give one of them")
     return {field: match[2], "gpus" if field == "device" else "nodes": int(match[1])}
-
-
-def _said(value: object) -> str:
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
 def _names(field: str, given: str) -> list[str]:

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 from costmodel.description.usual_work import (
     ADAPTED_BATCH,
     ADAPTED_LENGTH,
-    ADAPTING,
     BATCH,
-    CHECKPOINTED,
     LENGTH,
     UNSAID,
     no_longer,
@@ -18,13 +16,6 @@ from costmodel.description.usual_work import (
 
 if TYPE_CHECKING:
     from costmodel.description.transformer import Transformer
-
-
-def adapts(arguments: argparse.Namespace) -> bool:
-    """Whether a question is about adapters alone."""
-    asked = getattr(arguments, "adapter", None)
-    kinds = asked if isinstance(asked, list) else [asked]
-    return all(kind not in (None, "none") for kind in kinds)
 
 
 def fill_work(arguments: argparse.Namespace, model: Transformer, *, global_batch: int, seq_len: int) -> str:
@@ -73,6 +64,5 @@ def priced(text: str) -> dict[str, float]:
 
 
 __all__ = [
-    "ADAPTED_BATCH", "ADAPTED_LENGTH", "ADAPTING", "BATCH", "CHECKPOINTED", "LENGTH", "UNSAID", "adapts", "as_note",
-    "fill_work", "priced",
-]  # fmt: skip
+    "ADAPTED_BATCH", "ADAPTED_LENGTH", "BATCH", "LENGTH", "UNSAID", "as_note", "fill_work", "priced",
+]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, Misused, add_output
@@ -105,7 +105,7 @@ def _diagnose(arguments: argparse.Namespace) -> int:
             raise Misused(f"the following arguments are required: {', '.join(f'--{name}' for name in missing)}")
         answer = asked_plan(arguments)
         told = is_split(arguments)
-    made = diagnose(answer, _measured(arguments, answer))
+    made = diagnose(answer, **_measured(arguments, answer))
     if arguments.json:
         print_json({**made.to_dict(), "answer": made.said()})
     else:
@@ -113,19 +113,18 @@ def _diagnose(arguments: argparse.Namespace) -> int:
     return codes.ANSWERED
 
 
-def _measured(arguments: argparse.Namespace, answer: Estimate) -> float:
-    """Seconds of a step, from whatever was measured."""
+def _measured(arguments: argparse.Namespace, answer: Estimate) -> dict[str, Any]:
+    """What was measured, by its name."""
     if arguments.log is not None:
         from costmodel.interop.launchers import read_step_times
 
-        return read_step_times(arguments.log, answer.plan).typical()
+        return {"step_time": read_step_times(arguments.log, answer.plan).typical()}
     if arguments.mfu is not None:
-        return float(answer.step_time * answer.mfu / arguments.mfu)
+        return {"mfu": arguments.mfu}
     if arguments.tokens_per_second is not None:
         rate, of_one = arguments.tokens_per_second
-        return float(answer.plan.tokens / (rate * (answer.plan.gpus if of_one else 1)))
-    found: float = arguments.step_time
-    return found
+        return {"tokens_per_second": rate * (answer.plan.gpus if of_one else 1)}
+    return {"step_time": arguments.step_time}
 
 
 def _page(made: Diagnosis, told: bool) -> list[TerminalTable | str]:

@@ -39,6 +39,16 @@ BETWEEN = ("on", "vs", "vs.", "versus", "against", "with", "and", "or", "of", "f
            "fastest", "best", "fine-tune", "finetune", "training", "model", "mfu", "cost", "throughput", "speed")
 FAMILIES = ("llama3", "llama3.1", "llama3.2", "llama2", "llama", "qwen2.5")
 """Families of dense models: where a size alone is said, the first of them that has it stands for it."""
+OFFLOADED = {
+    "optimizer": "--optimizer-offload", "optim": "--optimizer-offload", "optimizer-states": "--optimizer-offload",
+    "cpu": "--optimizer-offload", "parameters": "--parameter-offload", "params": "--parameter-offload",
+    "weights": "--parameter-offload", "activations": "--activation-offload",
+}  # fmt: skip
+"""What ``--offload`` moves to the host."""
+SCALED = re.compile(r"[0-9]{1,4}(\.[0-9]{1,6})?x")
+"""So many times what a network has."""
+SWITCHED, SWITCHED_ON = ("false", "no", "off", "0", "true", "yes", "on", "1"), 4
+"""Values of other programs' switches, those that turn one off first."""
 SHORT = {"-n": "--gpus", "-g": "--gpus", "-N": "--nodes", "--gpu": "--gpus", "--node": "--nodes"}
 FILE = re.compile(r"\.(json|ya?ml|toml|sh|py|log|txt|csv)$", re.IGNORECASE)
 
@@ -61,16 +71,14 @@ def guessed(parser: Parser, argv: Sequence[str]) -> CommandLine:
     notes: list[str] = []
     if command == "trace":
         words, handed_on, notes = launched(words, known)
-    words = _short(words, known, notes)
-    if "model" in {action.dest for action in parser._actions}:
-        words = phrases.model_first(words, known)
+    words = phrases.standing(_short(words, known, notes), parser)
     words = _spelled(amounts.in_days(words, known), known, notes)
     words = phrases.whole_options(amounts.cleaned(amounts.joined(words), known), known, notes)
     unknown = any(word.startswith("--") and word.partition("=")[0] not in known for word in words)  # it may have a value
     if unknown or command in MANY_MODELS:
         words = _beside_files(words, known) if command in OF_FILES and not unknown else words
         return CommandLine([command, *_sized(words, known), *handed_on], notes)
-    options, plain = _apart(words, known)
+    options, plain = _apart(_planned(words, known, notes), known)
     apart = any({"--nodes", "--gpus"} <= set(known) and {known["--nodes"], known["--gpus"]} <= set(group._group_actions)
                 for group in parser._mutually_exclusive_groups)  # fmt: skip
     if apart:  # so many GPUs say it all
@@ -120,7 +128,7 @@ def _short(words: Sequence[str], known: dict[str, argparse.Action], notes: list[
     found = list(words)
     for place, (word, after) in enumerate(itertools.pairwise([*words, ""])):
         option = SHORT.get(word)
-        if option in known and word not in known and after.isdigit():
+        if option in known and word not in known and after.isdigit() and called_hardware(after) is None:  # as 4090 is
             found[place] = option
             notes.append(f"{word}: taken as {option}")
     return found
@@ -133,23 +141,63 @@ def _is_file(word: str) -> bool:
 def _spelled(words: Sequence[str], known: dict[str, argparse.Action], notes: list[str]) -> list[str]:
     """Options by their own names, and what people call some of their values."""
     found: list[str] = []
-    for word in words:
+    left = list(words)
+    while left:
+        word = left.pop(0)
         name, equals, value = word.partition("=")
         if not word.startswith("--") or name in known or word == "--":
             found.append(_value(found[-1] if found else "", word, notes))
             continue
+        said = name
+        name = _with_dashes(name, known)
+        word = f"{name}{equals}{value}"
         flag = FLAGS.get(name)
         other = MEANT["option"].get(name)
-        if flag is not None and not equals and flag[0] in known:
+        after = left[0].lower() if left and not equals else ""
+        if name in known:
+            found.append(word)
+        elif name == "--offload" and OFFLOADED.get(after) in known:
+            found += [OFFLOADED[after], "1"]
+            notes.append(f"{said} {left.pop(0)}: taken as {' '.join(found[-2:])}")
+        elif flag is not None and not equals and flag[0] in known and not (flag[0] != other and after.isdigit()):
+            if after in SWITCHED:  # as parsers of a dataclass have it
+                left.pop(0)
+            if after in SWITCHED[:SWITCHED_ON]:
+                notes.append(f"{said} {after}: left out")
+                continue
             found += flag
-            notes.append(f"{name}: taken as {' '.join(flag)}")
+            notes.append(f"{said}: taken as {' '.join(flag)}")
+        elif other == "--network" and SCALED.fullmatch(value or after) and "--set" in known:
+            found += ["--set", f"network.bandwidth={value or left.pop(0)}"]
+            notes.append(f"{said}: taken as {' '.join(found[-2:])}")
         elif other in VALUED and name not in NO_WORDS and other in known and flag is None:
             found.append(f"{other}{equals}{value}")
-            notes.append(f"{name}: taken as {other}")
+            notes.append(f"{said}: taken as {other}")
         elif (match := re.fullmatch(r"(--[a-z-]+?)-?([0-9]{1,7})", word)) and option_of(match[1], known) in VALUED:
             found += [match[1], match[2]]
         else:
             found.append(word)
+    return found
+
+
+def _with_dashes(name: str, known: dict[str, argparse.Action]) -> str:
+    """An option that programs in Python spell with underscores, by dashes, where that is one."""
+    dashed = name.lower().replace("_", "-")
+    return dashed if dashed in known or dashed in FLAGS or dashed in MEANT["option"] else name
+
+
+def _planned(words: Sequence[str], known: dict[str, argparse.Action], notes: list[str]) -> list[str]:
+    """The words, plans as answers show them, ``TP8 PP4, micro-batch 2``, or by their software, ``FSDP``, as options say them."""
+    found = list(words)
+    for place, (option, plan) in enumerate(itertools.pairwise(words)):
+        if option != "--plan" or option not in known or "=" in plan:
+            continue
+        said = settings(plan.replace(",", " ").split(), known, _is_hardware)
+        if said.options and not said.rest:
+            pairs = zip(said.options[::2], said.options[1::2], strict=True)
+            named = [f"{known[one].option_strings[-1].removeprefix('--')}={value}" for one, value in pairs]
+            found[place + 1] = ",".join(named)
+            notes.append(f"--plan {plan[:80]}: taken as {found[place + 1]}")
     return found
 
 
@@ -187,7 +235,7 @@ def _apart(words: Sequence[str], known: dict[str, argparse.Action]) -> tuple[lis
 
 def _sized(options: Sequence[str], known: dict[str, argparse.Action]) -> list[str]:
     """``--device 8xh100``, and ``--cluster`` or ``--gpus`` of the same, as so many GPUs of a device."""
-    options = _of_kind(options)
+    options = _of_their_kind(_of_kind(options), known)
     given = [word.partition("=")[0] for word in options]
     if "--gpus" in given or "--nodes" in given or not {"--gpus", "--device"} <= set(known):
         return list(options)
@@ -202,6 +250,21 @@ def _sized(options: Sequence[str], known: dict[str, argparse.Action]) -> list[st
         machines = [said_hardware(one) for one in value.split(",")]
         said = _as_options([one for one in machines if one is not None], known)
         found += said if said is not None and None not in machines else [word] if equals else [name, value]
+    return found
+
+
+def _of_their_kind(options: Sequence[str], known: dict[str, argparse.Action]) -> list[str]:
+    """``--cluster h100`` as ``--device h100``, and ``--device dgx-h100`` as ``--cluster dgx-h100``."""
+    found = list(options)
+    for place, word in enumerate(options):
+        name, equals, value = word.partition("=")
+        value = value if equals else "".join(options[place + 1 : place + 2])
+        if name not in ("--device", "--cluster") or not {"--device", "--cluster"} <= set(known) or "+" in value:
+            continue
+        kinds = {None if _is_file(one) or (said := called_hardware(one)) is None else said.kind for one in value.split(",")}
+        kind = kinds.pop() if len(kinds) == 1 else None
+        if kind is not None:
+            found[place] = f"--{kind}{equals}{value if equals else ''}"
     return found
 
 
@@ -333,6 +396,8 @@ def _is_counted(name: str, number: str) -> bool:
 
 def _nodes_of(words: Sequence[str]) -> list[str]:
     """``2 nodes of 8 h100``, and ``2 nodes of h100`` where they are as the device comes in, as ``2x8xh100``."""
+    from costmodel.catalogue.machines import in_a_node
+
     found = list(words)
     for place in range(len(found) - 2):
         count, nodes, *after = found[place : place + 5]
@@ -343,17 +408,10 @@ def _nodes_of(words: Sequence[str]) -> list[str]:
         kind = said_hardware(told) or called_hardware(told)
         if kind is None:
             continue
-        one = kind.name if kind.kind == "cluster" else f"{kind.gpus or _in_a_node(kind.name)}x{kind.name}"
+        one = kind.name if kind.kind == "cluster" else f"{kind.gpus or in_a_node(kind.name)}x{kind.name}"
         used = found.index(after[1] if told != after[0] else after[0], place + 2) + 1
         return [*found[:place], f"{count}x{one}", *found[used:]]
     return found
-
-
-def _in_a_node(device: str) -> int:
-    from costmodel.catalogue.loader import load_device
-    from costmodel.catalogue.machines import machine_of
-
-    return machine_of(load_device(device)).gpus
 
 
 def _together(before: str, word: str) -> bool:

@@ -264,7 +264,7 @@ def _explain_model(arguments: argparse.Namespace) -> int:
     answer = asked_plan(argparse.Namespace(**{
         **vars(arguments), "model": name, "changes": arguments.set, "framework": arguments.framework or "megatron-core",
     }))  # fmt: skip
-    found = diagnose(answer, read_step_times(arguments.log, answer.plan).typical())
+    found = diagnose(answer, step_time=read_step_times(arguments.log, answer.plan).typical())
     if arguments.json:
         print_json({**found.to_dict(), "answer": found.said()})
         return codes.ANSWERED if answer.fits else codes.NOTHING_FITS

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from costmodel.catalogue.hardware_words import called_hardware
 from costmodel.cli.arguments import CommandLine
 from costmodel.cli.launching import script_of, stated
-from costmodel.cli.phrases import AGAINST
+from costmodel.cli.phrases import AGAINST, spans
 from costmodel.text.suggestions import MEANT
 from costmodel.training.system_names import CALLED
 
@@ -19,7 +19,7 @@ TAKEN = (
     "specs", "params", "parameters", "nodes", "clusters-for", "how-many-gpus", "fit", "energy", "power", "carbon", "electricity",
     "pretrain", "pretraining", "training", "footprint", "memory-usage", "peak-memory", "gpu-memory", "tokens/s", "tok/s", "tps",
     "optimize", "optimise", "autotune", "flops", "flop", "device", "model", "cluster", "bubble", "nccl", "topology", "spec",
-    "serve", "gui",
+    "serve", "gui", "info", "describe",
 )  # fmt: skip
 """Words of `MEANT` that people type for a command and that mean no other."""
 BARE = ("sum", "send", "recv", "p2p")
@@ -40,6 +40,8 @@ LISTED = {"gpus": "devices", "cards": "devices", "hardware": "devices", "softwar
 """Words behind ``list`` whose list has another name."""
 LISTABLE = (*LISTED, "models", "devices", "clusters", "frameworks", "networks")
 """Words behind it."""
+SYSTEMS = ("parameter-server", "parameter-servers", "ps", "byteps", "horovod", "dedloc", "hivemind", "distbelief", "diloco")
+"""Names of systems that are compared by these alone: others are schedules or frameworks, too."""
 NO_SYSTEMS = ("best", "zero", "ps", "ddp")
 """Names of systems that open questions about something else, too."""
 SCALED = ("scale", "scaling", "strong-scaling")
@@ -89,6 +91,8 @@ def opened(argv: Sequence[str], commands: Collection[str]) -> CommandLine:
         if script := script_of(line):
             return CommandLine(["trace", *script], [f"{argv[0]} of a script that is started: taken as trace"])
         return CommandLine([first, *line], [])
+    if found := _compared_systems(argv):
+        return CommandLine(found, [f"taken as compare --systems --system {found[-1]}"])
     if not first or first in commands or first.startswith("-"):
         return CommandLine(list(argv), [])
     if asked := _system(argv):
@@ -102,7 +106,9 @@ def opened(argv: Sequence[str], commands: Collection[str]) -> CommandLine:
         rest = rest[1:]
     if first in UPDATED:
         rest += ["--algorithm", first]
-    elif first in ADAPTED or first in MOST or (command == "compare" and first not in (*TAKEN, *SCALED)):
+    elif first == "longest" and not (rest and rest[0].lower() in MEANT["find"]):
+        rest += ["--find", "sequence"]
+    elif first in (*ADAPTED, *MOST) or (command == "compare" and first not in (*TAKEN, *SCALED)):
         rest = list(argv)
     elif command == "collective" and first not in TAKEN:
         rest = [MEANT["op"].get(first, first), *rest]
@@ -129,7 +135,7 @@ def _meant(first: str, argv: Sequence[str]) -> str | None:
     if first == "list":
         return LISTED.get(words[1], words[1]) if words[1:2] and words[1] in LISTABLE else None
     if first in SCALED:
-        several = any("," in word for option, word in itertools.pairwise(words) if option in ("--nodes", "--gpus"))
+        several = any("," in word or spans(word) for option, word in itertools.pairwise(words) if option in ("--nodes", "--gpus"))
         return "compare" if several else None
     if first == "how" and words[1:2] == ["many"] and len(words) > 2 and called_hardware(words[2]) is not None:
         return "gpus"
@@ -152,6 +158,23 @@ def _meant(first: str, argv: Sequence[str]) -> str | None:
     if first in TAKEN:
         return MEANT["command"][first]
     return "search" if _is_model(words) else None
+
+
+def _compared_systems(argv: Sequence[str]) -> list[str]:
+    """A comparison of classic systems with an all-reduce, whose names stand among its words; empty where none do."""
+    words: list[str] = []
+    for word in itertools.chain.from_iterable(re.split("[-_]vs[-_]", word) for word in argv):
+        words.append(word)
+        if (both := "-".join(words[-2:]).lower()) in SYSTEMS:
+            words[-2:] = [both]
+    plain = [word.lower().replace(" ", "-").replace("_", "-") for word in words]
+    systems = [word for word in dict.fromkeys(plain) if word in SYSTEMS]
+    reduced = {word for word in plain if MEANT["op"].get(word, word) == "all-reduce"}
+    opening = {"compare", *AGAINST}
+    if {"--systems", "--synchronisation"} & set(words) or not systems or not (reduced or plain[0] in opening):
+        return []
+    rest = [word for word, one in zip(words, plain, strict=True) if one not in {*systems, *reduced, *opening}]
+    return ["compare", "--systems", *rest, "--system", ",".join(systems)]
 
 
 def _system(argv: Sequence[str]) -> tuple[str, list[str]] | None:

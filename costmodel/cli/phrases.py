@@ -7,7 +7,9 @@ import itertools
 import re
 from collections.abc import Callable, Sequence
 
-from costmodel.cli.arguments import plan_fields
+from costmodel.catalogue.hardware_words import called_hardware, said_hardware
+from costmodel.cli.arguments import Several, plan_fields
+from costmodel.text.suggestions import MEANT
 
 NUMBERS = {
     "one": "1", "single": "1", "two": "2", "three": "3", "four": "4", "eight": "8", "sixteen": "16", "thirty-two": "32",
@@ -24,6 +26,11 @@ PAIRS = {
 """Two words that are one name."""
 AGAINST = ("vs", "vs.", "versus", "against", "or")
 """Words between two values of an option."""
+STANDING = {
+    "model": ("--model", "--model-name", "--models", "--model-name-or-path"), "workload": ("--model", "--workload", "--network"),
+    "size": ("--size", "--bytes", "--message-size"), "word": ("--search", "--filter", "--grep", "--name"),
+}  # fmt: skip
+"""What stands by itself on a command line, and options that others have for it."""
 COUNTS = ("--gpus", "--nodes")
 """Options of hardware, of which a thousand is 1,024."""
 UNITS = ("gpus", "gpu", "cards", "nodes", "x")
@@ -31,20 +38,43 @@ UNITS = ("gpus", "gpu", "cards", "nodes", "x")
 THOUSANDS = re.compile(r"([0-9]{1,4})[kK]")
 
 
-def model_first(words: Sequence[str], known: dict[str, argparse.Action]) -> list[str]:
-    """The words with the model in front, where ``--model`` names it.
+def standing(words: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:
+    """The words with what stands by itself here in its place, where an option names it, as ``--model`` and ``--size`` do.
 
     Parameters
     ----------
     words : of a command line
-    known : options of the command
+    parser : of the command
     """
-    for place, word in enumerate(words):
-        name, equals, value = word.partition("=")
-        if name in ("--model", "--model-name") and name not in known:
-            given = [value] if equals else list(words[place + 1 : place + 2])
-            return [*given, *words[:place], *words[place + 1 + (not equals) :]]
-    return list(words)
+    found = list(words)
+    places = {action.dest: place for place, action in enumerate(one for one in parser._actions if not one.option_strings)}
+    for named, options in STANDING.items():
+        for place, word in enumerate(found if named in places else ()):
+            name, equals, value = word.partition("=")
+            if name.replace("_", "-") in options and name not in parser._option_string_actions:
+                given = [value] if equals else found[place + 1 : place + 2]
+                rest = [*found[:place], *found[place + 1 + (not equals) :]]
+                at = places[named] if not any(one.startswith("-") for one in rest[: places[named]]) else 0
+                found = [*rest[:at], *given, *rest[at:]]
+                break
+    return found
+
+
+def spans(text: str) -> list[int]:
+    """Powers of two that a range such as ``8-64`` names, from its first number to its last; none where it is no range.
+
+    Parameters
+    ----------
+    text : of an option
+
+    Examples
+    --------
+    >>> spans("8-64"), spans("8")
+    ([8, 16, 32, 64], [])
+    """
+    match = re.fullmatch(r"([1-9][0-9]{0,6})(?:-|\.\.)([1-9][0-9]{0,6})", text)
+    first, last = (int(match[1]), int(match[2])) if match else (1, 0)
+    return [first << power for power in range(24) if first << power <= last]
 
 
 def plainly(words: Sequence[str]) -> list[str]:
@@ -116,8 +146,42 @@ def whole_options(words: Sequence[str], known: dict[str, argparse.Action], notes
             while len(left) > 1 and left[0].lower() in AGAINST and not left[1].startswith("-"):
                 value = f"{value},{left[1]}"
                 del left[:2]
-            found.append(thousands(value, notes) if action.option_strings[0] in COUNTS else value)
+            while left and _goes_on(action, value, left):
+                value = f"{value},{left.pop(0)}"
+            if action.option_strings[0] in COUNTS:
+                value = thousands(value, notes)
+                if isinstance(action.type, Several) and (sizes := spans(value)):
+                    notes.append(f"{word} {value}: taken as {(value := ','.join(map(str, sizes)))}")
+            found.append(value)
     return found
+
+
+def _goes_on(action: argparse.Action, value: str, left: Sequence[str]) -> bool:
+    """Whether the next word is a further value of an option: of the same kind, and nothing else there."""
+    word, after = left[0], "".join(left[1:2])
+    option = action.option_strings[0]
+    if option in ("--device", "--devices", "--cluster"):
+        names = (called_hardware(one) or said_hardware(one) for one in (value.rpartition(",")[2], word))
+        return None not in names and not word.isdigit()
+    if option == "--framework":
+        from costmodel.catalogue.software import is_framework
+
+        return is_framework(word) or MEANT["framework"].get(word.lower()) is not None
+    if not isinstance(action.type, Several):
+        return False
+    row = plan_fields().get(action.dest)
+    named = row is not None and word in map(str, row.kind.choices)
+    hardware = after.lower() in UNITS or called_hardware(after) is not None or called_hardware(word) is not None
+    return named or (_reads(action.type, word) and not _reads(action.type, "a word") and not hardware)
+
+
+def _reads(reader: Several, word: str) -> bool:
+    """Whether a word is a value as an option takes it."""
+    try:
+        reader(word)
+    except argparse.ArgumentTypeError:
+        return False
+    return True
 
 
 def _is_switch(action: argparse.Action) -> bool:
@@ -127,4 +191,4 @@ def _is_switch(action: argparse.Action) -> bool:
     return row is not None and isinstance(row.kind, Flag)
 
 
-__all__ = ["counted", "model_first", "plainly", "thousands", "whole_options"]
+__all__ = ["counted", "plainly", "spans", "standing", "thousands", "whole_options"]

@@ -26,7 +26,7 @@ from costmodel.cli.calibrated import add_calibration, with_calibration
 from costmodel.cli.defaults import UNSAID
 from costmodel.cli.unlike import is_joined
 from costmodel.description.judgement import CHOSEN, JUDGED
-from costmodel.description.usual_work import usual_batch, usual_length
+from costmodel.description.usual_work import adapts, implied_choices, usual_batch, usual_choices, usual_length
 
 if TYPE_CHECKING:
     from costmodel.catalogue.changes import Description
@@ -151,7 +151,8 @@ def add_hardware(parser: Parser) -> None:
     where.add_argument("--device", metavar="D", help="a GPU by name or TOML file: --gpus of them, in nodes as it comes in")
     hardware.add_argument("--nodes", type=whole, metavar="N",
                           help="how many nodes (default: one of a cluster; of a device as many as its nodes hold)")  # fmt: skip
-    hardware.add_argument("--gpus", type=whole, metavar="N", help="how many GPUs, of all nodes together (default: one node's)")
+    hardware.add_argument("--gpus", type=whole, metavar="N",
+                          help="how many GPUs, of all nodes together (default: the nodes'; of a device alone one)")  # fmt: skip
     hardware.add_argument("--network", metavar="RATE",
                           help="of a node's NICs together, such as 400Gbit/s, or of a GPU, as '50GB/s per GPU'")  # fmt: skip
     add_calibration(hardware)
@@ -229,8 +230,8 @@ def _of_device(arguments: argparse.Namespace, grow: bool) -> Cluster:
     """So many GPUs of the kind that was named; what was taken for their nodes goes to the notes."""
     from costmodel.catalogue.machines import largest_cluster, machine
 
-    told = arguments.nodes is not None
-    if grow and arguments.gpus is None and not told:
+    told = arguments.nodes is not None and arguments.gpus is not None
+    if grow and arguments.gpus is None and arguments.nodes is None:
         cluster = largest_cluster(arguments.device, arguments.network)
     else:
         cluster = machine(arguments.device, arguments.gpus, arguments.nodes, arguments.network)
@@ -276,10 +277,12 @@ def read_asked_model(arguments: argparse.Namespace) -> Transformer:
     """The model that was asked about, some of its numbers changed; what was left out of its file goes to the notes."""
     launched = _launched(arguments)
     model = read_with_notes(arguments.model, arguments) if launched is None else launched.model
+    if launched is None:
+        take_adapter(arguments)
     if launched is None and getattr(arguments, "work_assumed", False):
         _take_work(arguments, model)
     if launched is None:
-        _take_software(arguments)
+        take_software(arguments)
     if not arguments.changes:
         return model
     return _changed(arguments, arguments.model, model, _changes(arguments, None)["model"])
@@ -301,33 +304,43 @@ def _take_work(arguments: argparse.Namespace, model: Transformer) -> None:
     if getattr(arguments, "gradient_accumulation", None) is not None:
         arguments.global_batch = _accumulated(arguments)
     any_share = arguments.global_batch is not None or is_joined(arguments)  # groups of unlike GPUs share it unevenly
-    adapted = defaults.adapts(arguments)
+    adapted = adapts(arguments.adapter)
     batch = usual_batch(1 if any_share else world(arguments), adapted)
     taken = defaults.fill_work(arguments, model, global_batch=batch, seq_len=usual_length(model, adapted))
     arguments.notes += defaults.as_note(taken)
 
 
-def _take_software(arguments: argparse.Namespace) -> None:
-    """Take software that is made for adapters where they are asked for and no software is said, as it trains; a note says so."""
-    from costmodel.cli.defaults import ADAPTING, CHECKPOINTED, adapts
+def take_adapter(arguments: argparse.Namespace) -> None:
+    """Take the adapter that its rank or its targets imply where none is said; a note says so."""
+    for name, value in implied_choices(vars(arguments)).items():
+        several = isinstance(arguments.lora_rank or arguments.lora_targets, list)
+        setattr(arguments, name, [value] if several else value)
+        arguments.notes.append(f"taken, as it wasn't said: --{name} {value}, which has a rank and targets")
 
+
+def take_software(arguments: argparse.Namespace) -> None:
+    """Take software that is made for adapters where they are asked for and no software is said, as it trains; a note says so."""
     told = "framework" in vars(arguments).get("given", ()) or getattr(arguments, "calibration", None) is not None
-    if told or not adapts(arguments) or getattr(arguments, "framework", None) != UNSAID:
+    taken = usual_choices(vars(arguments))
+    if told or not taken or getattr(arguments, "framework", None) != UNSAID:
         return
-    arguments.framework, taken = ADAPTING, f"--framework {ADAPTING}"
-    if arguments.adapter in CHECKPOINTED and getattr(arguments, "recompute", "none") is None:
-        arguments.recompute = "full"
-        taken += " --recompute full"
-    arguments.notes.append(f"taken, as it wasn't said: {taken}, as adapters are trained")
+    for name, value in taken.items():
+        setattr(arguments, name, value)
+    said = " ".join(f"--{name} {value}" for name, value in taken.items())
+    arguments.notes.append(f"taken, as it wasn't said: {said}, as adapters are trained")
 
 
 def world(arguments: argparse.Namespace) -> int:
     """How many GPUs are asked about, of the first cluster where several are named."""
     if arguments.gpus is not None:
         return max(1, int(arguments.gpus))
-    nodes = max(1, arguments.nodes or 1)
     names = cluster_names(arguments)
-    return nodes * (read_cluster(names[0]).gpus_per_node if names else 1)
+    if not names and arguments.nodes is None:
+        return 1
+    from costmodel.catalogue.machines import in_a_node
+
+    per_node = read_cluster(names[0]).gpus_per_node if names else in_a_node(arguments.device)
+    return max(1, arguments.nodes or 1) * per_node
 
 
 def _launched(arguments: argparse.Namespace) -> Priced | None:

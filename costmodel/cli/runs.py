@@ -22,7 +22,7 @@ def runs_of(answers: Sequence[Estimate], arguments: argparse.Namespace) -> list[
     from costmodel.training.cost import Tariff
     from costmodel.training.duration import time_to_train
 
-    return [time_to_train(answer, arguments.tokens, tariff=Tariff(gpu_hour=arguments.price)) for answer in answers]
+    return [time_to_train(answer, tokens=arguments.tokens, tariff=Tariff(gpu_hour=arguments.price)) for answer in answers]
 
 
 def run_columns(runs: Sequence[TrainingRun]) -> tuple[list[str], list[list[str]]]:

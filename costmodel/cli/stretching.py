@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from costmodel.cli import codes
 from costmodel.cli.advice import asked_again
 from costmodel.cli.arguments import Commands, Misused, add_output, chosen
-from costmodel.cli.defaults import BATCH, LENGTH, as_note, fill_work
+from costmodel.cli.defaults import as_note, fill_work
 from costmodel.cli.output import TerminalTable, heading_of, print_json, print_page, whole_plan
 from costmodel.cli.question import add_question, read_asked_model, read_hardware, world
 from costmodel.description.dimensions import DIMENSIONS
 from costmodel.description.labels import CAPACITIES
+from costmodel.description.usual_work import adapts, usual_batch, usual_length
 from costmodel.evaluation.estimation import memory_limit, of_limit
 
 if TYPE_CHECKING:
@@ -82,7 +83,9 @@ def _found(arguments: argparse.Namespace) -> Capacity:
     if None in asked.values():
         gpus = world(arguments)  # a sequence a GPU is the least, where the longest is looked for
         only = argparse.Namespace(**{"global_batch": 0, "seq_len": 0, **asked})  # what isn't asked needs no saying
-        taken = fill_work(only, model, global_batch=gpus if find == "sequence" else BATCH, seq_len=LENGTH)
+        adapted = adapts(arguments.adapter)
+        batch = gpus if find == "sequence" else usual_batch(gpus, adapted)
+        taken = fill_work(only, model, global_batch=batch, seq_len=usual_length(model, adapted))
         arguments.notes += as_note(taken)
         vars(arguments).update({field: getattr(only, field) for field in asked})
         asked = {field: getattr(arguments, field) for field in sought.asked}

@@ -59,6 +59,7 @@ def systems_parser() -> Parser:
         help="of all systems these, beside an all-reduce: dedloc, distbelief, byteps, pipedream, parameter-server, ...",
     )  # fmt: skip
     add_size(comparing)
+    comparing.add_argument("--network", metavar="RATE", help="of a node's NICs together, such as 10Gbit/s")
     add_calibration(comparing)
     comparing.add_argument(*spelled("global_batch"), type=whole, metavar="N", help="sequences per step, of a model")
     comparing.add_argument("--seq-len", type=length, metavar="N", help="tokens of a sequence, of a model")
@@ -129,19 +130,20 @@ def _fill(arguments: argparse.Namespace) -> None:
 
 def _machines(arguments: argparse.Namespace) -> Cluster:
     """The cluster, or a device in nodes as it comes in."""
-    if arguments.device is None:
-        return read_cluster(arguments.cluster)
-    from costmodel.catalogue.machines import machine
+    from costmodel.catalogue.machines import machine, on_network
 
-    return machine(arguments.device, arguments.gpus or NODES * MOST_IN_A_NODE)
+    if arguments.device is not None:
+        return machine(arguments.device, arguments.gpus or NODES * MOST_IN_A_NODE, network=arguments.network)
+    cluster = read_cluster(arguments.cluster)
+    return cluster if arguments.network is None else on_network(cluster, arguments.network)
 
 
 def _workload(arguments: argparse.Namespace, cluster: Cluster) -> Transformer | LayerChain:
     """A network by its name, else a model."""
-    from costmodel.description.networks import NETWORKS, load_network
+    from costmodel.description.networks import load_network, network_called
 
     name: str = arguments.workload
-    if name in NETWORKS:
+    if network_called(name):
         dtype = "fp32" if "fp32" in cluster.device.dense_peak else "fp16"
         return load_network(name).chain(cluster.device, minibatch=arguments.minibatch, dtype=dtype)
     return read_model(name)

@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from costmodel.training.duration import TrainingRun
 
 HOUR = 3600.0
-DEGREES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel", "expert_parallel")
-"""What says how a model is split; where none of it is given, the fastest plan is looked for."""
 
 
 def tokens(text: str) -> float:
@@ -164,7 +162,7 @@ def _train(arguments: argparse.Namespace) -> int:
         sequences = arguments.samples if arguments.steps is None else arguments.steps * answer.plan.global_batch
         data = arguments.tokens if sequences is None else sequences * answer.plan.seq_len
         return time_to_train(
-            answer, data, epochs=arguments.epochs, target_loss=arguments.target_loss, law=law,
+            answer, tokens=data, epochs=arguments.epochs, target_loss=arguments.target_loss, law=law,
             reliability=reliability, straggler_spread=arguments.straggler_spread, tariff=tariff,
         )  # fmt: skip
 
@@ -264,6 +262,8 @@ def is_split(arguments: argparse.Namespace) -> bool:
     ----------
     arguments : of a question about plans, as `costmodel.cli.question.add_question` adds them
     """
+    from costmodel.evaluation.asked_step import DEGREES
+
     return any(name in chosen(arguments) for name in DEGREES)
 
 

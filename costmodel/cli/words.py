@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from costmodel.cli.amounts import MONEY, NUMBER, SPANS
+from costmodel.cli.arguments import plan_fields
 from costmodel.text.suggestions import MEANT
 
 FLAGS = {
@@ -23,6 +24,10 @@ FLAGS = {
     "--flash-attention": ("--attention", "flash"), "--no-tp": ("--tensor-parallel", "1"), "--no-pp": ("--pipeline-parallel", "1"),
     "--max-batch": ("--find", "batch"), "--max-batch-size": ("--find", "batch"), "--longest": ("--find", "sequence"),
     "--max-sequence": ("--find", "sequence"), "--no-recompute": ("--recompute", "none"),
+    "--max-seq-len": ("--find", "sequence"), "--load-in-4bit": ("--adapter", "qlora"), "--4bit": ("--adapter", "qlora"),
+    "--use-lora": ("--adapter", "lora"), "--use-peft": ("--adapter", "lora"),
+    "--cpu-offload": ("--optimizer-offload", "1"), "--offload": ("--optimizer-offload", "1"),
+    "--offload-optimizer": ("--optimizer-offload", "1"), "--offload-params": ("--parameter-offload", "1"),
     "--full-recompute": ("--recompute", "full"), "--full": ("--adapter", "none"), "--full-finetune": ("--adapter", "none"),
 }  # fmt: skip
 """Switches of other programs, and the option that says the same."""
@@ -31,6 +36,7 @@ VALUED = (
     "--context-parallel", "--expert-parallel", "--data-parallel", "--virtual-stages", "--zero-stage", "--framework", "--network",
     "--tokens-per-second", "--step-time", "--log", "--days", "--adapter", "--cluster", "--dtype", "--optimizer", "--recompute",
     "--price", "--find", "--mfu", "--tokens", "--algorithm", "--sequence-parallel", "--gradient-accumulation", "--attention",
+    "--lora-rank", "--lora-targets",
 )  # fmt: skip
 """Options whose other spellings (`MEANT`) take the same value."""
 BEHIND = {
@@ -149,12 +155,23 @@ def _setting(left: Sequence[str], known: dict[str, argparse.Action]) -> tuple[in
         return 1, *flag
     if "--find" in known and (word in MEANT["find"] or word in (known["--find"].choices or ())):
         return 1, "--find", MEANT["find"].get(word, word)
+    if (named := _named_choice(left, known)) is not None:
+        return named
     framework = MEANT["framework"].get(word, word)
     if "--framework" in known:
         from costmodel.catalogue.software import is_framework
 
         return (1, "--framework", framework) if is_framework(framework) else None
     return None
+
+
+def _named_choice(left: Sequence[str], known: dict[str, argparse.Action]) -> tuple[int, str, str] | None:
+    """A choice behind the name of its field, ``recompute full``, or a schedule by itself, ``zb-h1``."""
+    word, after = left[0].lower(), left[1].lower() if len(left) > 1 else ""
+    row = plan_fields().get(word.replace("-", "_"))
+    if row is not None and after in row.kind.choices and (option := f"--{word.replace('_', '-')}") in known:
+        return 2, option, after
+    return (1, "--schedule", word) if word in plan_fields()["schedule"].kind.choices and "--schedule" in known else None
 
 
 __all__ = ["FLAGS", "VALUED", "SaidSettings", "option_of", "settings"]

@@ -388,6 +388,16 @@ def meanings(described: type[DataclassInstance]) -> dict[str, str]:
     }
 
 
+def short_names(described: type[DataclassInstance]) -> dict[str, str]:
+    """Fields of a class by the short names that people know.
+
+    Parameters
+    ----------
+    described : a dataclass with rows
+    """
+    return {row.short: name for name, row in table(described).items() if row.short}
+
+
 def full_names(described: type[DataclassInstance], given: Mapping[str, Value], besides: Iterable[str] = ()) -> dict[str, Value]:
     """Values by the names of a class's fields, where some may go by their short names.
 
@@ -408,8 +418,7 @@ def full_names(described: type[DataclassInstance], given: Mapping[str, Value], b
     >>> full_names(Plan, {"tp": 2, "micro_batch": 4})
     {'tensor_parallel': 2, 'micro_batch': 4}
     """
-    rows = table(described)
-    whole = {row.short: name for name, row in rows.items() if row.short}
+    rows, whole = table(described), short_names(described)
     found: dict[str, Value] = {}
     for said, value in given.items():
         name = said if said in rows else whole.get(said)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,6 +17,58 @@ UNSAID, ADAPTING = "megatron-core", "hf-trainer"
 CHECKPOINTED = ("qlora", "gptq-lora")
 """Adapters whose layers that software recomputes unless it is told not to: huggingface/peft src/peft/utils/other.py
 (``prepare_model_for_kbit_training``, ``use_gradient_checkpointing=True``)."""
+
+
+def adapts(kinds: object) -> bool:
+    """Whether adapters alone are trained.
+
+    Parameters
+    ----------
+    kinds : of adapters that a question says, one or several; None where it says none
+
+    Examples
+    --------
+    >>> adapts("lora"), adapts(["none", "lora"]), adapts(None)
+    (True, False, False)
+    """
+    several = kinds if isinstance(kinds, list | tuple) else [kinds]
+    return all(kind not in (None, "none") for kind in several)
+
+
+def usual_choices(choices: Mapping[str, object]) -> dict[str, str]:
+    """What is taken where no software is said: of adapters what is made for them, and recomputation as it trains them.
+
+    A search tries recomputation itself: it gives several values of a field, or none, and takes the software alone.
+
+    Parameters
+    ----------
+    choices : fields of a plan that are said, by their names
+
+    Examples
+    --------
+    >>> usual_choices({"adapter": "qlora"}), usual_choices({"adapter": ["qlora"]}), usual_choices({"tensor_parallel": 2})
+    ({'framework': 'hf-trainer', 'recompute': 'full'}, {'framework': 'hf-trainer'}, {})
+    """
+    if not adapts(choices.get("adapter")):
+        return {}
+    recomputed = choices["adapter"] in CHECKPOINTED and choices.get("recompute") is None
+    return {"framework": ADAPTING, **({"recompute": "full"} if recomputed else {})}
+
+
+def implied_choices(choices: Mapping[str, object]) -> dict[str, str]:
+    """What choices that only adapters have say of a plan that names no adapter: LoRA.
+
+    Parameters
+    ----------
+    choices : fields of a plan that are said, by their names
+
+    Examples
+    --------
+    >>> implied_choices({"lora_rank": 16}), implied_choices({"lora_rank": 16, "adapter": "qlora"})
+    ({'adapter': 'lora'}, {})
+    """
+    said = {name for name, value in choices.items() if value is not None}
+    return {"adapter": "lora"} if {"lora_rank", "lora_targets"} & said and "adapter" not in said else {}
 
 
 def usual_batch(gpus: int, adapted: bool = False) -> int:
@@ -57,6 +110,6 @@ def no_longer(model: Transformer, length: int) -> int:
 
 
 __all__ = [
-    "ADAPTED_BATCH", "ADAPTED_LENGTH", "ADAPTING", "BATCH", "CHECKPOINTED", "LENGTH", "UNSAID", "no_longer", "usual_batch",
-    "usual_length",
+    "ADAPTED_BATCH", "ADAPTED_LENGTH", "ADAPTING", "BATCH", "CHECKPOINTED", "LENGTH", "UNSAID", "adapts", "implied_choices",
+    "no_longer", "usual_batch", "usual_choices", "usual_length",
 ]  # fmt: skip

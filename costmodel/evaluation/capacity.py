@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 from costmodel.arithmetic.named_tuples import Row, changed
 from costmodel.arithmetic.whole_numbers import divisors
-from costmodel.catalogue.asking import ModelLike, model_of
-from costmodel.catalogue.clusters import ClusterLike, cluster_of
+from costmodel.catalogue.asking import HARDWARE, ModelLike, asked_search, given, hardware_of, is_bare_device
+from costmodel.catalogue.clusters import ClusterLike
+from costmodel.catalogue.machines import ROOM
 from costmodel.catalogue.software import framework_on
 from costmodel.description.cluster import Cluster
 from costmodel.description.fields import full_names
@@ -20,7 +21,7 @@ from costmodel.description.judgement import CHOSEN
 from costmodel.description.labels import CAPACITIES
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import MAX_LAYERS, Transformer
-from costmodel.description.usual_work import BATCH, usual_length
+from costmodel.description.usual_work import adapts, usual_batch
 from costmodel.evaluation.estimation import Estimate, estimate, lack, sentence, title
 from costmodel.evaluation.offers import Offer, offered, offers
 from costmodel.evaluation.search_result import SearchResult
@@ -241,35 +242,33 @@ class _CapacityQuestion:
 
 
 def _asked(
-    find: str, model: Transformer, cluster: Cluster, plan: Plan | None, framework: Framework | str, work: Row,
+    find: str, model: ModelLike, cluster: ClusterLike | None, plan: Plan | None, framework: Framework | str | None, work: Row,
     fit_probability: float, dimensions: Row,
 ) -> _CapacityQuestion:  # fmt: skip
     """A question as its door takes it; what is sought may not be given."""
-    software = framework_on(cluster, framework)
     for field in CAPACITIES[find].found:
         if dimensions.get(field) is not None:
             raise InvalidValue(field, dimensions[field], "nothing: it is what is looked for")
-    dimensions = {name: value for name, value in full_names(Plan, dimensions).items() if value is not None}
+    grows = find == "gpus" and is_bare_device(cluster, dimensions)
+    on, choices = hardware_of(cluster, {**dimensions, **({"gpus": ROOM} if grows else {})})
+    said = full_names(Plan, {**choices, **given(work)}, (*HARDWARE, "framework"))
+    if plan is None and find == "sequence":
+        said.setdefault("global_batch", on.gpus or 1)  # a sequence a GPU is the least
+    elif plan is None and find == "gpus":
+        said.setdefault("global_batch", usual_batch(1, adapts(said.get("adapter"))))
+    named = asked_search(model, on, framework, said)
+    software = framework_on(on, named.framework)
     if plan is None:
-        work = _usual(find, model, cluster) | {field: value for field, value in work.items() if value is not None}
-        for field in work:
-            positive_int(field, work[field], 10**8)
-        return _CapacityQuestion(model, cluster, software, None, work, fit_probability, dimensions)
+        wanted = {field: positive_int(field, named.work[field], 10**8) for field in CAPACITIES[find].asked}
+        return _CapacityQuestion(named.model, on, software, None, wanted, fit_probability, named.dimensions)
     kind("plan", plan, Plan, "Plan(...)")
-    for name, value in {**work, **dimensions}.items():
-        if value is not None:
-            raise InvalidValue(name, value, "nothing beside a plan, which says it")
-    return _CapacityQuestion(model, cluster, software, plan, {}, fit_probability, {})
-
-
-def _usual(find: str, model: Transformer, cluster: Cluster) -> Row:
-    """What is taken of a step's work that isn't said: a sequence a GPU is the least, where the longest is looked for."""
-    usual = {"global_batch": cluster.gpus or 1 if find == "sequence" else BATCH, "seq_len": usual_length(model)}
-    return {field: usual[field] for field in CAPACITIES[find].asked}
+    for name, value in said.items():
+        raise InvalidValue(name, value, "nothing beside a plan, which says it")
+    return _CapacityQuestion(named.model, on, software, plan, {}, fit_probability, {})
 
 
 def longest_sequence(
-    model: ModelLike, cluster: ClusterLike, plan: Plan | None = None, framework: Framework | str = "megatron-core", *,
+    model: ModelLike, cluster: ClusterLike | None = None, plan: Plan | None = None, framework: Framework | str | None = None, *,
     global_batch: int | None = None, most: int = LONGEST, fit_probability: float = CHOSEN, **dimensions: object,
 ) -> Capacity:  # fmt: skip
     """The longest sequences with which a plan fits, in steps of `TOKENS` tokens that the plan's degrees split.
@@ -278,11 +277,11 @@ def longest_sequence(
     ----------
     model, cluster : what is trained, on what, or their names, as ``"llama3-8b"`` and ``"8xh100"``
     plan : to hold but for its sequences; every plan that `search` tries if None
-    framework : the software, or its name in the catalogue
+    framework : the software, or its name in the catalogue; as of `costmodel.search` if None
     global_batch : sequences of a step, where no plan is held; one for each GPU if None
     most : tokens that are not passed
     fit_probability : from which a plan is judged to fit
-    dimensions : as `search` takes them, such as ``tensor_parallel=[1, 2, 4, 8]``
+    dimensions : as `search` takes them, such as ``gpus=8`` and ``tensor_parallel=[1, 2, 4, 8]``
 
     Returns
     -------
@@ -303,8 +302,8 @@ def longest_sequence(
     >>> found.value % 128, found.plan.seq_len == found.value, found.plan.recompute
     (0, True, 'full')
     """
-    model, cluster = model_of(model), cluster_of(cluster)
     asked = _asked("sequence", model, cluster, plan, framework, {"global_batch": global_batch}, fit_probability, dimensions)
+    model = asked.model
     positive_int("most", most, 10**8)
     limit = min(most, model.learned_positions or most)
     unit = min(TOKENS, limit)
@@ -335,7 +334,7 @@ def longest_sequence(
 
 
 def largest_batch(
-    model: ModelLike, cluster: ClusterLike, plan: Plan | None = None, framework: Framework | str = "megatron-core", *,
+    model: ModelLike, cluster: ClusterLike | None = None, plan: Plan | None = None, framework: Framework | str | None = None, *,
     seq_len: int | None = None, most: int = LARGEST_BATCH, fit_probability: float = CHOSEN, **dimensions: object,
 ) -> Capacity:  # fmt: skip
     """The largest global batch that fits at once: each copy of the model takes its share as one micro-batch.
@@ -346,11 +345,11 @@ def largest_batch(
     ----------
     model, cluster : what is trained, on what, or their names, as ``"llama3-8b"`` and ``"8xh100"``
     plan : to hold but for its batch; every plan that `search` tries if None
-    framework : the software, or its name in the catalogue
+    framework : the software, or its name in the catalogue; as of `costmodel.search` if None
     seq_len : [tokens], where no plan is held; 4,096 if None, or what the model has learned
     most : sequences that are not passed
     fit_probability : from which a plan is judged to fit
-    dimensions : as `search` takes them
+    dimensions : as `search` takes them, such as ``gpus=8``
 
     Returns
     -------
@@ -371,8 +370,8 @@ def largest_batch(
     >>> found.plan.micro_batches, found.value == found.plan.micro_batch * found.plan.data_parallel
     (1, True)
     """
-    model, cluster = model_of(model), cluster_of(cluster)
     asked = _asked("batch", model, cluster, plan, framework, {"seq_len": seq_len}, fit_probability, dimensions)
+    cluster = asked.cluster
     positive_int("most", most, 10_000_000)
     copies = asked.degrees("data_parallel", cluster.gpus or 1)
 
@@ -393,7 +392,7 @@ def largest_batch(
 
 
 def largest_micro_batch(
-    model: ModelLike, cluster: ClusterLike, plan: Plan | None = None, framework: Framework | str = "megatron-core", *,
+    model: ModelLike, cluster: ClusterLike | None = None, plan: Plan | None = None, framework: Framework | str | None = None, *,
     global_batch: int | None = None, seq_len: int | None = None, most: int = LARGEST_BATCH,
     fit_probability: float = CHOSEN, **dimensions: object,
 ) -> Capacity:  # fmt: skip
@@ -403,11 +402,11 @@ def largest_micro_batch(
     ----------
     model, cluster : what is trained, on what, or their names, as ``"llama3-8b"`` and ``"8xh100"``
     plan : to hold but for its micro-batch; every plan that `search` tries if None
-    framework : the software, or its name in the catalogue
+    framework : the software, or its name in the catalogue; as of `costmodel.search` if None
     global_batch, seq_len : sequences of a step and their tokens, where no plan is held; usual ones if None
     most : sequences that are not passed
     fit_probability : from which a plan is judged to fit
-    dimensions : as `search` takes them
+    dimensions : as `search` takes them, such as ``gpus=8``
 
     Returns
     -------
@@ -429,8 +428,8 @@ def largest_micro_batch(
     8
     """
     work = {"global_batch": global_batch, "seq_len": seq_len}
-    model, cluster = model_of(model), cluster_of(cluster)
     asked = _asked("micro-batch", model, cluster, plan, framework, work, fit_probability, dimensions)
+    cluster = asked.cluster
     positive_int("most", most, 10_000_000)
     batch = asked.work["global_batch"] if plan is None else plan.global_batch
     whole = batch // min(asked.degrees("data_parallel", cluster.gpus or 1))
@@ -445,7 +444,7 @@ def largest_micro_batch(
 
 
 def most_layers(
-    model: ModelLike, cluster: ClusterLike, plan: Plan | None = None, framework: Framework | str = "megatron-core", *,
+    model: ModelLike, cluster: ClusterLike | None = None, plan: Plan | None = None, framework: Framework | str | None = None, *,
     global_batch: int | None = None, seq_len: int | None = None, most: int = DEEPEST, fit_probability: float = CHOSEN,
     **dimensions: object,
 ) -> Capacity:  # fmt: skip
@@ -455,11 +454,11 @@ def most_layers(
     ----------
     model, cluster : what is trained, on what, or their names, as ``"llama3-8b"`` and ``"8xh100"``
     plan : to hold; every plan that `search` tries if None
-    framework : the software, or its name in the catalogue
+    framework : the software, or its name in the catalogue; as of `costmodel.search` if None
     global_batch, seq_len : sequences of a step and their tokens, where no plan is held; usual ones if None
     most : layers that are not passed
     fit_probability : from which a plan is judged to fit
-    dimensions : as `search` takes them
+    dimensions : as `search` takes them, such as ``gpus=8``
 
     Returns
     -------
@@ -482,8 +481,8 @@ def most_layers(
     True
     """
     work = {"global_batch": global_batch, "seq_len": seq_len}
-    model, cluster = model_of(model), cluster_of(cluster)
     asked = _asked("layers", model, cluster, plan, framework, work, fit_probability, dimensions)
+    model = asked.model
     positive_int("most", most, MAX_LAYERS)
 
     def fits(stages: int, layers: int) -> Estimate | None:
@@ -532,7 +531,7 @@ def deepened(model: Transformer, layers: int) -> Transformer:
 
 
 def fewest_gpus(
-    model: ModelLike, cluster: ClusterLike, plan: Plan | None = None, framework: Framework | str = "megatron-core", *,
+    model: ModelLike, cluster: ClusterLike | None = None, plan: Plan | None = None, framework: Framework | str | None = None, *,
     global_batch: int | None = None, seq_len: int | None = None, most: int = MOST_GPUS,
     fit_probability: float = CHOSEN, **dimensions: object,
 ) -> Capacity:  # fmt: skip
@@ -545,11 +544,11 @@ def fewest_gpus(
     ----------
     model, cluster : what is trained, on what, or their names; the cluster's own number of GPUs is not looked at
     plan : to hold but for its data-parallel degree; every plan that `search` tries if None
-    framework : the software, or its name in the catalogue
+    framework : the software, or its name in the catalogue; as of `costmodel.search` if None
     global_batch, seq_len : sequences of a step and their tokens, where no plan is held; usual ones if None
     most : GPUs that are not passed
     fit_probability : from which a plan is judged to fit
-    dimensions : as `search` takes them, such as ``tensor_parallel=[1, 2, 4, 8]``
+    dimensions : as `search` takes them, such as ``gpus=8`` and ``tensor_parallel=[1, 2, 4, 8]``
 
     Returns
     -------
@@ -572,8 +571,8 @@ def fewest_gpus(
     """
     held = None if plan is None else dataclasses.replace(plan, data_parallel=None)
     work = {"global_batch": global_batch, "seq_len": seq_len}
-    model, cluster = model_of(model), cluster_of(cluster)
     asked = _asked("gpus", model, cluster, held, framework, work, fit_probability, dimensions)
+    cluster = asked.cluster
     positive_int("most", most, 10_000_000)
     sizes = _sizes(cluster, most)
 

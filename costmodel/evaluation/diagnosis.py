@@ -5,20 +5,22 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.catalogue.changes import replace
+from costmodel.catalogue.clusters import ClusterLike
 from costmodel.description.fields import Flag, table
 from costmodel.description.labels import field_name, part_name
 from costmodel.description.plan import Plan
+from costmodel.evaluation.asked_step import Answer, step_of
 from costmodel.evaluation.error_model import part_covariance
 from costmodel.evaluation.estimation import TIME_PARTS, Estimate, estimate
 from costmodel.evaluation.single_changes import changes_for_speed
 from costmodel.formulas import training_step
 from costmodel.formulas.quantities import DeviceNumbers, Number, Software
-from costmodel.text.checks import kind, positive_int, real
-from costmodel.text.errors import CostModelError
+from costmodel.text.checks import positive_int, real
+from costmodel.text.errors import CostModelError, InvalidValue
 from costmodel.text.tables import headed
 from costmodel.text.units import format_seconds
 
@@ -168,7 +170,10 @@ def verdict_on(answer: Estimate, measured: float) -> str:
     )
 
 
-def diagnose(answer: Estimate, measured: float, most: int = 5) -> Diagnosis:
+def diagnose(
+    answer: Answer, cluster: ClusterLike | None = None, *, step_time: float | None = None, mfu: float | None = None,
+    tokens_per_second: float | None = None, most: int = 5, **asked: Any,
+) -> Diagnosis:  # fmt: skip
     """Why a measured step takes what it takes: the gap by parts, settings that would explain it, and what to change first.
 
     The gap to the estimate is dealt to the parts as their errors allow: what the parts are expected to be once their sum is
@@ -177,9 +182,14 @@ def diagnose(answer: Estimate, measured: float, most: int = 5) -> Diagnosis:
 
     Parameters
     ----------
-    answer : of `estimate`, for the plan that ran
-    measured : step time [s]
+    answer : of `estimate`, for the plan that ran; or a model, or its name
+    cluster : of a model, or what names it, as `costmodel.estimate` takes it
+    step_time : measured [s]
+    mfu : measured in its place, a share of the peak, attention scores counted in full
+    tokens_per_second : the same, of all GPUs together [1/s]
     most : explanations and changes to name
+    asked : of a model, as `costmodel.estimate` takes it, such as ``gpus=64, tp=2``; where no degree is given, the fastest
+        plan that fits is taken, as `costmodel.search` finds it
 
     Returns
     -------
@@ -194,19 +204,40 @@ def diagnose(answer: Estimate, measured: float, most: int = 5) -> Diagnosis:
     --------
     >>> from costmodel import Plan, estimate, load_cluster, load_model
     >>> plan = Plan(global_batch=64, seq_len=8192, tensor_parallel=4)
-    >>> made = diagnose(estimate(load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8), plan), 12.0)
+    >>> made = diagnose(estimate(load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8), plan), step_time=12.0)
     >>> abs(sum(one.gap for one in made.parts) - made.gap) < 1e-9, made.advice[0].saves > 0.0
     (True, True)
+    >>> diagnose("llama3-8b", "8xh100", tp=2, mfu=0.38).inside
+    True
     """
-    kind("answer", answer, Estimate, "estimate(...)")
-    real("measured", measured, 1e-6, 1e9)
     positive_int("most", most, 1000)
-    low, high = answer.time_interval
+    step = step_of(answer, cluster, asked)
+    measured = measured_time(step, step_time, mfu, tokens_per_second)
+    low, high = step.time_interval
     return Diagnosis(
-        estimate=answer, measured=float(measured), inside=low <= measured <= high,
-        slower_than=answer.time_error.probability_below(answer.step_time, measured), parts=_parts(answer, measured),
-        explanations=tuple(_explanations(answer, measured, most)), advice=tuple(_advice(answer, measured, most)),
+        estimate=step, measured=measured, inside=low <= measured <= high,
+        slower_than=step.time_error.probability_below(step.step_time, measured), parts=_parts(step, measured),
+        explanations=tuple(_explanations(step, measured, most)), advice=tuple(_advice(step, measured, most)),
     )  # fmt: skip
+
+
+def measured_time(step: Estimate, step_time: float | None, mfu: float | None, tokens_per_second: float | None) -> float:
+    """Seconds of a step, from the one thing that was measured.
+
+    Parameters
+    ----------
+    step : of the plan that ran
+    step_time, mfu, tokens_per_second : as `diagnose` takes them
+    """
+    said = {"step_time": step_time, "mfu": mfu, "tokens_per_second": tokens_per_second}
+    told = [name for name, value in said.items() if value is not None]
+    if len(told) != 1:
+        raise InvalidValue("step_time", step_time, "a time, or mfu=0.38 or tokens_per_second=50e3 in its place: one of them")
+    if mfu is not None:
+        return step.step_time * step.mfu / real("mfu", mfu, 1e-6, 1.0)
+    if tokens_per_second is not None:
+        return step.plan.tokens / real("tokens_per_second", tokens_per_second, 1e-6, 1e15)
+    return real("step_time", step_time, 1e-6, 1e9)
 
 
 def _parts(answer: Estimate, measured: float) -> tuple[PartShare, ...]:

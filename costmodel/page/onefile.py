@@ -10,11 +10,11 @@ from importlib import import_module
 from pathlib import Path
 
 from costmodel.arithmetic.named_tuples import made
-from costmodel.catalogue.asking import ModelLike, model_of
-from costmodel.catalogue.clusters import ClusterLike, cluster_of
+from costmodel.catalogue.asking import HARDWARE, ModelLike, asked_search, given, hardware_of
+from costmodel.catalogue.clusters import ClusterLike
 from costmodel.catalogue.software import framework_on
 from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER, WRITTEN
-from costmodel.description.fields import table
+from costmodel.description.fields import full_names, table
 from costmodel.description.framework import OF_EXPERTS, Framework
 from costmodel.description.labels import TIED, label, part_name, spoken, spoken_of
 from costmodel.description.plan import FOLLOWING, Plan
@@ -235,20 +235,21 @@ def looks() -> dict[str, object]:
 
 
 def whatif(
-    model: ModelLike, cluster: ClusterLike, *, global_batch: int | None = None, seq_len: int = SEQ_LEN,
-    framework: Framework | str = "megatron-core", price: float = PRICE, command: str = "", **dimensions: object,
+    model: ModelLike, cluster: ClusterLike | None = None, *, global_batch: int | None = None, seq_len: int = SEQ_LEN,
+    framework: Framework | str | None = None, price: float = PRICE, command: str = "", **dimensions: object,
 ) -> WhatIf:  # fmt: skip
     """Something to drag: the best plan of a search, and what becomes of it as bandwidths, memory or efficiencies change.
 
     Parameters
     ----------
-    model, cluster : what is trained, on what
+    model, cluster : what is trained, on what, or their names, as ``"llama3-8b"`` and ``"8xh100"``
     global_batch : sequences per step; `SEQUENCES` for each GPU if not given
     seq_len : [tokens]
-    framework : the software, or its name in the catalogue
+    framework : the software, or its name in the catalogue; as of `costmodel.search` if None
     price : of a GPU-hour, in any currency
     command : that makes the page anew, for its foot
-    dimensions : any field of `Plan`, fixed to a value or tried over a list, as `costmodel.search` takes them
+    dimensions : any field of `Plan`, fixed to a value or tried over a list, as `costmodel.search` takes them, and hardware, as
+        ``gpus=8``
 
     Returns
     -------
@@ -261,17 +262,19 @@ def whatif(
     IllegalPlan
         where no plan is legal
     """
-    model, cluster = model_of(model), cluster_of(cluster)
+    on, choices = hardware_of(cluster, dimensions)
+    said = {"seq_len": seq_len, **full_names(Plan, {**choices, **given({"global_batch": global_batch})}, HARDWARE)}
+    said.setdefault("global_batch", SEQUENCES * int(on.gpus or 1))
+    named = asked_search(model, on, framework, said)
     real("price", price, 0.0, 1e6)
     if not isinstance(command, str):
         raise InvalidValue("command", command, "a text")
-    software = framework_on(cluster, framework)
-    batch = SEQUENCES * int(cluster.gpus or 1) if global_batch is None else global_batch
-    asked = {"global_batch": batch, "seq_len": seq_len, **dimensions}
-    found = candidates(model, cluster, software, **asked)
-    plan, named = _asked(found.first.plan, dimensions)
-    follows = () if FOLLOWING in named else (FOLLOWING,)
-    question = Asked(model, cluster, software, plan.on(cluster), (*unasked(named), *follows))
+    software = framework_on(on, named.framework)
+    asked = {**named.work, **named.dimensions}
+    found = candidates(named.model, on, software, **asked)
+    plan, fixed = _asked(found.first.plan, named.dimensions)
+    follows = () if FOLLOWING in fixed else (FOLLOWING,)
+    question = Asked(named.model, on, software, plan.on(on), (*unasked(fixed), *follows))
     return WhatIf(question, found, float(price), asked, command)
 
 

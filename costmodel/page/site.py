@@ -8,6 +8,7 @@ question, tries the plans of the usual search, and works every one of them out b
 from __future__ import annotations
 
 import dataclasses
+import functools
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -188,9 +189,10 @@ def _kind(experts: bool, states: float) -> str:
     return f"{int(experts)} {states:g}"
 
 
-def _doubts() -> list[float]:
+@functools.cache
+def _doubts() -> tuple[float, ...]:
     """Standard deviations that constants leave a step's logarithm, for which the error of the step is told; lines join them."""
-    return sorted({*(place / 200.0 for place in range(201)), *bends()})
+    return tuple(sorted({*(place / 200.0 for place in range(201)), *bends()}))
 
 
 def _spread(framework: Framework, cluster: Cluster, experts: bool, states: float) -> Row:

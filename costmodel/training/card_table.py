@@ -242,7 +242,7 @@ def _carried(card: Card, tokens: float | None) -> Card:
     """A row with its whole run."""
     if card.estimate is None or tokens is None:
         return card
-    return card._replace(run=time_to_train(card.estimate, tokens, tariff=Tariff(gpu_hour=card.price)))
+    return card._replace(run=time_to_train(card.estimate, tokens=tokens, tariff=Tariff(gpu_hour=card.price)))
 
 
 class _CardQuestion(NamedTuple):

@@ -285,7 +285,7 @@ def _size(
     if not found.ranked:
         why.append(found.why_none())
         return None
-    run = time_to_train(found.best, tokens, tariff=Tariff(gpu_hour=price))
+    run = time_to_train(found.best, tokens=tokens, tariff=Tariff(gpu_hour=price))
     return SizeInTime(cluster.gpus or 1, run, run.error.probability_below(run.time, within))
 
 

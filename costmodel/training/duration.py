@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import Any
 
+from costmodel.catalogue.clusters import ClusterLike
+from costmodel.evaluation.asked_step import Answer, step_of
 from costmodel.evaluation.estimation import Estimate, sentence, title
 from costmodel.evaluation.first_contacts import Error
 from costmodel.formulas.systems import training_run as formulas
@@ -161,7 +164,8 @@ def token_count(tokens: float | str) -> float:
 
 
 def time_to_train(
-    estimate: Estimate,
+    answer: Answer,
+    cluster: ClusterLike | None = None,
     tokens: float | str | None = None,
     *,
     epochs: float = 1.0,
@@ -170,12 +174,15 @@ def time_to_train(
     reliability: Reliability | None = None,
     straggler_spread: float = 0.0,
     tariff: Tariff | None = None,
+    price: float | None = None,
+    **asked: Any,
 ) -> TrainingRun:
     """Days, GPU-hours, money and energy of training a model with a plan.
 
     Parameters
     ----------
-    estimate : of one step of the plan
+    answer : of one step of the plan: an estimate, or a search, whose best plan is meant; or a model, or its name
+    cluster : of a model, or what names it, as `costmodel.estimate` takes it
     tokens : of the data set, a number, or ``"15T"``; of the whole run with one epoch
     epochs : passes over the data set
     target_loss : in place of `tokens`, the loss to be reached by the scaling law [nats a token]
@@ -184,6 +191,9 @@ def time_to_train(
     straggler_spread : standard deviation over the mean of one replica's step, beyond what the estimate's constants
         hold: the slowest of all data-parallel replicas is waited for, normally distributed
     tariff : prices and power; without, the energy follows where the device's power is known
+    price : in its place, of a GPU for an hour, in any currency
+    asked : of a model, as `costmodel.estimate` takes it, such as ``gpus=64, tp=2``; where no degree is given, the fastest
+        plan that fits is taken, as `costmodel.search` finds it
 
     Returns
     -------
@@ -202,13 +212,19 @@ def time_to_train(
     >>> from costmodel import Plan, estimate, load_cluster, load_model
     >>> plan = Plan(global_batch=1024, seq_len=8192, tensor_parallel=8, data_parallel=8)
     >>> step = estimate(load_model("llama3-8b"), load_cluster("dgx-h100", gpus=64), plan)
-    >>> run = time_to_train(step, 1e12, tariff=Tariff(gpu_hour=2.0))
+    >>> run = time_to_train(step, tokens=1e12, price=2.0)
     >>> run.steps, run.cost.price == 2.0 * run.cost.gpu_hours
     (119210.0, True)
+    >>> time_to_train("llama3-8b", "64xh100", tokens="1T").gpus
+    64
     """
-    kind("estimate", estimate, Estimate, "estimate(model, cluster, plan)")
+    if isinstance(cluster, int | float):
+        raise InvalidValue("cluster", cluster, f"a cluster, of a model; tokens go by their name: tokens={cluster:g}")
+    estimate = step_of(answer, cluster, asked)
+    if price is not None and tariff is not None:
+        raise InvalidValue("price", price, "None beside a tariff, whose gpu_hour it is")
+    tariff = Tariff(gpu_hour=price) if tariff is None else tariff
     reliability = Reliability() if reliability is None else reliability
-    tariff = Tariff() if tariff is None else tariff
     kind("reliability", reliability, Reliability, "Reliability(device_mtbf=..., ...)")
     kind("tariff", tariff, Tariff, "Tariff(gpu_hour=..., ...)")
     real("straggler_spread", straggler_spread, 0.0, 1.0)

@@ -4,32 +4,35 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from costmodel.arithmetic.named_tuples import Row
-from costmodel.catalogue.asking import ModelLike, model_of, size_is_said
+from costmodel.catalogue.asking import HARDWARE, ModelLike, is_bare_device
 from costmodel.catalogue.clusters import ClusterLike, cluster_of
-from costmodel.catalogue.hardware_words import called_hardware
-from costmodel.description.device import Device
+from costmodel.description.cluster import Cluster
+from costmodel.description.fields import full_names
+from costmodel.description.fields import table as fields_of
 from costmodel.description.labels import label
-from costmodel.description.transformer import Transformer
-from costmodel.description.usual_work import BATCH
+from costmodel.description.plan import Plan
+from costmodel.description.usual_work import BATCH, adapts, usual_batch
 from costmodel.evaluation.difference_errors import difference_error, probability_below
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.part_differences import PartDifference, differences
 from costmodel.evaluation.price import BILLION, HOUR
 from costmodel.evaluation.search_result import SearchResult
 from costmodel.simulation.checking import search
-from costmodel.text.checks import listing, mapping
+from costmodel.text.checks import mapping
 from costmodel.text.errors import InvalidValue
 from costmodel.text.results import brief, figure, rows_as_csv
 from costmodel.text.tables import headed, table
 from costmodel.text.units import format_bytes, format_seconds
+from costmodel.training.choices import called, crossed
 from costmodel.training.cost import Tariff, prices_of
 from costmodel.training.duration import TrainingRun, time_to_train
 
+SEARCHED = ("device", "framework", "network", "gpus", "nodes", "fit_probability", "top", "engine", "check", "space")
+"""Arguments of a search that no plan has, in the order in which they call choices."""
 GPUS = 8
 """Of a device that are compared where nobody says how many."""
 WORTH = 0.01
@@ -227,7 +230,8 @@ def against(
 
 
 def compare(
-    answers: Mapping[str, Estimate | SearchResult] | ModelLike, clusters: Sequence[ClusterLike] | None = None, *,
+    answers: Mapping[str, Estimate | SearchResult] | ModelLike | Sequence[ModelLike],
+    clusters: ClusterLike | Sequence[ClusterLike] | None = None, *,
     tokens: float | str | None = None, price: Mapping[str, float] | float | None = None, **asked: Any,
 ) -> SideBySide:  # fmt: skip
     """Two or more answers side by side: time, memory, money, and how sure their differences are.
@@ -235,11 +239,13 @@ def compare(
     Parameters
     ----------
     answers : estimates, or searches whose best plans stand for them, by the names that they shall have; or a model, or its name,
-        whose best plans on several clusters are compared
-    clusters : of a model, or their names, as ``["8xh100", "8xb200"]``; of a device without a number `GPUS` are taken
+        or several, whose best plans are compared
+    clusters : of a model, one or several, or their names, as ``["8xh100", "8xb200"]``; of a device without a number `GPUS` are
+        taken
     tokens : of the whole run, as 1e12 or ``"1T"``, for days and money; none if None
     price : of a GPU for an hour in any currency, one for all or by the answers' names
-    asked : of the searches for a model, as `costmodel.search` takes it
+    asked : of the searches for a model, as `costmodel.search` takes it; of an argument with several values, as
+        ``framework=["fsdp2", "megatron-core"]``, each is a choice
 
     Returns
     -------
@@ -266,6 +272,8 @@ def compare(
     ('b200', True)
     >>> compare("llama3-8b", ["h100", "b200"], **asked).fastest.name
     'b200'
+    >>> [one.name for one in compare("llama3-8b", "8xh100", recompute=["none", "full"], **asked).choices]
+    ['recompute none', 'recompute full']
     """
     if not isinstance(answers, Mapping):
         answers = _best_plans(answers, clusters, asked)
@@ -284,7 +292,7 @@ def compare(
     choices = []
     for name, one in given.items():
         tariff = Tariff(gpu_hour=prices.get(name))
-        run = None if tokens is None else time_to_train(one, tokens, tariff=tariff)
+        run = None if tokens is None else time_to_train(one, tokens=tokens, tariff=tariff)
         choices.append(ComparedAnswer(
             name=name, estimate=one, price=prices.get(name), run=run,
             against=against(first, one, prices.get(first_name), prices.get(name)),
@@ -292,24 +300,41 @@ def compare(
     return SideBySide(tuple(choices))
 
 
-def _best_plans(model: ModelLike, clusters: Sequence[ClusterLike] | None, asked: Mapping[str, Any]) -> dict[str, Estimate]:
-    """The best plan of a model on each of several clusters, the nearest to fit where none does."""
-    if not isinstance(model, str | os.PathLike | Transformer) or clusters is None:
-        wish = "answers of estimate(...) or search(...) by their names, or a model with clusters=['8xh100', '8xb200']"
-        raise InvalidValue("answers", model, wish)
-    trained, found = model_of(model), {}
-    for one in listing("clusters", clusters):
-        name = one if isinstance(one, str) else cluster_of(one).name
-        bare = {"gpus": GPUS} if _is_device(one) and not size_is_said(one, asked) else {}
-        answer = search(trained, one, **{"global_batch": BATCH, "top": 1, **bare, **asked})
+def _best_plans(models: object, clusters: object, asked: Mapping[str, Any]) -> dict[str, Estimate]:
+    """The best plan of each combination of values, the nearest to fit where none does."""
+    rest = {name: value for name, value in asked.items() if value is not None}
+    beside = {name: rest.pop(name) for name in SEARCHED if name in rest}
+    said = {"model": models, "cluster": clusters, **beside, **full_names(Plan, rest, SEARCHED)}
+    varied = [[(_called(field, one), {field: one}) for one in _values(field, given)] for field, given in said.items()]
+    rows = crossed([those for those in varied if those])
+    if len(rows) < 2:
+        wish = "answers of estimate(...) or search(...) by their names, or a model with several values of an argument, such as "
+        raise InvalidValue("answers", models, f"{wish}clusters=['8xh100', '8xb200'] or framework=['fsdp2', 'megatron-core']")
+    on = {name: _cluster(row) for name, row in rows.items()}
+    most = max(cluster.gpus or 1 for cluster in on.values())
+    usual = usual_batch(most, adapted=True) if adapts(said.get("adapter")) else BATCH
+    found = {}
+    for name, row in rows.items():
+        answer = search(row.pop("model"), on[name], **{"global_batch": usual, "top": 1, **row})
         found[name] = answer.closest_miss if not answer.ranked and answer.closest_miss is not None else answer.best
     return found
 
 
-def _is_device(one: object) -> bool:
-    """Whether a kind of GPU is named, with a number of them or without."""
-    called = called_hardware(one) if isinstance(one, str) else None
-    return isinstance(one, Device) or (called is not None and called.kind == "device")
+def _values(field: str, given: object) -> tuple[object, ...]:
+    """Values of an argument, which are choices: one that lists words is one of them."""
+    row = fields_of(Plan).get(field)
+    one = not isinstance(given, list | tuple) or (row is not None and row.kind.several and all(isinstance(a, str) for a in given))
+    return (given,) if one and given is not None else tuple(given or ())  # type: ignore[arg-type]
+
+
+def _called(field: str, value: object) -> str:
+    return called(field, value if isinstance(value, str | int | float) else getattr(value, "name", value))
+
+
+def _cluster(row: Row) -> Cluster:
+    """What a choice is asked about, which is taken from it; of a device without a number `GPUS`."""
+    cluster, said = row.pop("cluster", None), {name: row.pop(name) for name in HARDWARE if name in row}
+    return cluster_of(cluster, **(said | {"gpus": GPUS} if is_bare_device(cluster, said) else said))
 
 
 def _rate(one: Estimate, price: float) -> float:

@@ -46,7 +46,7 @@ def test_the_library_s_own_step_gives_the_published_days_within_ten_per_cent(
         data_parallel=gpus // tensor // pipeline, recompute="full",
     )  # fmt: skip
     answer = estimate(load_model(name), load_cluster("selene", gpus=gpus), plan, "megatron-lm-2021")
-    run = time_to_train(answer, tokens)
+    run = time_to_train(answer, tokens=tokens)
     assert run.days == pytest.approx(days, rel=0.10)
     assert run.time_interval[0] / DAY < days < run.time_interval[1] / DAY
 
@@ -55,7 +55,7 @@ def test_llama_3_8b_took_the_gpu_hours_that_meta_states():
     """1.46 million GPU-hours on H100 (model card of Llama 3.1 8B; 15 T tokens at 700 W): the order, for the plan isn't stated."""
     plan = Plan(global_batch=512, seq_len=8192, tensor_parallel=2, data_parallel=32, micro_batch=2)
     answer = estimate(load_model("llama3-8b"), load_cluster("dgx-h100", gpus=64), plan)
-    run = time_to_train(answer, 15e12)
+    run = time_to_train(answer, tokens=15e12)
     assert run.cost.gpu_hours < 1.46e6 < 5 * run.cost.gpu_hours
 
 
@@ -63,7 +63,7 @@ def test_llama_3_8b_took_the_gpu_hours_that_meta_states():
 
 
 def test_a_run_without_failures_is_its_steps(step):
-    run = time_to_train(step, 1e12)
+    run = time_to_train(step, tokens=1e12)
     assert run.steps == math.ceil(1e12 / (512 * 8192))
     assert run.time == pytest.approx(run.steps * step.step_time)
     assert run.spread == step.time_spread
@@ -71,16 +71,15 @@ def test_a_run_without_failures_is_its_steps(step):
 
 
 def test_epochs_are_as_many_tokens(step):
-    assert time_to_train(step, 1e11, epochs=10.0).time == time_to_train(step, 1e12).time
+    assert time_to_train(step, tokens=1e11, epochs=10.0).time == time_to_train(step, tokens=1e12).time
 
 
 @quick
 @given(st.floats(1e3, 1e6), st.floats(1.0, 1000.0), st.floats(0.0, 0.2))
 def test_failures_and_stragglers_only_lengthen_a_run(step, hours, write_time, spread):
-    plain = time_to_train(step, 1e12)
-    run = time_to_train(
-        step, 1e12, reliability=Reliability(device_mtbf=3600.0 * hours, checkpoint_time=write_time), straggler_spread=spread
-    )
+    plain = time_to_train(step, tokens=1e12)
+    reliability = Reliability(device_mtbf=3600.0 * hours, checkpoint_time=write_time)
+    run = time_to_train(step, tokens=1e12, reliability=reliability, straggler_spread=spread)
     low, high = run.time_interval
     assert run.time > plain.time and run.spread >= plain.spread
     assert low < run.time < high
@@ -88,7 +87,7 @@ def test_failures_and_stragglers_only_lengthen_a_run(step, hours, write_time, sp
 
 
 def test_the_row_holds_no_infinity_and_names_its_units(step):
-    row = time_to_train(step, 1e12, tariff=Tariff(gpu_hour=2.0)).to_dict()
+    row = time_to_train(step, tokens=1e12, tariff=Tariff(gpu_hour=2.0)).to_dict()
     assert all(value is None or math.isfinite(value) for value in row.values())
     assert row["price"] == pytest.approx(2.0 * row["gpu_hours"])
     assert row["days_low"] < row["days"] < row["days_high"]
@@ -178,4 +177,4 @@ def test_a_law_of_dense_models_says_nothing_of_experts():
     plan = Plan(global_batch=64, seq_len=4096, expert_parallel=8, data_parallel=64)
     answer = estimate(load_model("mixtral-8x7b"), load_cluster("dgx-h100", gpus=64), plan)
     with pytest.raises(NotModelled, match="dense"):
-        time_to_train(answer, 1e12, law=CHINCHILLA)
+        time_to_train(answer, tokens=1e12, law=CHINCHILLA)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 
 from costmodel.description.networks.graph import Branches, GraphBuilder, Item, Network, Residual, SideBranch
@@ -256,6 +257,23 @@ def load_network(name: str) -> Network:
     >>> load_network("gnmt-16").parameters
     277717568
     """
-    if text("name", name) not in NETWORKS:
+    known = network_called(text("name", name))
+    if known is None:
         raise UnknownName("network", name, NETWORKS)
-    return NETWORKS[name]()
+    return NETWORKS[known]()
+
+
+def network_called(name: str) -> str | None:
+    """The network that a name stands for, whatever its case and hyphens; None where it stands for none.
+
+    Parameters
+    ----------
+    name : as somebody wrote it
+
+    Examples
+    --------
+    >>> network_called("ResNet50"), network_called("gnmt")
+    ('resnet-50', None)
+    """
+    wanted = re.sub(r"[-_ ]", "", name.lower())
+    return next((known for known in NETWORKS if known.replace("-", "") == wanted), None)

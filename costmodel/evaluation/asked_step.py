@@ -1,0 +1,61 @@
+"""The step that a question is about whose answer goes on from it: an estimate, or what names one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from costmodel.catalogue.asking import ModelLike, asked_search
+from costmodel.catalogue.clusters import ClusterLike
+from costmodel.description.fields import short_names
+from costmodel.description.judgement import CHOSEN
+from costmodel.description.plan import Plan
+from costmodel.evaluation.estimation import Estimate, estimate
+from costmodel.evaluation.plan_search import search_by_name
+from costmodel.evaluation.search_result import SearchResult
+from costmodel.text.errors import InvalidValue
+
+Answer: TypeAlias = "Estimate | SearchResult | ModelLike"
+"""An estimate, a search, whose best plan is meant, or a model whose step is asked about by names."""
+DEGREES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel", "expert_parallel")
+"""What says how a model is split; where none of it is given, the fastest plan is looked for."""
+
+
+def step_of(answer: Answer, cluster: ClusterLike | None, asked: Mapping[str, Any]) -> Estimate:
+    """One step: as it was estimated, or of the plan that a question by names says; the fastest that fits where it says no degree.
+
+    Parameters
+    ----------
+    answer : an estimate, a search, or a model or its name
+    cluster : of a model; nothing beside an answer, which has it
+    asked : further arguments as `costmodel.estimate` or `costmodel.search` takes them; none beside an answer
+
+    Raises
+    ------
+    InvalidValue
+        for anything beside an answer, which says it
+    IllegalPlan
+        where no plan fits
+
+    Examples
+    --------
+    >>> step_of("llama3-8b", "8xh100", {"tp": 2}).plan.tensor_parallel, step_of("llama3-8b", "8xh100", {}).fits
+    (2, True)
+    """
+    if isinstance(answer, Estimate | SearchResult):
+        beside = {**({} if cluster is None else {"cluster": cluster}), **asked}
+        for name, value in beside.items():
+            raise InvalidValue(name, value, "nothing beside an answer, which says it")
+        return answer if isinstance(answer, Estimate) else answer.best
+    degrees = {*DEGREES, *(short for short, name in short_names(Plan).items() if name in DEGREES)}
+    if "plan" in asked or degrees & asked.keys():
+        return estimate(answer, cluster, **asked)
+    choices = {name: value for name, value in asked.items() if name != "framework"}
+    named = asked_search(answer, cluster, asked.get("framework"), choices)
+    found = search_by_name(
+        named.model, named.cluster, framework=named.framework, top=1, fit_probability=CHOSEN, **named.work, **named.dimensions
+    )
+    return found.best
+
+
+__all__ = ["DEGREES", "Answer", "step_of"]
