@@ -80,11 +80,6 @@ QUESTIONS = {
     "which plan is best": ("search llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 4096 --no-check", "rank"),
     "how long is a step": ("estimate llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 4096 --tp 2", "90 %"),
     "does it fit": ("estimate llama3-70b --cluster dgx-h100 --global-batch 64 --seq-len 4096 --tp 8", "DOES NOT FIT"),
-    "biggest batch that fits": (
-        "capacity llama3-8b --device h100 --find batch --seq-len 2048 --adapter lora --framework hf-trainer", "Largest batch"),
-    "longest sequence": (
-        "capacity llama3-8b --device h100 --find sequence --global-batch 1 --adapter lora --framework hf-trainer",
-        "Longest sequence that fits"),
     "how many GPUs for 70B full fine-tune": (
         "capacity llama3-70b --device h100 --find gpus --global-batch 64 --seq-len 4096", "Fewest GPUs on which a plan fits"),
     "cost of 1T tokens": (
@@ -226,6 +221,9 @@ QUESTIONS = {
     "how fast": ("how fast is llama3-8b on 8xh100", "tokens/s"), "how much memory": (
         "how much memory does llama3-8b need on h100", "Fullest at its"),
     "which GPU": ("which gpu for llama3-8b qlora", "qlora of llama3-8b fits from"),
+    "a card in words": ("what is the best gpu for qlora of llama3-70b", "qlora of llama3-70b fits from"),
+    "degrees by their sizes": (
+        "estimate llama3-8b 8xh100 --tensor_parallel_size 4 --pipeline-parallel-degree 2 --strategy fsdp", "TP4 PP2"),
     "qlora": ("qlora llama3-70b 4090", "qlora of llama3-70b does not fit on rtx-4090"),
     "a fine-tune": ("finetune llama3-8b 4090", "full of llama3-8b does not fit on rtx-4090"),
     "out of memory": ("oom llama3-8b 4090 --lora", "rtx-4090"), "a card's figures": ("specs h100", "device h100-sxm"),
@@ -350,6 +348,9 @@ NEAR = {
     "a share in per cent": ("simulate llama3-8b 8xh100 --jitter 5%", "did you mean 0.05?"),
     "a dash for the screen": ("memory llama3-8b 8xh100 --csv -", "expected the name of a file"),
     "the longest of a search": ("search llama3-8b 8xh100 --max-seq-len", "`costmodel capacity` has --find sequence"),
+    "a run on nobody says how many": (
+        "how much does it cost to train llama3-70b on 2T tokens with h100 at $2.5", "or `costmodel gpus` to find how many"),
+    "a card for a cluster": ("sweep llama3-8b --gpu h100 --gpus 8,16", "did you mean --cluster?"),
     "what matters to no step": ("search llama3-8b 8xh100 --lora-alpha 16", "it changes neither time nor memory"),
     "an algorithm of another command": ("estimate llama3-8b 8xh100 --rl grpo", "`costmodel post-train` has --algorithm"),
     "a file without its name": ("search llama3-8b 8xh100 --csv", "--csv needs a value: --csv FILE"),

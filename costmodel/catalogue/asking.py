@@ -145,22 +145,23 @@ def asked(
 
 
 def hardware_of(cluster: ClusterLike | None, choices: Mapping[str, object]) -> tuple[Cluster, dict[str, object]]:
-    """What a question is asked about, and the choices that don't say it.
+    """What a question is asked about, and fields of a plan by their whole names, those that were given.
 
     Parameters
     ----------
     cluster : as `costmodel.catalogue.clusters.cluster_of` takes it
-    choices : what was given, ``device``, ``gpus``, ``nodes`` and ``network`` among it
+    choices : fields of `Plan` by either of their names; ``device``, ``gpus``, ``nodes`` and ``network``
 
     Examples
     --------
-    >>> on, rest = hardware_of("h100", {"gpus": 8, "tp": 2, "network": None})
-    >>> on.gpus, rest
-    (8, {'tp': 2})
+    >>> on, fields = hardware_of("h100", {"gpus": 8, "tp": 2, "network": None})
+    >>> on.gpus, fields
+    (8, {'tensor_parallel': 2})
     """
     rest = given(choices)
     said = {name: rest.pop(name) for name in HARDWARE if name in rest}
-    return cluster_of(cluster, **said), rest  # type: ignore[arg-type]
+    fields = full_names(Plan, rest, (*HARDWARE, "cluster", "framework"))
+    return cluster_of(cluster, **said), fields  # type: ignore[arg-type]
 
 
 class AskedSearch(NamedTuple):
@@ -200,8 +201,7 @@ def asked_search(
     >>> asked_search("llama3-8b", "8xh100", None, {"tp": [1, 2]})[2:]
     ('megatron-core', {'global_batch': 256, 'seq_len': 4096}, {'tensor_parallel': [1, 2]})
     """
-    on, rest = hardware_of(cluster, dimensions)
-    fields = full_names(Plan, rest, (*HARDWARE, "cluster", "framework"))
+    on, fields = hardware_of(cluster, dimensions)
     trained = model_of(model)
     fields |= implied_choices(fields)
     adapted = adapts(fields.get("adapter"))

@@ -7,6 +7,7 @@ import atexit
 import importlib
 import itertools
 import os
+import re
 import shlex
 import signal
 import sys
@@ -175,7 +176,7 @@ def _refuse_unknown(reading: Parser, argv: Sequence[str]) -> None:
     given = itertools.takewhile(lambda one: one != "--", argv[1:])
     every = {*reading._option_string_actions, *reading.variants}
     every |= {name for one in reading.variants.values() for name in one._option_string_actions}
-    for option in (one.partition("=")[0] for one in given if one.startswith("--")):
+    for option in (one.partition("=")[0] for one in given if one.startswith("--") or re.fullmatch("-[A-Za-z]", one)):
         if option == OPTION and option not in every:
             raise Misused(not_applicable(argv[0]))
         if option not in every:
@@ -193,8 +194,11 @@ def _meant(reading: Parser, argv: Sequence[str], argument: str) -> str:
     if option.startswith("--") and option == meant and _idle(option):
         return ": it changes neither time nor memory, leave it out"
     known = next((one for given, one in reading.variants.items() if given in argv), reading)._option_string_actions
+    if meant == "--device" and meant not in known and "--cluster" in known:
+        return "; did you mean --cluster?"
     offered = [name for name in known if name not in ("-h", "--help", "--help-all")]
-    hint = did_you_mean("option", option, offered) if option.startswith("-") else ""
+    near = option.startswith("-") and (meant == option or meant.partition(" ")[0] in known)  # what means something is no slip
+    hint = did_you_mean("option", option, offered) if near else ""
     every = "--help-all" if "--help-all" in known else "--help"
     elsewhere = _elsewhere(meant, reading, meant if meant != option else "it")
     return hint or elsewhere or f" (`costmodel {argv[0]} {every}` lists the options)"
@@ -204,7 +208,9 @@ def _idle(option: str) -> bool:
     """Whether a framework has an option that changes neither time nor memory."""
     from costmodel.interop.launchers.dialects import DIALECTS
 
-    return "irrelevant" in {dialect.standing(option.removeprefix("--").replace("-", "_")) for dialect in DIALECTS}
+    key = option.removeprefix("--").replace("-", "_")
+    standing = {dialect.standing(key) for dialect in DIALECTS}
+    return any(key in one.irrelevant for one in DIALECTS) and {"row", "unpriced"}.isdisjoint(standing)
 
 
 def _elsewhere(option: str, reading: Parser, called: str) -> str:

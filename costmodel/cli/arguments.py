@@ -462,12 +462,14 @@ def read_device(name: str) -> Device:
 
 def sized_cluster(arguments: argparse.Namespace) -> Cluster:
     """That which was named; of a device as many nodes as were asked for, one where no number of GPUs is said."""
-    if arguments.device is None:
-        return read_cluster(arguments.cluster)
-    from costmodel.catalogue.machines import machine
+    from costmodel.catalogue.machines import machine, on_network
 
+    network = getattr(arguments, "network", None)
+    if arguments.device is None:
+        cluster = read_cluster(arguments.cluster)
+        return cluster if network is None else on_network(cluster, network)
     nodes = 1 if arguments.gpus is None and arguments.nodes is None else arguments.nodes
-    cluster = machine(arguments.device, arguments.gpus, nodes)
+    cluster = machine(arguments.device, arguments.gpus, nodes, network)
     arguments.gpus, arguments.nodes = cluster.gpus, None
     return cluster
 

@@ -14,7 +14,6 @@ from costmodel.cli.arguments import (
     length,
     many,
     number,
-    read_cluster,
     spelled,
     whole,
 )
@@ -190,14 +189,10 @@ def _gpus(arguments: argparse.Namespace) -> int:
 
 
 def _clusters(arguments: argparse.Namespace) -> list[Cluster] | None:
-    if arguments.cluster is not None:
-        return [read_cluster(name) for name in dict.fromkeys(arguments.cluster)]
-    if arguments.device is None:
-        return None
-    from costmodel.catalogue.machines import machine
-    from costmodel.training.cluster_sizes import MOST_GPUS
+    from costmodel.training.cluster_sizes import of_any_size
 
-    return [machine(name, MOST_GPUS) for name in dict.fromkeys(arguments.device)]
+    named = arguments.device if arguments.cluster is None else arguments.cluster
+    return None if named is None else [of_any_size(name) for name in dict.fromkeys(named)]
 
 
 def _prices(arguments: argparse.Namespace, clusters: Iterable[Cluster] | None) -> dict[str, float] | float | None:

@@ -71,6 +71,7 @@ def add(commands: Commands) -> None:
     where.add_argument("--cluster", metavar="C", help="name in the catalogue, or a TOML file")
     where.add_argument("--device", metavar="D", help="a GPU by name or TOML file: --gpus of them, in nodes as it comes in")
     add_size(timing)
+    timing.add_argument("--network", metavar="RATE", help="of a node's NICs together, such as 100Gbit/s")
     timing.add_argument("--stride", type=whole, default=1, metavar="N", help="distance of neighbours in the group (default: 1)")
     timing.add_argument("--alone", action="store_true", help="the GPUs between the members are silent")
     timing.add_argument("--algorithm", default="auto", metavar="A", help="auto, or one of the alternatives")

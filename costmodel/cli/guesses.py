@@ -49,7 +49,7 @@ SCALED = re.compile(r"[0-9]{1,4}(\.[0-9]{1,6})?x")
 """So many times what a network has."""
 SWITCHED, SWITCHED_ON = ("false", "no", "off", "0", "true", "yes", "on", "1"), 4
 """Values of other programs' switches, those that turn one off first."""
-SHORT = {"-n": "--gpus", "-g": "--gpus", "-N": "--nodes", "--gpu": "--gpus", "--node": "--nodes"}
+SHORT = {"-n": "--gpus", "-g": "--gpus", "-N": "--nodes", "-k": "--top", "--gpu": "--gpus", "--node": "--nodes"}
 FILE = re.compile(r"\.(json|ya?ml|toml|sh|py|log|txt|csv)$", re.IGNORECASE)
 
 
@@ -183,7 +183,8 @@ def _spelled(words: Sequence[str], known: dict[str, argparse.Action], notes: lis
 def _with_dashes(name: str, known: dict[str, argparse.Action]) -> str:
     """An option that programs in Python spell with underscores, by dashes, where that is one."""
     dashed = name.lower().replace("_", "-")
-    return dashed if dashed in known or dashed in FLAGS or dashed in MEANT["option"] else name
+    sizeless = re.sub("-(size|degree)$", "", dashed)  # as degrees end elsewhere
+    return next((one for one in (dashed, sizeless) if one in known or one in FLAGS or one in MEANT["option"]), name)
 
 
 def _planned(words: Sequence[str], known: dict[str, argparse.Action], notes: list[str]) -> list[str]:

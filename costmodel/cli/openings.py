@@ -115,7 +115,7 @@ def opened(argv: Sequence[str], commands: Collection[str]) -> CommandLine:
     elif first in REACHED:
         rest = [*(rest[1:] if rest[:1] in (["size"], ["length"]) else rest), REACHED[first]]
     elif first in ASKING or first in ("best", "fastest", "cheapest"):
-        rest = _without(FILLING, rest)
+        rest = _without((*FILLING, "of"), rest)
         while rest and rest[0].lower() in LEADING:
             del rest[0]
     elif command == "search" and first not in TAKEN:

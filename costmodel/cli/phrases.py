@@ -161,8 +161,7 @@ def _goes_on(action: argparse.Action, value: str, left: Sequence[str]) -> bool:
     word, after = left[0], "".join(left[1:2])
     option = action.option_strings[0]
     if option in ("--device", "--devices", "--cluster"):
-        names = (called_hardware(one) or said_hardware(one) for one in (value.rpartition(",")[2], word))
-        return None not in names and not word.isdigit()
+        return None not in [called_hardware(one) or said_hardware(one) for one in (value.rpartition(",")[2], word)]
     if option == "--framework":
         from costmodel.catalogue.software import is_framework
 

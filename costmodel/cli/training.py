@@ -298,7 +298,9 @@ def asked_plans(arguments: argparse.Namespace, most: int) -> Sequence[Estimate]:
         fit_probability=arguments.fit_probability, **{name: [value] for name, value in given.items()},
     )  # fmt: skip
     if not found.ranked:
-        raise IllegalPlan("memory", found.why_none())
+        alone = arguments.device is not None and arguments.gpus is None and arguments.nodes is None
+        hint = "; of how many GPUs nothing is said: --gpus N, or `costmodel gpus` to find how many" if alone else ""
+        raise IllegalPlan("memory", f"{found.why_none()}{hint}")
     return found.ranked
 
 

@@ -22,6 +22,7 @@ FLAGS = {
     "--flash-attn": ("--attention", "flash"), "--use-flash-attn": ("--attention", "flash"),
     "--no-flash": ("--attention", "unfused"), "--no-flash-attn": ("--attention", "unfused"),
     "--flash-attention": ("--attention", "flash"), "--no-tp": ("--tensor-parallel", "1"), "--no-pp": ("--pipeline-parallel", "1"),
+    "--no-cp": ("--context-parallel", "1"), "--no-ep": ("--expert-parallel", "1"),
     "--max-batch": ("--find", "batch"), "--max-batch-size": ("--find", "batch"), "--longest": ("--find", "sequence"),
     "--max-sequence": ("--find", "sequence"), "--no-recompute": ("--recompute", "none"),
     "--max-seq-len": ("--find", "sequence"), "--load-in-4bit": ("--adapter", "qlora"), "--4bit": ("--adapter", "qlora"),

@@ -10,12 +10,11 @@ from typing import NamedTuple
 
 from costmodel.arithmetic.named_tuples import Row, changed
 from costmodel.arithmetic.whole_numbers import divisors
-from costmodel.catalogue.asking import HARDWARE, ModelLike, asked_search, given, hardware_of, is_bare_device
+from costmodel.catalogue.asking import ModelLike, asked_search, given, hardware_of, is_bare_device
 from costmodel.catalogue.clusters import ClusterLike
 from costmodel.catalogue.machines import ROOM
 from costmodel.catalogue.software import framework_on
 from costmodel.description.cluster import Cluster
-from costmodel.description.fields import full_names
 from costmodel.description.framework import Framework
 from costmodel.description.judgement import CHOSEN
 from costmodel.description.labels import CAPACITIES
@@ -250,8 +249,7 @@ def _asked(
         if dimensions.get(field) is not None:
             raise InvalidValue(field, dimensions[field], "nothing: it is what is looked for")
     grows = find == "gpus" and is_bare_device(cluster, dimensions)
-    on, choices = hardware_of(cluster, {**dimensions, **({"gpus": ROOM} if grows else {})})
-    said = full_names(Plan, {**choices, **given(work)}, (*HARDWARE, "framework"))
+    on, said = hardware_of(cluster, {**dimensions, **given(work), **({"gpus": ROOM} if grows else {})})
     if plan is None and find == "sequence":
         said.setdefault("global_batch", on.gpus or 1)  # a sequence a GPU is the least
     elif plan is None and find == "gpus":

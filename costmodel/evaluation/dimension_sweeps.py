@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from costmodel.catalogue.asking import ModelLike, model_of
+from costmodel.catalogue.asking import ModelLike, asked_search, is_bare_device, model_of
 from costmodel.catalogue.clusters import ClusterLike, cluster_of
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
@@ -221,18 +221,18 @@ def _cell(result: SearchResult, values: dict[str, object]) -> Cell:
 
 
 def scaling(
-    model: ModelLike, cluster: ClusterLike, *, global_batch: int, seq_len: int, gpus: Sequence[int] | None = None,
-    framework: Framework | str = "megatron-core", engine: str = "auto", **dimensions: object,
+    model: ModelLike, cluster: ClusterLike | None = None, *, global_batch: int | None = None, seq_len: int | None = None,
+    gpus: Sequence[int] | None = None, framework: Framework | str | None = None, engine: str = "auto", **dimensions: object,
 ) -> Scaling:  # fmt: skip
     """The best plan on each number of GPUs: with the same global batch, and with one that grows with the GPUs.
 
     Parameters
     ----------
     model, cluster : what is trained, on what, or their names, as ``"llama3-8b"`` and ``"8xh100"``
-    global_batch : sequences per step, on the cluster's own number of GPUs
-    seq_len : [tokens]
+    global_batch : sequences per step, on the cluster's own number of GPUs; a usual one if None
+    seq_len : [tokens]; a usual length if None
     gpus : how many to try; from a quarter of the cluster's to eight times as many, by doubling, if None
-    framework : the software, or its name in the catalogue
+    framework : the software, or its name in the catalogue; as of `costmodel.search` if None
     engine : as `costmodel.search` takes it
     dimensions : of the plans, as `costmodel.search` takes them
 
@@ -253,13 +253,15 @@ def scaling(
     >>> [point.global_batch for point in made.weak]
     [32, 64]
     """
-    model, cluster = model_of(model), cluster_of(cluster)
-    asked = {"seq_len": seq_len, "framework": framework, "engine": engine, **dimensions}
+    most = {"gpus": max(listing("gpus", gpus), default=1)} if gpus is not None and is_bare_device(cluster, dimensions) else {}
+    named = asked_search(model, cluster, framework, {**dimensions, **most, "global_batch": global_batch, "seq_len": seq_len})
+    asked = {"seq_len": named.work["seq_len"], "framework": named.framework, "engine": engine, **named.dimensions}
 
     def find(pairs: Sequence[tuple[int, int]]) -> list[SearchResult]:
-        return [search_by_name(model, cluster.with_gpus(number), global_batch=batch, top=1, **asked) for number, batch in pairs]
+        sizes = [(named.cluster.with_gpus(number), batch) for number, batch in pairs]
+        return [search_by_name(named.model, on, global_batch=batch, top=1, **asked) for on, batch in sizes]
 
-    return scaling_of(find, cluster, global_batch, gpus)
+    return scaling_of(find, named.cluster, named.work["global_batch"], gpus)
 
 
 def scaling_of(

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from costmodel.catalogue.clusters import ClusterLike
 from costmodel.description.question import Question
+from costmodel.evaluation.asked_step import Answer, step_of
 from costmodel.evaluation.engine import evaluate_one
 from costmodel.evaluation.error_model import constant_error
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.factors import IMBALANCE, scaled
 from costmodel.evaluation.first_contacts import NINETY
-from costmodel.text.checks import kind
 from costmodel.text.errors import InvalidValue
 
 EFFICIENCY = "device.efficiency"
@@ -61,7 +62,7 @@ def step_time(estimate: Estimate, factors: dict[str, float]) -> float:
     return float(evaluate_one(Question(model, cluster, estimate.framework), estimate.plan).total)
 
 
-def sensitivities(estimate: Estimate) -> tuple[Sensitivity, ...]:
+def sensitivities(answer: Answer, cluster: ClusterLike | None = None, **asked: Any) -> tuple[Sensitivity, ...]:
     """Sensitivities of a plan's step time, the largest first.
 
     Bandwidth and latency of each level of the network vary with the calibrated constants of their collectives, the
@@ -70,7 +71,8 @@ def sensitivities(estimate: Estimate) -> tuple[Sensitivity, ...]:
 
     Parameters
     ----------
-    estimate : of the plan
+    answer : of the plan: an estimate, or a search, whose best plan is meant; or a model, or its name
+    cluster, asked : of a model, as `costmodel.estimate` takes them
 
     Returns
     -------
@@ -80,7 +82,7 @@ def sensitivities(estimate: Estimate) -> tuple[Sensitivity, ...]:
     Raises
     ------
     InvalidValue
-        where no estimate is given
+        where an argument is not what it should be
 
     Examples
     --------
@@ -90,7 +92,7 @@ def sensitivities(estimate: Estimate) -> tuple[Sensitivity, ...]:
     >>> found[0].quantity
     'device.efficiency'
     """
-    kind("estimate", estimate, Estimate, "estimate(...)")
+    estimate = step_of(answer, cluster, asked)
     found = []
     peak = to_peak(estimate)
     for quantity, low, most, source in ranges(estimate):

@@ -10,11 +10,11 @@ from importlib import import_module
 from pathlib import Path
 
 from costmodel.arithmetic.named_tuples import made
-from costmodel.catalogue.asking import HARDWARE, ModelLike, asked_search, given, hardware_of
+from costmodel.catalogue.asking import ModelLike, asked_search, hardware_of
 from costmodel.catalogue.clusters import ClusterLike
 from costmodel.catalogue.software import framework_on
 from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER, WRITTEN
-from costmodel.description.fields import full_names, table
+from costmodel.description.fields import table
 from costmodel.description.framework import OF_EXPERTS, Framework
 from costmodel.description.labels import TIED, label, part_name, spoken, spoken_of
 from costmodel.description.plan import FOLLOWING, Plan
@@ -262,8 +262,7 @@ def whatif(
     IllegalPlan
         where no plan is legal
     """
-    on, choices = hardware_of(cluster, dimensions)
-    said = {"seq_len": seq_len, **full_names(Plan, {**choices, **given({"global_batch": global_batch})}, HARDWARE)}
+    on, said = hardware_of(cluster, {**dimensions, "global_batch": global_batch, "seq_len": seq_len})
     said.setdefault("global_batch", SEQUENCES * int(on.gpus or 1))
     named = asked_search(model, on, framework, said)
     real("price", price, 0.0, 1e6)

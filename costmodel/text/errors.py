@@ -57,7 +57,8 @@ class UnknownName(CostModelError):
             more = ", ..." if len(near) > OFFERED else ""
             hint = f"; did you mean {', '.join(near[:OFFERED])}{more}?"
         if not hint and "," in name:
-            hint = "; it is one name: `costmodel compare` takes several"
+            joined = ", `search --cluster 8xh100+8xa100` joins them" if kind in ("device", "cluster") else ""
+            hint = f"; it is one name: `costmodel compare` takes several{joined}"
         hint = hint or did_you_mean(kind, name, known, most=4)
         if not hint and kind == "model":
             hint = "; a config.json or a TOML file is taken, too"

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from costmodel.arithmetic.named_tuples import Row
-from costmodel.catalogue.asking import ModelLike, model_of
+from costmodel.catalogue.asking import ModelLike, is_bare_device, model_of
 from costmodel.catalogue.clusters import ClusterLike, cluster_of, load_cluster
 from costmodel.catalogue.loader import names
 from costmodel.description.cluster import Cluster
+from costmodel.description.device import Device
 from costmodel.description.transformer import Transformer
 from costmodel.evaluation.estimation import Estimate, probability
 from costmodel.evaluation.plan_search import search
@@ -164,8 +166,23 @@ def usual_clusters() -> list[Cluster]:
     return list(found.values())
 
 
+def of_any_size(kind: ClusterLike) -> Cluster:
+    """A kind of cluster that is tried in several sizes; of a device as many as are tried at most.
+
+    Parameters
+    ----------
+    kind : a cluster or a device, or its name
+
+    Examples
+    --------
+    >>> len(of_any_size("h100").levels), len(of_any_size("dgx-h100").levels)
+    (2, 2)
+    """
+    return cluster_of(kind, gpus=MOST_GPUS if is_bare_device(kind, {}) else None)
+
+
 def gpus_in_time(
-    model: ModelLike, clusters: Iterable[ClusterLike] | None = None, *, tokens: float | str, days: float,
+    model: ModelLike, clusters: ClusterLike | Iterable[ClusterLike] | None = None, *, tokens: float | str, days: float,
     global_batch: int = 1024, seq_len: int = 4096, framework: str = "megatron-core",
     price: Mapping[str, float] | float | None = None, sure: float = SURE, **asked: object,
 ) -> ClusterSizes:  # fmt: skip
@@ -174,7 +191,8 @@ def gpus_in_time(
     Parameters
     ----------
     model : what is trained
-    clusters : kinds to try, of any size; the first of the catalogue of each large device if None
+    clusters : kinds to try, of any size, or devices, in nodes as they come in; the first of the catalogue of each large device if
+        None
     tokens : of the run
     days : that it may take
     global_batch : sequences of a step
@@ -207,8 +225,8 @@ def gpus_in_time(
     (True, True)
     """
     model = model_of(model)
-    tried = usual_clusters() if clusters is None else list(clusters)
-    tried = [cluster_of(one) for one in tried]
+    several = [clusters] if isinstance(clusters, str | os.PathLike | Cluster | Device) else clusters
+    tried = usual_clusters() if several is None else [of_any_size(one) for one in several]
     tokens = token_count(tokens)
     within = real("days", days, 1e-6, 1e6) * DAY
     positive_int("global_batch", global_batch, 10**8)
