@@ -14,11 +14,13 @@ from typing import Any, NamedTuple, TypeAlias
 from costmodel.catalogue import loader
 from costmodel.catalogue.clusters import ClusterLike, cluster_of
 from costmodel.catalogue.hardware_words import called_hardware, said_hardware
+from costmodel.catalogue.software import framework_on
 from costmodel.description.cluster import Cluster
 from costmodel.description.device import Device
 from costmodel.description.fields import full_names
 from costmodel.description.framework import Framework
 from costmodel.description.plan import FOLLOWING, LEADING, MOST, Plan
+from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
 from costmodel.description.usual_work import (
     UNSAID,
@@ -89,6 +91,43 @@ def model_of(model: ModelLike) -> Transformer:
     return model
 
 
+def ask(model: ModelLike, cluster: ClusterLike, framework: Framework | str) -> Question:
+    """The question of a model, a cluster and a framework, each checked.
+
+    Parameters
+    ----------
+    model : what is trained, or its name
+    cluster : on what, or what names it
+    framework : the software, or its name in the catalogue
+
+    Raises
+    ------
+    InvalidValue, UnknownName
+        where an argument is not what it should be
+    """
+    trained, on = model_of(model), cluster_of(cluster)
+    return Question(trained, on, framework_on(on, framework))
+
+
+def as_it_trains(cluster: Cluster, framework: Framework | str, choices: Mapping[str, object]) -> dict[str, Any]:
+    """What software does unless it is told not to, of the fields that aren't said: some recompute all layers.
+
+    Parameters
+    ----------
+    cluster : on what
+    framework : the software, or its name
+    choices : fields of a plan that are said, by their names
+
+    Examples
+    --------
+    >>> from costmodel import load_cluster
+    >>> as_it_trains(load_cluster("dgx-h100"), "trl", {}), as_it_trains(load_cluster("dgx-h100"), "fsdp2", {})
+    ({'recompute': 'full'}, {})
+    """
+    usual = framework_on(cluster, framework).recompute
+    return {} if usual == "none" or choices.get("recompute") is not None else {"recompute": usual}
+
+
 def asked(
     model: ModelLike, cluster: ClusterLike | None, plan: Plan | None,
     framework: Framework | str | None, choices: Mapping[str, object],
@@ -135,6 +174,7 @@ def asked(
         elif "global_batch" not in fields:
             fields["global_batch"] = usual_batch(on.gpus or 1, adapted)
         fields.setdefault("seq_len", usual_length(trained, adapted))
+        fields |= as_it_trains(on, UNSAID if framework is None else framework, fields)
         plan = Plan(**fields)  # type: ignore[arg-type]
     elif fields:
         plan = dataclasses.replace(plan, **fields)  # type: ignore[arg-type]

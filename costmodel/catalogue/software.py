@@ -8,12 +8,9 @@ import os
 
 from costmodel.arithmetic.named_tuples import Row, nested, paths, replaced
 from costmodel.catalogue import communication, effects, files, loader, readings, releases
-from costmodel.catalogue.asking import ModelLike, model_of
-from costmodel.catalogue.clusters import ClusterLike, cluster_of
 from costmodel.catalogue.server_systems import server_system
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
-from costmodel.description.question import Question
 from costmodel.formulas.quantities import Software
 from costmodel.text.checks import kind, text
 from costmodel.text.errors import CostModelError, InvalidValue, UnknownName
@@ -219,21 +216,3 @@ def framework_on(cluster: Cluster, framework: Framework | str) -> Framework:
     kind("cluster", cluster, Cluster, "load_cluster(name)")
     network = communication.network_kind(cluster.levels[-1].name)
     return cluster.frameworks.get(framework) or load_framework(framework, cluster.device.architecture, network)
-
-
-def ask(model: ModelLike, cluster: ClusterLike, framework: Framework | str) -> Question:
-    """The question of a model, a cluster and a framework, each checked.
-
-    Parameters
-    ----------
-    model : what is trained, or its name
-    cluster : on what, or what names it
-    framework : the software, or its name in the catalogue
-
-    Raises
-    ------
-    InvalidValue, UnknownName
-        where an argument is not what it should be
-    """
-    trained, on = model_of(model), cluster_of(cluster)
-    return Question(trained, on, framework_on(on, framework))

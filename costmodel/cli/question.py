@@ -380,6 +380,7 @@ def read_with_notes(name: str, arguments: argparse.Namespace) -> Transformer:
 
 def read_plan(arguments: argparse.Namespace) -> tuple[Cluster, Plan]:
     """The plan that was asked about on its cluster, the data-parallel degree from the GPUs where it isn't given."""
+    from costmodel.catalogue.asking import as_it_trains
     from costmodel.description.plan import Plan
 
     launched = _launched(arguments)
@@ -392,7 +393,11 @@ def read_plan(arguments: argparse.Namespace) -> tuple[Cluster, Plan]:
     if missing:
         options = ", ".join("/".join(spelled(name)) for name in missing)
         raise Misused(f"the following arguments are required: {options}")
-    plan = Plan(global_batch=arguments.global_batch, seq_len=arguments.seq_len, **chosen(arguments))
+    fields = chosen(arguments)
+    if taken := as_it_trains(cluster, arguments.framework, fields):
+        said = " ".join(f"--{name} {value}" for name, value in taken.items())
+        arguments.notes.append(f"taken, as it wasn't said: {said}, as {arguments.framework} trains")
+    plan = Plan(global_batch=arguments.global_batch, seq_len=arguments.seq_len, **fields, **taken)
     gpus = cluster.gpus or 1
     if arguments.gpus is None and arguments.nodes is None:  # as many as the plan's degrees ask for, one node at least
         gpus = max(gpus, plan.gpus) if plan.data_parallel is None else plan.gpus

@@ -144,6 +144,7 @@ class Framework:
     whole_accumulation : gradients that are sharded are whole in a step of several micro-batches until the last, whose backward
         pass sums them
     offload_gradients : gradients of weights that lie on the host go there as they are summed; else they wait on the device
+    recompute : what its trainer recomputes unless it is told not to: ``"full"``, or ``"none"``
     recompute_modules : of a layer, that it recomputes alone, of `costmodel.description.recomputation.MODULES`
     attention : default kernel
     attention_dtypes : in which its attention core may multiply, beside that of the activations
@@ -247,6 +248,7 @@ class Framework:
     schedule: str = ""
     dtypes: Sequence[str] = field(default=DTYPES, metadata=row(Several(OneOf(DTYPES))))
     context_communications: Sequence[str] = field(default=("ring",), metadata=row(Several(OneOf(CONTEXT_COMMUNICATIONS))))
+    recompute: str = field(default="none", metadata=row(OneOf(("none", "full"))))
     recompute_modules: Sequence[str] = field(default=(), metadata=row(Several(OneOf(MODULES))))
     sequence_parallel: bool = True
     gradient_bytes: float = field(default=4.0, metadata=row(WIDTH, unit="bytes"))

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from itertools import zip_longest
 
 from costmodel.arithmetic.named_tuples import Row
-from costmodel.catalogue.asking import ModelLike, asked, given
+from costmodel.catalogue.asking import ModelLike, ask, asked, given
 from costmodel.catalogue.clusters import ClusterLike, DeviceLike
-from costmodel.catalogue.software import ask
 from costmodel.description.cluster import Cluster
 from costmodel.description.fields import hold
 from costmodel.description.framework import Framework

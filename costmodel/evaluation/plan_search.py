@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from costmodel.arithmetic.named_tuples import Row, changed
-from costmodel.catalogue.software import ask
+from costmodel.catalogue.asking import ask
 from costmodel.description.cluster import Cluster
 from costmodel.description.dimensions import DIMENSIONS
 from costmodel.description.fields import full_names, table

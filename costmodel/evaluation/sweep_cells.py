@@ -21,8 +21,7 @@ from costmodel.evaluation.search_result import SearchResult
 from costmodel.text.errors import CostModelError
 from costmodel.text.version import __version__
 
-KINDS = {"int": "int64", "bool": "bool", "float": "float64", "str": "string", "str | int": "string", "str | float": "string",
-         "Sequence[str]": "string"}  # fmt: skip
+KINDS = {"int": "int64", "bool": "bool", "float": "float64", "str": "string", "str | float": "string", "Sequence[str]": "string"}
 """Types of columns by the annotation of a field of `Plan`."""
 ASKED = {
     "cell": "int64", "model": "string", "cluster": "string", "gpus": "int64", "framework": "string", "global_batch": "int64",

@@ -18,9 +18,9 @@ from costmodel import (
     search,
     simulate,
 )
+from costmodel.catalogue.asking import ask
 from costmodel.catalogue.changes import replace
 from costmodel.catalogue.machines import largest_cluster
-from costmodel.catalogue.software import ask
 from costmodel.evaluation.departures import OF_EVERY_PLAN, departures, varying
 from costmodel.text.errors import CostModelError
 

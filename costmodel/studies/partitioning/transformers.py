@@ -6,9 +6,8 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 
-from costmodel.catalogue.asking import ModelLike, asked
+from costmodel.catalogue.asking import ModelLike, ask, asked
 from costmodel.catalogue.clusters import ClusterLike
-from costmodel.catalogue.software import ask
 from costmodel.description.framework import Framework
 from costmodel.description.layers import ChainLayer, LayerChain
 from costmodel.description.plan import Plan

@@ -26,7 +26,7 @@ def test_reentrant_checkpoints_are_said_of_adapters_and_mean_nothing_where_all_t
 
 
 def test_tf32_rules_where_nothing_is_narrower():
-    assert read_launch(f"{TRAINED}tf32: true\n", gpus=1).plan.dtype == "tf32"
+    assert read_launch(f"{TRAINED}tf32: true\nbf16: false\n", gpus=1).plan.dtype == "tf32"
     assert read_launch(f"{TRAINED}tf32: true\nbf16: true\n", gpus=1).plan.dtype == "bf16"
     assert read_launch(f"{AXOLOTL}tf32: true\nbf16: auto\n", gpus=1).plan.dtype == "bf16"
 
@@ -48,3 +48,17 @@ def test_the_loss_of_trls_sfttrainer_is_said_and_not_that_of_its_other_trainers_
 def test_accelerates_fsdp_is_priced_as_its_version(version, framework):
     text = f"{TRAINED}bf16: true\nfsdp: full_shard\nfsdp_config:\n  fsdp_version: {version}\n"
     assert software_of(read_launch(text, gpus=8)) == framework
+
+
+def test_trls_own_defaults_rule_where_one_of_its_trainers_is_started_and_transformers_elsewhere():
+    """huggingface/trl@v1.9.0 trl/trainer/base_config.py (``gradient_checkpointing``, ``bf16``), trl/trainer/utils.py
+    (``create_model_from_path``); transformers' TrainingArguments has neither."""
+    named = "--model_name_or_path Qwen/Qwen3-8B --dataset_name some/set"
+    sft, dpo = (read_launch(f"trl {name} {named} --max_length 1024", gpus=1).plan for name in ("sft", "dpo"))
+    assert (sft.recompute, sft.dtype, sft.base_dtype, sft.loss) == ("full", "bf16", "fp32", "tiled")
+    assert (dpo.recompute, dpo.dtype, dpo.base_dtype, dpo.loss) == ("full", "bf16", "fp32", None)
+    narrowed = "--max_length 1024 --dtype bfloat16 --gradient_checkpointing false --use_peft"
+    narrow = read_launch(f"trl sft {named} {narrowed}", gpus=1).plan
+    assert (narrow.recompute, narrow.dtype, narrow.base_dtype) == ("none", "bf16", None)
+    script = read_launch(f"torchrun run_clm.py {named} --do_train --bf16 --block_size 1024 --torch_dtype bfloat16", gpus=1).plan
+    assert (script.recompute, script.base_dtype, script.loss) == ("none", None, None)

@@ -25,6 +25,11 @@ def fsdp_words(w: Writing) -> list[str]:
     return ["full_shard" if w.plan.zero_stage == 3 else "shard_grad_op", "auto_wrap"]
 
 
+def brain(w: Writing) -> bool | None:
+    """Whether products are of bf16, as TRL has them unless they are of fp16 or it is told not to."""
+    return False if w.plan.dtype in ("fp32", "tf32") else says.mixed(w, "bf16", "fp8")
+
+
 def split(w: Writing) -> bool:
     """Whether ranks share a layer or a sequence."""
     return w.plan.tensor_parallel > 1 or w.plan.context_parallel > 1
@@ -35,7 +40,7 @@ BATCH_ROWS = (
     FlagRow("per_device_train_batch_size per_gpu_train_batch_size", "micro_batch", unit.count, 8, says=OWN),
     FlagRow("gradient_accumulation_steps", "gradient_accumulation", unit.count, 1, says=OWN),
     FlagRow("gradient_checkpointing", "_recompute", unit.yields("full", "none"), False, says="recompute"),
-    FlagRow("bf16", "_bf16", unit.flag, False, says=lambda w: says.mixed(w, "bf16", "fp8")),
+    FlagRow("bf16", "_bf16", unit.flag, False, says=brain),
     FlagRow("fp16", "_fp16", unit.flag, False, says=lambda w: says.mixed(w, "fp16") or None),
 )
 SHARD_ROWS = (
@@ -120,10 +125,14 @@ TRL = words(
     "dataset_name use_vllm max_seq_length dataset_mixer dataset_mixture max_completion_length attn_implementation torch_dtype"
 )
 """Keys of TRL, which the Trainer alone doesn't have."""
+ALSO_OF_SCRIPTS = words("dataset_name torch_dtype attn_implementation max_seq_length")
+"""Of them, those that scripts of transformers have, too."""
 OF_OTHER_TRAINERS = words(
     "max_prompt_length num_generations beta reward_funcs use_vllm max_completion_length response_length max_new_tokens"
 )
 """Of them, those of trainers beside TRL's `SFTTrainer`, whose losses are others."""
+OTHER_TRAINERS = words("dpo grpo kto ppo reward rloo orpo cpo bco gkd nash_md online_dpo xpo prm")
+"""Commands of ``trl`` that start one of them, and scripts of these names."""
 
 
 def trainer(reading: LaunchReading) -> None:
@@ -156,10 +165,44 @@ def as_loaded(reading: LaunchReading, wide: str | None) -> None:
     wide : the dtype of mixed precision, if a flag says one
     """
     narrow, elsewhere = reading.one("_dtype") in ("bf16", "fp16"), reading.one("_precision")  # accelerate's
-    usual = reading.keys & (TRL - {"torch_dtype"}) and not reading.has("_bf16")  # trl/trainer/base_config.py ``__post_init__``
-    by_deepspeed = reading.has("_deepspeed") or reading.has("zero_stage") or reading.one("_kind") == "deepspeed"
-    if narrow and wide is None and elsewhere in (None, "fp32") and not usual and not by_deepspeed:
+    usual = of_trl(reading) and not reading.has("_bf16")  # trl/trainer/base_config.py ``__post_init__``
+    if narrow and wide is None and elsewhere in (None, "fp32") and not usual and not by_deepspeed(reading):
         reading.put("mixed_precision", False)
+
+
+def of_trl(reading: LaunchReading) -> bool:
+    """Whether one of TRL's trainers is started."""
+    return bool(reading.keys & (TRL - ALSO_OF_SCRIPTS)) or "trl" in reading.irrelevant
+
+
+def of_another_trainer(reading: LaunchReading) -> bool:
+    """Whether another of TRL's trainers is started than `SFTTrainer`."""
+    started = {word.rpartition("/")[2].removesuffix(".py") for word in reading.irrelevant}
+    return bool(reading.keys & OF_OTHER_TRAINERS or started & OTHER_TRAINERS)
+
+
+def by_deepspeed(reading: LaunchReading) -> bool:
+    """Whether DeepSpeed's engine holds the weights."""
+    return reading.has("_deepspeed") or reading.has("zero_stage") or reading.one("_kind") == "deepspeed"
+
+
+def as_trl_trains(reading: LaunchReading) -> None:
+    """What TRL's arguments are by default where the Trainer's are others: all layers are recomputed, in mixed precision, and
+    weights are loaded in 32 bit.
+
+    References
+    ----------
+    huggingface/trl@v1.9.0 trl/trainer/base_config.py, trl/trainer/model_config.py, trl/trainer/utils.py
+    ``create_model_from_path``
+    """
+    reading.defaults["recompute"] = "full"
+    half = reading.one("_fp16", False)
+    brain = reading.one("_bf16", not half)
+    if brain:
+        reading.defaults["dtype"] = "bf16"
+    quantised = reading.one("_four_bit") or reading.one("_eight_bit")
+    if (brain or half) and reading.one("_dtype", "fp32") == "fp32" and not quantised and not by_deepspeed(reading):
+        reading.put("base_dtype", "fp32", derived=True)
 
 
 def beside_others(reading: LaunchReading) -> None:
@@ -203,10 +246,12 @@ def shard(reading: LaunchReading) -> None:
 
 def rules(reading: LaunchReading) -> None:
     """TrainingArguments, and what marks them as TRL's."""
+    if of_trl(reading):
+        as_trl_trains(reading)
     trainer(reading)
-    if not reading.keys & TRL:
+    if not of_trl(reading):
         reading.framework = "transformers"
-    elif not reading.keys & OF_OTHER_TRAINERS and not reading.one("fused_cross_entropy"):
+    elif not of_another_trainer(reading) and not reading.one("fused_cross_entropy"):
         reading.put("loss", reading.dialect.about.loss, derived=True)
     generation(reading)
     common.beside(reading, "_deepspeed", "deepspeed")
