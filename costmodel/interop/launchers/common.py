@@ -27,6 +27,8 @@ FSDP_STAGES = {
     "_HYBRID_SHARD_ZERO2": 2,
 }
 """Of ZeRO, what a strategy of FSDP amounts to."""
+PAIRS = "a sample is a pair of sequences: a batch of N is priced as N sequences"
+"""Of trainers by preferences."""
 FSDP_OFFLOAD = ("parameters", "gradients", "optimizer")
 """What lies in host memory under FSDP's CPU offload: gradients and optimizer step follow the parameters."""
 COMPONENTS = ("optimizer", "parameters", "activations")

@@ -131,8 +131,14 @@ OF_OTHER_TRAINERS = words(
     "max_prompt_length num_generations beta reward_funcs use_vllm max_completion_length response_length max_new_tokens"
 )
 """Of them, those of trainers beside TRL's `SFTTrainer`, whose losses are others."""
-OTHER_TRAINERS = words("dpo grpo kto ppo reward rloo orpo cpo bco gkd nash_md online_dpo xpo prm")
-"""Commands of ``trl`` that start one of them, and scripts of these names."""
+GENERATING = words("grpo rloo ppo gkd nash_md online_dpo xpo")
+"""Commands of ``trl`` that start one which makes its samples itself, and scripts of these names."""
+OTHER_TRAINERS = words("dpo kto reward orpo cpo bco prm") | GENERATING
+"""And those that start any of them."""
+PAIRED, REFERRED = words("dpo reward orpo cpo"), words("dpo kto")
+"""Of them those whose samples are pairs, and those that have a reference model."""
+GENERATED = words("num_generations reward_funcs use_vllm max_completion_length response_length max_new_tokens")
+"""Keys of trainers that make their samples."""
 
 
 def trainer(reading: LaunchReading) -> None:
@@ -175,10 +181,23 @@ def of_trl(reading: LaunchReading) -> bool:
     return bool(reading.keys & (TRL - ALSO_OF_SCRIPTS)) or "trl" in reading.irrelevant
 
 
+def started(reading: LaunchReading) -> set[str]:
+    """Commands and scripts without their folders, which are words of a command line that no flag has."""
+    return {word.rpartition("/")[2].removesuffix(".py") for word in reading.irrelevant}
+
+
 def of_another_trainer(reading: LaunchReading) -> bool:
     """Whether another of TRL's trainers is started than `SFTTrainer`."""
-    started = {word.rpartition("/")[2].removesuffix(".py") for word in reading.irrelevant}
-    return bool(reading.keys & OF_OTHER_TRAINERS or started & OTHER_TRAINERS)
+    return bool(reading.keys & OF_OTHER_TRAINERS or started(reading) & OTHER_TRAINERS)
+
+
+def preferences(reading: LaunchReading) -> None:
+    """What is said of samples that are a chosen and a rejected sequence, and of a reference model, which adapters don't need."""
+    names, by_beta = started(reading), "beta" in reading.keys and not reading.keys & GENERATED
+    if names & PAIRED or by_beta:
+        reading.note(common.PAIRS)
+    if (names & REFERRED or (by_beta and not names & PAIRED)) and reading.plan.get("adapter") is None:
+        reading.note("a reference model runs beside the one that trains: neither its weights nor its forward pass is priced")
 
 
 def by_deepspeed(reading: LaunchReading) -> bool:
@@ -196,6 +215,8 @@ def as_trl_trains(reading: LaunchReading) -> None:
     ``create_model_from_path``
     """
     reading.defaults["recompute"] = "full"
+    if not reading.keys & GENERATED and not started(reading) & GENERATING:
+        reading.defaults["seq_len"] = 1024  # ``max_length``
     half = reading.one("_fp16", False)
     brain = reading.one("_bf16", not half)
     if brain:
@@ -254,13 +275,15 @@ def rules(reading: LaunchReading) -> None:
     elif not of_another_trainer(reading) and not reading.one("fused_cross_entropy"):
         reading.put("loss", reading.dialect.about.loss, derived=True)
     generation(reading)
+    if of_trl(reading):
+        preferences(reading)
     common.beside(reading, "_deepspeed", "deepspeed")
     common.beside(reading, "_accelerate", "accelerate")
 
 
 def generation(reading: LaunchReading) -> None:
     """What is said of samples that the run makes itself: a sequence is a prompt and its completion."""
-    if reading.has("_generations") or reading.has("_completion"):
+    if reading.has("_generations") or reading.has("_completion") or started(reading) & GENERATING:
         reading.note("generates while it trains: only the training step is priced")
         if not reading.has("seq_len"):
             reading.defaults.pop("seq_len", None)

@@ -59,7 +59,7 @@ def rules(reading: LaunchReading) -> None:
     reading.defaults["micro_batch"] = 1 if reinforced or (pairs and not reading.has("_beta")) else 8
     if pairs:
         reading.defaults["seq_len"] = 512
-        reading.note("a sample is a pair of sequences: a batch of N is priced as N sequences")
+        reading.note(common.PAIRS)
     if reinforced:
         nodes, gpus = reading.one("_actor_nodes", 1), reading.one("_actor_gpus", 8)
         if nodes and gpus and not (reading.has("_gpus") or reading.has("_nodes")):
