@@ -67,3 +67,11 @@ def test_trls_own_defaults_rule_where_one_of_its_trainers_is_started_and_transfo
     assert (narrow.recompute, narrow.dtype, narrow.base_dtype) == ("none", "bf16", None)
     script = read_launch(f"torchrun run_clm.py {named} --do_train --bf16 --block_size 1024 --torch_dtype bfloat16", gpus=1).plan
     assert (script.recompute, script.base_dtype, script.loss) == ("none", None, None)
+
+
+def test_llama_factory_lifts_all_weights_that_train_unless_it_is_told_to_keep_them_or_deepspeed_does():
+    """hiyouga/LLaMA-Factory@ff6d4d12 src/llamafactory/model/adapter.py, ``init_adapter``."""
+    text = "model_name_or_path: Qwen/Qwen3-8B\nstage: sft\ncutoff_len: 1024\nper_device_train_batch_size: 1\nbf16: true\n"
+    said = {rest: read_launch(f"{text}{rest}", gpus=1).plan.base_dtype for rest in (
+        "finetuning_type: full\n", "finetuning_type: full\npure_bf16: true\n", "finetuning_type: lora\n")}  # fmt: skip
+    assert list(said.values()) == ["fp32", None, None]

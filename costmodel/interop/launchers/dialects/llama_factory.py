@@ -88,6 +88,19 @@ ROWS = (
 )  # fmt: skip
 
 
+def lifted(reading: LaunchReading) -> bool:
+    """Whether all weights are lifted to 32 bit to train in mixed precision; DeepSpeed's engine has copies of its own, and
+    FSDP holds 32 bit anyway.
+
+    References
+    ----------
+    hiyouga/LLaMA-Factory@ff6d4d12 src/llamafactory/model/adapter.py, ``init_adapter``: ``cast_trainable_params_to_fp32``
+    """
+    half = reading.one("_bf16") or reading.one("_fp16")
+    narrow = reading.one("_pure") or reading.one("_badam") or hf.by_deepspeed(reading) or reading.plan.get("fsdp")
+    return bool(half and reading.one("_method") == "full" and not narrow)
+
+
 def rules(reading: LaunchReading) -> None:
     """LLaMA-Factory's own flags, then the Trainer's."""
     if reading.one("_method") == "lora" or "lora" in str(reading.one("_peft_name", "")):
@@ -113,6 +126,8 @@ def rules(reading: LaunchReading) -> None:
         if not (reading.has("_deepspeed") or reading.has("zero_stage")):
             reading.put("mixed_precision", False)
     hf.trainer(reading)
+    if lifted(reading):
+        reading.put("base_dtype", "fp32", derived=True)
     if {
         "dist_config.name",
         "micro_batch_size",
