@@ -15,7 +15,7 @@ from costmodel.formulas.transformer import memory as formula
 from costmodel.text.errors import InvalidValue
 from costmodel.text.results import figure, fitted
 from costmodel.text.tables import table
-from costmodel.text.units import MiB, format_bytes
+from costmodel.text.units import GiB, MiB, format_bytes
 from costmodel.traces.allocator import NEVER, Reserved, replay
 from costmodel.traces.places import checked_cluster, group_of, software_of
 from costmodel.traces.pricing import TraceEstimate, price_trace
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 LARGEST = 20
 """Tensors that an answer lists unless asked for more."""
+CONTEXT = 0.47 * GiB
+"""CUDA's context of a process with PyTorch's kernels loaded as they are used [bytes]: measured on an A100 with torch 2.1.1+cu121
+(S. Bekman, Machine Learning Engineering, "Preloaded CUDA kernels memory usage"). What estimates without an allocator call fixed
+holds the allocator's gaps, too."""
 WORTH = 64 * MiB
 """Bytes from which a change is worth a line of advice."""
 
@@ -159,7 +163,7 @@ def memory_of_trace(
     ----------
     trace : of which
     cluster : whose device it is
-    framework : or its name, whose constants say what lies outside the allocator; the trace's own unless given
+    framework : or its name, whose constants say what the communication library holds; the trace's own unless given
     rank : of which role; that which holds most unless given
     expandable : whether the allocator's segments are expandable
     largest : tensors to list
@@ -220,13 +224,13 @@ def outside_bytes(role: Role, cluster: Cluster, framework: Framework) -> dict[st
     role : whose groups exchange something
     cluster, framework : on what, with whose constants
     """
-    constants, network = framework.numbers().memory, cluster.numbers()
+    overhead, network = framework.numbers().memory.library_overhead, cluster.numbers()
     exchanged = {int(group) for group in role.transactions.group if group != NOWHERE}
     used = [group_of(role.groups[group]) for group in sorted(exchanged)]
     library = sum(
         float(formula.collective_buffers(float(one.ranks), float(one.stride), network)) for one in used
     )
-    return {"context": float(constants.fixed), "communication library": float(constants.library_overhead) * library}
+    return {"context": CONTEXT, "communication library": float(overhead) * library}
 
 
 def _memory_of(

@@ -23,7 +23,8 @@ assert ANSWER == 42 and Path("__init__.py").exists() and os.access("inner", os.R
 assert socket.getaddrinfo("127.0.0.1", 80)
 try:
     socket.getaddrinfo("nobody.example.com", 80)
-except NotModelled as refused:
+except ConnectionError as refused:  # libraries look into their caches then
+    assert isinstance(refused, NotModelled)
     print(refused)
 """
 

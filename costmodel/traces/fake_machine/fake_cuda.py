@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from costmodel.traces.fake_machine import graphs, tensors
+from costmodel.traces.fake_machine.handwritten import CudaKernel
 from costmodel.traces.fake_machine.recorder import Recorder
 from costmodel.traces.fake_machine.replacing import replaced
 from costmodel.traces.record import NOWHERE
@@ -280,6 +281,9 @@ def _devices(recorder: Recorder, gpus: int, properties: Any) -> Answers:
         "is_bf16_supported": lambda including_emulation=True: properties.major >= 8,
         "get_arch_list": lambda: [f"sm_{properties.major}{properties.minor}"],
         **dict.fromkeys(("utilization", "memory_usage", "temperature", "power_draw", "clock_rate"), lambda device=None: 0),
+        **dict.fromkeys(
+            ("_compile_kernel", "compile_kernel"), lambda kernel_source, kernel_name, *_, **__: CudaKernel(recorder, kernel_name)
+        ),
         "can_device_access_peer": lambda *_: True,
         "cudart": lambda: types.SimpleNamespace(),
     }

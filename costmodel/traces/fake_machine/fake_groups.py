@@ -221,11 +221,7 @@ class FakeGroup(NamedGroup):
         """Scatter from one."""
         root = self.ranks[getattr(opts, "rootRank", 0)]
         parts = [part for some in inputs for part in some]
-        for out in outputs:
-            if parts:
-                copied([out], parts[self._rank])
-            else:
-                values.forget(out)
+        self.letters.deal(outputs, parts, root, self.recorder.where.line())
         return self._work(
             "scatter", sum(map(bytes_of, outputs)) * len(self.ranks), list(outputs), parts, peer=root
         )

@@ -58,7 +58,7 @@ def follow(
                 value = torch.empty((), dtype=tensor.dtype).expand(tensor.shape)
             if value is None:
                 break
-            table[id(tensor)] = value
+            table[id(tensor)] = value.contiguous() if mutable else value  # one number that stands for all can't be written into
         else:
             real_args, real_kwargs = tree_map_only(Tensor, lambda t: table[id(t)], (args, kwargs))
             if "device" in real_kwargs:

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from costmodel.text.errors import CostModelError, NotModelled
+from costmodel.text.errors import NotModelled
+from costmodel.traces.fake_machine.sandbox import Unreached
 
 PACKAGES = (
     "torch",
@@ -187,6 +188,8 @@ def main(path: str) -> int:
     os.environ.update(torchrun(spec.rank, spec.world, spec.gpus))
     own = folder / f"rank-{spec.rank}"
     own.mkdir(parents=True, exist_ok=True)
+    if "DATA_GYM_CACHE_DIR" not in os.environ:  # tiktoken's cache lies in the folder for temporary files unless told
+        os.environ.setdefault("TIKTOKEN_CACHE_DIR", f"{os.environ.get('TMPDIR', '/tmp')}/data-gym-cache")
     os.environ["TMPDIR"] = str(own)
     management.provided(own / "bin", spec.device, spec.gpus)
     os.environ["PATH"] = f"{own / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"
@@ -220,9 +223,6 @@ def main(path: str) -> int:
         except SystemExit as leaving:
             if leaving.code not in (None, 0):
                 error = f"{Path(spec.script).name} left with code {leaving.code}"
-        except CostModelError as refused:
-            traceback.print_exc()
-            error = str(refused)
         except BaseException as failure:
             traceback.print_exc()
             error = told(failure, recorder)
@@ -242,19 +242,21 @@ def main(path: str) -> int:
 
 def told(failure: BaseException, recorder: Any) -> str:
     """A failure of the user's code in a line: the line of its code that is nearest to it."""
-    cause: BaseException | None = failure
-    fetched = False
-    while cause is not None:
-        if isinstance(cause, NotModelled):
-            return str(cause)
-        fetched |= type(cause).__name__ in OF_THE_HUB
-        cause = cause.__cause__ or cause.__context__
     place, step = "", failure.__traceback__
     while step is not None:
         name = step.tb_frame.f_code.co_filename
         if recorder.where.whose(name) == 0:
             place = f"{Path(name).name}:{step.tb_lineno}"
         step = step.tb_next
+    cause: BaseException | None = failure
+    fetched = False
+    while cause is not None:
+        if isinstance(cause, Unreached) and place:
+            return f"{place}: {cause}"
+        if isinstance(cause, NotModelled):
+            return str(cause)
+        fetched |= type(cause).__name__ in OF_THE_HUB
+        cause = cause.__cause__ or cause.__context__
     message = " ".join(str(failure).split())
     if fetched or "huggingface.co" in message or "on the Hub" in message:
         return (

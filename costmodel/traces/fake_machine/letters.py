@@ -9,8 +9,12 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from costmodel.traces.fake_machine import values
+from costmodel.traces.fake_machine.exchanged import copied
 from costmodel.traces.fake_machine.mailbox import Mailbox
 from costmodel.traces.record import NOWHERE
+
+DEALT = -1
+"""In a tag's place, of letters that hold a part for each rank."""
 
 
 class Letters:
@@ -55,6 +59,22 @@ class Letters:
             self._post(self.mailbox, key, tensor)
         else:
             _put(tensor, self.mailbox.take(key, root, line))
+
+    def deal(self, outs: Sequence[Tensor], parts: Sequence[Tensor], root: int, line: str) -> None:
+        """Tensors hold what a root, which has a part for each rank of the group, gives this one."""
+        place = self.ranks.index(self.rank)
+        for out in outs:
+            if root == self.rank:
+                copied([out], parts[place])
+                if self.mailbox is not None and _steers(out):
+                    known = [values.known(part) for part in parts]
+                    whole = None if any(one is None for one in known) else torch.stack([one for one in known if one is not None])
+                    self.mailbox.post(self._key(root, NOWHERE, DEALT), whole)
+            elif self.mailbox is None or not _steers(out):
+                values.forget(out)
+            else:
+                dealt = self.mailbox.take(self._key(root, NOWHERE, DEALT), root, line)
+                _put(out, None if dealt is None else dealt[place])
 
     def _post(self, mailbox: Mailbox, key: str, tensor: Tensor) -> None:
         value = values.known(tensor)

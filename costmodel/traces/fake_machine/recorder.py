@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from costmodel.text.errors import NotModelled
 from costmodel.traces.builder import RoleBuilder
 from costmodel.traces.fake_machine import values
+from costmodel.traces.fake_machine.by_hand import OwnUpdates
 from costmodel.traces.fake_machine.following import follow
 from costmodel.traces.fake_machine.operators import (
     FACTORIES,
@@ -43,8 +44,16 @@ LARGE = 1_000_000
 """Elements from which a tensor of floats on the CPU holds no memory either."""
 MOST_WAITS = 20_000
 """Times that one line may ask for values that only a GPU would know before the step ends."""
+MOST_ON_HOST = 1_000
+"""The same, of a program that has had nothing on a GPU."""
 WARMING = 11
 """Steps on a stream of its own that don't end a trace: so many PyTorch's notes on CUDA graphs ask for before a capture."""
+
+AS_WRITTEN = (
+    "What torch.compile is given is run as it is written: in time, operators between products are one kernel that reads and "
+    "writes once; memory is that without the compiler, which keeps less for the backward pass."
+)
+"""Of compiled parts that run; libraries compile more than a program uses."""
 
 
 class Finished(BaseException):
@@ -75,6 +84,7 @@ class Recorder(TorchDispatchMode):
         self.program = TracedProgram(builder, guard)
         self.storages = Storages(builder, self.program)
         self.where = self.program.where
+        self.updates = OwnUpdates(self.where, self.storages, self.step_done)
         self.done_steps = self.captured_steps = 0
         self._warmed = 0  # steps until the last graph was captured
         self._waits: dict[str, int] = {}
@@ -216,6 +226,7 @@ class Recorder(TorchDispatchMode):
                 self._on_processors(func, name, args, kwargs, tensors, outs)
             return
         self.program.engine_moves()
+        self.updates.sees(func, args, kwargs, tensors)
         now = self.program.state()
         phase, module, line, stream = now
         full = f"{func.namespace}.{name}"
@@ -243,6 +254,9 @@ class Recorder(TorchDispatchMode):
         wrote = sum(reached(name, args, t, given) for t in unique([*made, *written]))
         if name == "embedding":
             self.storages.kind(args[1], "input")
+        compiled = self.where.compiled()
+        if compiled:
+            self.builder.assumed(AS_WRITTEN)
         self.builder.kernel(
             full,
             *operands_of(name, tensors),
@@ -255,7 +269,7 @@ class Recorder(TorchDispatchMode):
             line=line,
             reads=reads,
             writes=writes,
-            compiled=self.where.compiled(),
+            compiled=compiled,
         )
 
     def _on_processors(
@@ -297,6 +311,8 @@ class Recorder(TorchDispatchMode):
             return value.item()
         line = self.where.line()
         self._waits[line] = self._waits.get(line, 0) + 1
+        if self._waits[line] > MOST_ON_HOST and not self.storages.fullest:
+            raise NotModelled(f"{line}: the program ran nothing on a GPU until now: its model and its batches stay on the CPU")
         if self._waits[line] > MOST_WAITS:
             raise NotModelled(
                 f"{line} waits {MOST_WAITS:,} times within a step for values that only a GPU would know: it seems to "

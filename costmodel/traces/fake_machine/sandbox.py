@@ -211,8 +211,12 @@ def _may_start(event: str, args: tuple[Any, ...]) -> None:
         )
 
 
-def _unreached(host: Any) -> NotModelled:
-    return NotModelled(
+class Unreached(NotModelled, ConnectionError):
+    """There is no network; libraries take it as that, so that those which have what they want in a cache look there."""
+
+
+def _unreached(host: Any) -> Unreached:
+    return Unreached(
         f"the program wants to reach {host}: traced code has no network, so that what it needs from there must be fetched before"
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import math
 import os
@@ -109,10 +110,6 @@ def _compiled(recorder: Recorder) -> Any:
             return lambda function: given(function, backend=backend, disable=disable)
         if disable or backend in ("eager", "aot_eager"):
             return model
-        recorder.builder.assumed(
-            "What torch.compile is given is run as it is written: in time, operators between products are one kernel that reads "
-            "and writes once; memory is that without the compiler, which keeps less for the backward pass."
-        )
         return recorder.where.compiles(model)
 
     return given
@@ -158,6 +155,7 @@ def installed(recorder: Recorder) -> Iterator[None]:
 
     real_loader = data.DataLoader.__init__
 
+    @functools.wraps(real_loader)  # Lightning reads its parameters, to make a loader anew with another sampler
     def loader(self: Any, *args: Any, **kwargs: Any) -> None:
         args = list(args)  # type: ignore[assignment]
         if len(args) > 5:

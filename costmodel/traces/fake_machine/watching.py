@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch.optim import optimizer as optimizers
 
 from costmodel.traces.fake_machine.operators import local, word_of
 from costmodel.traces.fake_machine.recorder import Recorder
+from costmodel.traces.fake_machine.replacing import replaced
 
 WRAPPERS = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod.", "_forward_module.")
 """Parts of modules' names that wrappers put in."""
@@ -37,6 +39,7 @@ class Watcher:
     def entered(self, module: Any, _: Any) -> None:
         """A module is called."""
         where = self.recorder.where
+        self.recorder.updates.ends()
         name = where.names.get(module)
         if name is None:
             self._name(module, where.stack[-1].name if where.stack else "")
@@ -70,6 +73,7 @@ class Watcher:
                 continue
             self._known.add(word)
             self._named[id(parameter)] = (parameter, word)
+            self.recorder.updates.weights[word] = parameter
             self.recorder.named_parameters[id(parameter)] = word
             inner = local(parameter)
             row = self.recorder.storages.row(inner) if isinstance(inner, Tensor) else None
@@ -131,6 +135,16 @@ class Watcher:
 
         return called
 
+    def made(self, real: Any) -> Any:
+        """`Optimizer.__init__`, which tells that the program has one."""
+
+        @functools.wraps(real)
+        def init(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            self.recorder.updates.optimizers += 1
+            real(optimizer, *args, **kwargs)
+
+        return init
+
     def stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """An optimizer's step has ended: what it keeps is its state."""
         self.recorder.where.optimizing -= 1
@@ -165,8 +179,10 @@ def installed(recorder: Recorder) -> Iterator[Watcher]:
         optimizers.register_optimizer_step_pre_hook(watcher.stepping),
         optimizers.register_optimizer_step_post_hook(watcher.stepped),
     ]
+    made = (optimizers.Optimizer, "__init__", watcher.made(optimizers.Optimizer.__init__))
     try:
-        yield watcher
+        with replaced([made]):
+            yield watcher
     finally:
         for handle in handles:
             handle.remove()

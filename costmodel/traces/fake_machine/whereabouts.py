@@ -101,6 +101,11 @@ class Where:
             return 0 if node is None else self._compiled.get(node._sequence_nr(), 0)
         return part
 
+    @property
+    def behind_backward(self) -> bool:
+        """Whether the last that the program did with its model was a backward pass."""
+        return self._turned and not self.optimizing and torch._C._current_graph_task_id() == -1
+
     def stepped(self) -> None:
         """A step of the optimizer has ended."""
         self._turned = False

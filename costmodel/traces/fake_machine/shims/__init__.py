@@ -27,6 +27,7 @@ HOOKS = {
     "safetensors.torch": "saving",
     "torch.distributed.checkpoint": "distributed_checkpoint",
     "torch.hub": "hub",
+    "torch.utils.cpp_extension": "extensions",
     "triton.runtime": "triton",
     "torch.nn.attention.flex_attention": "flex_attention",
     "timm.models._builder": "timm",

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor
-
-from costmodel.traces.fake_machine import values
-from costmodel.traces.fake_machine.operators import bytes_of, operands_of, tensors_in
+from costmodel.traces.fake_machine.handwritten import launched
+from costmodel.traces.fake_machine.operators import tensors_in
 from costmodel.traces.fake_machine.recorder import Recorder
 
 
@@ -22,29 +20,6 @@ def _launching(recorder: Recorder) -> Any:
         function = self
         while hasattr(function, "fn") and not hasattr(function, "src"):
             function = function.fn
-        launched(recorder, getattr(function, "__name__", "kernel"), [*tensors_in(args), *tensors_in(kwargs.values())])
+        launched(recorder, "Triton", getattr(function, "__name__", "kernel"), [*tensors_in(args), *tensors_in(kwargs.values())])
 
     return run
-
-
-def launched(recorder: Recorder, name: str, tensors: list[Tensor]) -> None:
-    """Record a kernel that reads, or writes, each of its operands once.
-
-    Parameters
-    ----------
-    recorder : of the rank
-    name : of the kernel's function
-    tensors : that it was given
-    """
-    recorder.program.engine_moves()
-    phase, module, line, stream = recorder.program.state()
-    rows = [row for tensor in tensors if (row := recorder.storages.row(tensor)) is not None]
-    recorder.builder.assumed(
-        f"The Triton kernel {name} is priced by the bytes of its operands: what it computes isn't seen."
-    )
-    recorder.builder.kernel(
-        f"triton.{name}", *operands_of(name, tensors), bytes_read=sum(map(bytes_of, tensors)), stream=stream, phase=phase,
-        module=module, line=line, reads=list(dict.fromkeys(rows)), writes=list(dict.fromkeys(rows)),
-    )  # fmt: skip
-    for tensor in tensors:
-        values.forget(tensor)
