@@ -127,6 +127,7 @@ COMMANDS = {
     "whatif": "bloom-560m --cluster dgx-h100 --global-batch 32 --seq-len 1024 -o page.html",
     "report": "bloom-560m --cluster dgx-h100 --global-batch 32 --seq-len 1024 -o report.html",
     "write": "megatron bloom-560m --cluster dgx-h100 --global-batch 32 --seq-len 1024 --data-parallel 8",
+    "show": "bloom-560m",
     "sweep": "bloom-560m --cluster dgx-h100 --global-batch 32 --seq-len 1024 -o swept",
 }  # fmt: skip
 """A command line of every command that takes whole numbers."""

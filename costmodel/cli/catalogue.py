@@ -23,6 +23,7 @@ from costmodel.cli.arguments import (
 )
 from costmodel.cli.output import TerminalTable, gib, print_json, print_page, shown, table
 from costmodel.cli.question import read_with_notes
+from costmodel.text.checks import positive_int
 from costmodel.text.errors import CostModelError, InvalidValue
 
 if TYPE_CHECKING:
@@ -354,7 +355,8 @@ def _show(arguments: argparse.Namespace) -> int:
     flop: dict[int, float] = {}
     if kind == "model":
         counts = {**entry.parameters_by_part(), "active": entry.active_parameters}
-        lengths = sorted({*(arguments.seq_len or [4096]), entry.trained_length or 4096})
+        asked = [positive_int("seq_len", tokens, 10**8) for tokens in arguments.seq_len or [4096]]
+        lengths = sorted({*asked, entry.trained_length or 4096})
         flop = {tokens: entry.flop_per_token(tokens) for tokens in lengths}
     if kind == "framework":
         fields["constants"] = flat(entry.constants)

@@ -9,11 +9,15 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 import numpy as np
 
+from costmodel.compilation.cache import cache_folder
+
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 LITTLE = 1_000_000
 """Turns of the innermost loops that plain Python does in less time than it takes to compile a kernel, about three seconds."""
+LITTLE_BESIDE_LOADING = 100_000
+"""The same where the kernel is kept: a third of a second, in which Numba is imported."""
 
 
 class _Plainly(threading.local):
@@ -52,10 +56,24 @@ class LazyKernel(Generic[Given, Result]):
 
         return types.Dispatcher(self.compiled)
 
+    def _is_worth(self, turns: float) -> bool:
+        """Whether so much work is done sooner by machine code, which is to be compiled, or loaded, or is there."""
+        there: Any = vars(self).get("compiled")
+        if there is not None and there.signatures:
+            return True
+        return turns > (LITTLE if turns <= LITTLE_BESIDE_LOADING or not self._is_kept else LITTLE_BESIDE_LOADING)
+
+    @functools.cached_property
+    def _is_kept(self) -> bool:
+        """Whether Numba has kept the kernel's machine code, under the name that it gives it."""
+        folder, plain = cache_folder(), self.plain
+        name = f"{plain.__module__.rpartition('.')[2]}.{plain.__qualname__}-{plain.__code__.co_firstlineno}"
+        return folder is not None and any(folder.glob(f"*/{name}.*.nbi"))
+
     def __call__(self, *arguments: Given.args, **named: Given.kwargs) -> Result:
         if _PLAINLY.inside:
             return self.plain(*arguments, **named)
-        if self.work is None or self.work(*arguments, **named) > LITTLE:
+        if self.work is None or self._is_worth(self.work(*arguments, **named)):
             return self.compiled(*arguments, **named)
         _PLAINLY.inside = True
         try:

@@ -34,7 +34,8 @@ SEARCHED = ("ranking", "every", "rules", "least-memory")
 """Programs of `costmodel.compilation.programs` that a search runs on."""
 PASS = 1_000
 """Rows whose time NumPy takes to go through the formula once, whatever the rows."""
-CHUNK = 4096
+CHUNK, LONG_CHUNK = 4096, 16_384
+"""Rows that vector code, and NumPy, which calls a function for every operation, take at a time: a cache holds their columns."""
 RUNS = 2048
 """Runs of a product for which a thread is worth its start."""
 
@@ -119,7 +120,7 @@ def compile_once(loops: Sequence[str]) -> None:
         mark.unlink(missing_ok=True)
 
 
-def choose(rows: int) -> str:
+def choose(rows: int, ahead: int = 0) -> str:
     """Engine for so many rows: Python for a handful, else NumPy until vector code is there and pays.
 
     Compiling takes seconds, so that it isn't done for one search, but where many rows come together: in this call, or in all of
@@ -128,13 +129,14 @@ def choose(rows: int) -> str:
     Parameters
     ----------
     rows : plans to evaluate
+    ahead : that the same question will have after them, about
     """
     global _rows_by_numpy
     if rows <= HANDFUL:
         return "python"
     if "costmodel.compilation.programs" in sys.modules:
         return "numba"
-    if _rows_by_numpy + rows > COMPILE_FROM or (_rows_by_numpy + rows > COMPILED_FROM and is_compiled()):
+    if _rows_by_numpy + rows + ahead > COMPILE_FROM or (_rows_by_numpy + rows > COMPILED_FROM and is_compiled()):
         return "numba"
     _rows_by_numpy += PASS + rows
     return "numpy"
@@ -225,29 +227,38 @@ def _step(inputs: Inputs) -> Step:
 
 
 def evaluate_several(inputs: Sequence[Inputs], alike: Sequence[int]) -> list[Step]:
-    """Every part of the step of some plans, as the constants have it: in vector code where that is loaded.
+    """Every part of the step of some plans, as the constants have it: in vector code where that is there.
 
     Parameters
     ----------
     inputs : of each plan
     alike : of each a number, the same for those that differ in nothing but the plan
     """
-    loaded = "costmodel.compilation.programs" in sys.modules
-    if len(inputs) <= HANDFUL and not loaded:
+    if len(inputs) <= HANDFUL and not _has_every_part():
         return [_step(one) for one in inputs]
     import numpy as np
 
+    engine = "numba" if _has_every_part() else "numpy" if len(inputs) < COMPILED_FROM else "auto"
     found: list[Step] = [None] * len(inputs)  # type: ignore[list-item]
     for same in set(alike):
         places = [place for place, one in enumerate(alike) if one == same]
-        parts = evaluate(inputs[places[0]], np.array([inputs[place].plan for place in places]).T, "numba" if loaded else "auto")
+        parts = evaluate(inputs[places[0]], np.array([inputs[place].plan for place in places]).T, engine)
         for column, place in enumerate(places):
             found[place] = unflatten(parts[:, column].tolist())
     return found
 
 
+def _has_every_part() -> bool:
+    """Whether vector code for all parts of a step is loaded or kept: to compile it takes as long as a hundred steps in Python."""
+    if "costmodel.compilation.programs" not in sys.modules:
+        return False
+    from costmodel.compilation.cache import is_kept
+
+    return is_kept("every")
+
+
 def total_time(inputs: Inputs, bill: Memory, rows: int) -> Number:
-    """Time of a step whose plan, framework and device may be columns [s]: in vector code where that is loaded.
+    """Time of a step whose plan, framework and device may be columns [s]: in vector code where that is there.
 
     Parameters
     ----------
@@ -255,7 +266,7 @@ def total_time(inputs: Inputs, bill: Memory, rows: int) -> Number:
     bill : memory of the plans, which the framework's constants of memory decide
     rows : of the columns
     """
-    if "costmodel.compilation.programs" not in sys.modules:
+    if not _has_every_part():
         return training_step.step(*inputs, bill).total
     from costmodel.compilation import programs as kernels
 
@@ -345,7 +356,9 @@ def discrepancies(question: Question, settings: Settings, product: Product) -> C
     return found
 
 
-def rank(inputs: Inputs, product: Product, engine: str = "auto", boundary: float = math.inf) -> tuple[Columns, Columns]:
+def rank(
+    inputs: Inputs, product: Product, engine: str = "auto", boundary: float = math.inf, ahead: int = 0
+) -> tuple[Columns, Columns]:
     """Step time and peak memory of every plan of a product, what a ranking needs [s, bytes].
 
     Parameters
@@ -354,6 +367,7 @@ def rank(inputs: Inputs, product: Product, engine: str = "auto", boundary: float
     product : of `costmodel.evaluation.plan_products`
     engine : one of `ENGINES`
     boundary : memory beyond which nobody asks for the time of a plan [bytes]
+    ahead : plans that the same search will have after these, about
 
     Returns
     -------
@@ -362,7 +376,7 @@ def rank(inputs: Inputs, product: Product, engine: str = "auto", boundary: float
     """
     import numpy as np
 
-    chosen = choose(product.number) if choice("engine", engine, ENGINES) == "auto" else engine
+    chosen = choose(product.number, ahead) if choice("engine", engine, ENGINES) == "auto" else engine
     if chosen == "numba":
         return _numba_product(inputs, product)
     flat = np.flatnonzero(product.legal)
@@ -459,14 +473,14 @@ def _in_chunks(
     progress: Callable[[int], None] | None,
 ) -> None:  # fmt: skip
     """Fill `out` chunk by chunk, which fit in a cache; a compiled loop on as many threads as there are cores."""
-    rows = plans.shape[1]
-    starts = range(0, rows, CHUNK)
+    rows, chunk = plans.shape[1], CHUNK if run is _numba else LONG_CHUNK
+    starts = range(0, rows, chunk)
 
     def work(start: int) -> None:
-        part = slice(start, start + CHUNK)
+        part = slice(start, start + chunk)
         run(inputs, plans[:, part], out[:, part])
         if progress:
-            progress(min(CHUNK, rows - start))
+            progress(min(chunk, rows - start))
 
     if run is _numba and len(starts) > 4:
         from concurrent.futures import ThreadPoolExecutor

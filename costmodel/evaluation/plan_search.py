@@ -128,7 +128,8 @@ def search(
         for place, sample, product in tally.blocks():
             inputs = question.inputs(sample)
             inside = engines.drop_certain_misfits(inputs, product, selection.boundary) if bounded else product
-            times, held = engines.rank(inputs, inside, engine, selection.boundary if bounded else math.inf)
+            ahead = product.number * (len(tally.combinations) - 1 - place)  # each choice to come has as many, about
+            times, held = engines.rank(inputs, inside, engine, selection.boundary if bounded else math.inf, ahead)
             held = _with_host(question, inputs, inside, _with_loading(inputs, inside, held))
             if question.told:
                 times = times * np.exp(engines.discrepancies(question, inputs.settings, inside))

@@ -31,6 +31,8 @@ def test_workers_are_followed_as_compiled():
         return [one.tolist() for one in out]
 
     assert followed(server_kernel.run.plain) == followed(server_kernel.run.compiled)
+    next_one = lazily.LazyKernel(server_kernel.run.plain, lambda *_: 0.0)  # of a process that finds what this one has kept
+    assert next_one._is_worth(2 * lazily.LITTLE_BESIDE_LOADING) and not next_one._is_worth(lazily.LITTLE_BESIDE_LOADING / 2)
 
 
 def test_what_is_inside_of_a_kernel_is_done_as_that_is(monkeypatch):

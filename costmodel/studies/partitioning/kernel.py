@@ -366,10 +366,14 @@ def solve(level, below, which, state, inside, low, high, bound):
     time, weights, held, sent = state
     count, machines, rows = time.size, level.machines, high - low
     within = level.innermost and rows == 1 and np.isfinite(bound)
-    best = np.full((count, machines + 1, rows), np.inf)
+    best = np.empty((count, machines + 1, rows))
     flat = best.reshape(best.size)
+    for place in range(best.size):
+        flat[place] = np.inf
     most = 1 if level.straight else machines
-    varied = level.limited or below.shape[0] > 1 or level.links.size > 1 or level.given.any()
+    varied = level.limited or below.shape[0] > 1 or level.links.size > 1
+    for given in level.given:
+        varied = varied or given != 0
     for j in range(1, count):
         sent_out = sent[j] if j < count - 1 else 0.0
         for start in range(low, min(high, j)):

@@ -105,6 +105,19 @@ def _merge(nbytes, times, choices, count, other_bytes, other_times, choice, othe
 
 
 @kernel
+def _within(nbytes, count, most):
+    """The last of some rising numbers that is no more than another; -1 where none is: a search of NumPy's compiles longer."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        if nbytes[middle] <= most:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1
+
+
+@kernel
 def _thin(nbytes, times, choices, count, most):
     """At most `most` points of a frontier: the fastest in each of as many equal ranges of bytes, and the ends."""
     if count <= most:
@@ -178,7 +191,10 @@ def frontiers(forward, outputs, saved, gradients, most):
     count = np.zeros((2, layers, layers), np.int64)
     pool_bytes, pool_times, pool_choices = np.empty(4096, np.int64), np.empty(4096), np.empty(4096, np.int16)
     filled, exact = 0, True
-    tolerance = 1e-12 * forward.sum()
+    whole = 0.0
+    for layer in range(layers):
+        whole += forward[layer]
+    tolerance = 1e-12 * whole
     room = 4 * most + 4
     best = (np.empty(room, np.int64), np.empty(room), np.empty(room, np.int16))
     spare = (np.empty(room, np.int64), np.empty(room), np.empty(room, np.int16))
@@ -211,7 +227,7 @@ def frontiers(forward, outputs, saved, gradients, most):
                             b, m = start[keep, first, cut - 1], count[keep, first, cut - 1]
                             fastest = time + pool_times[a + n - 1] + pool_times[b + m - 1]
                             lowest = max(least, pool_bytes[a] + kept, pool_bytes[b])
-                            place = np.searchsorted(best[0][:points], lowest, side="right") - 1
+                            place = _within(best[0], points, lowest)
                             if place >= 0 and best[1][place] <= fastest + tolerance:
                                 continue
                             k = _join(pool_bytes, pool_times, a, n, kept, b, m, least, time, new_bytes, new_times)
@@ -224,9 +240,11 @@ def frontiers(forward, outputs, saved, gradients, most):
                     exact = exact and points <= most
                     points = _thin(*best, points, most)
                 while filled + points > len(pool_bytes):
-                    pool_bytes = np.concatenate((pool_bytes, np.empty_like(pool_bytes)))
-                    pool_times = np.concatenate((pool_times, np.empty_like(pool_times)))
-                    pool_choices = np.concatenate((pool_choices, np.empty_like(pool_choices)))
+                    many = 2 * len(pool_bytes)
+                    more_bytes, more_times, more_choices = np.empty(many, np.int64), np.empty(many), np.empty(many, np.int16)
+                    for i in range(filled):
+                        more_bytes[i], more_times[i], more_choices[i] = pool_bytes[i], pool_times[i], pool_choices[i]
+                    pool_bytes, pool_times, pool_choices = more_bytes, more_times, more_choices
                 start[ready, first, last], count[ready, first, last] = filled, points
                 for i in range(points):
                     pool_bytes[filled + i], pool_times[filled + i], pool_choices[filled + i] = best[0][i], best[1][i], best[2][i]
