@@ -110,7 +110,8 @@ def ask(model: ModelLike, cluster: ClusterLike, framework: Framework | str) -> Q
 
 
 def as_it_trains(cluster: Cluster, framework: Framework | str, choices: Mapping[str, object]) -> dict[str, Any]:
-    """What software does unless it is told not to, of the fields that aren't said: some recompute all layers.
+    """What software does unless it is told not to, of the fields that aren't said: some recompute all layers, and may send to
+    the host what they keep.
 
     Parameters
     ----------
@@ -124,8 +125,12 @@ def as_it_trains(cluster: Cluster, framework: Framework | str, choices: Mapping[
     >>> as_it_trains(load_cluster("dgx-h100"), "trl", {}), as_it_trains(load_cluster("dgx-h100"), "fsdp2", {})
     ({'recompute': 'full'}, {})
     """
-    usual = framework_on(cluster, framework).recompute
-    return {} if usual == "none" or choices.get("recompute") is not None else {"recompute": usual}
+    software = framework_on(cluster, framework)
+    usual = software.recompute
+    if usual == "none" or choices.get("recompute") not in (None, usual):
+        return {}
+    taken = {"recompute": usual} | ({"activation_offload": software.activation_offload} if software.activation_offload else {})
+    return {name: value for name, value in taken.items() if choices.get(name) is None}
 
 
 def asked(

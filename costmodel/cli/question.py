@@ -395,7 +395,7 @@ def read_plan(arguments: argparse.Namespace) -> tuple[Cluster, Plan]:
         raise Misused(f"the following arguments are required: {options}")
     fields = chosen(arguments)
     if taken := as_it_trains(cluster, arguments.framework, fields):
-        said = " ".join(f"--{name} {value}" for name, value in taken.items())
+        said = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in taken.items())
         arguments.notes.append(f"taken, as it wasn't said: {said}, as {arguments.framework} trains")
     plan = Plan(global_batch=arguments.global_batch, seq_len=arguments.seq_len, **fields, **taken)
     gpus = cluster.gpus or 1

@@ -145,6 +145,7 @@ class Framework:
         pass sums them
     offload_gradients : gradients of weights that lie on the host go there as they are summed; else they wait on the device
     recompute : what its trainer recomputes unless it is told not to: ``"full"``, or ``"none"``
+    activation_offload : share of what is kept then that it sends to the host
     recompute_modules : of a layer, that it recomputes alone, of `costmodel.description.recomputation.MODULES`
     attention : default kernel
     attention_dtypes : in which its attention core may multiply, beside that of the activations
@@ -249,6 +250,7 @@ class Framework:
     dtypes: Sequence[str] = field(default=DTYPES, metadata=row(Several(OneOf(DTYPES))))
     context_communications: Sequence[str] = field(default=("ring",), metadata=row(Several(OneOf(CONTEXT_COMMUNICATIONS))))
     recompute: str = field(default="none", metadata=row(OneOf(("none", "full"))))
+    activation_offload: float = field(default=0.0, metadata=row(Real(0.0, 1.0)))
     recompute_modules: Sequence[str] = field(default=(), metadata=row(Several(OneOf(MODULES))))
     sequence_parallel: bool = True
     gradient_bytes: float = field(default=4.0, metadata=row(WIDTH, unit="bytes"))

@@ -45,7 +45,8 @@ def inert_fields(answer: Estimate) -> tuple[str, ...]:
         try:
             usual = dataclasses.replace(answer.plan, **{name: row.default})
             usual = usual.resolve(answer.framework, answer.cluster.device)
-            if getattr(usual, name) == getattr(answer.plan, name) or usual.gpus != answer.plan.gpus:
+            before, after = getattr(usual, name), getattr(answer.plan, name)
+            if before == after or (before is None and after is False) or usual.gpus != answer.plan.gpus:  # a loss leaves it open
                 continue
             usual.check(answer.model, answer.cluster, answer.framework)
             alike = evaluate_one(answer.question, usual) == answer.step

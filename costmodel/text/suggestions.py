@@ -10,7 +10,7 @@ MEANT: dict[str, dict[str, str]] = {
         "torchtitan": "fsdp2", "pytorch": "fsdp2", "torch": "fsdp2", "fsdp": "fsdp2", "lightning": "fsdp2", "zero": "deepspeed",
         "megatron": "megatron-core", "megatron-lm": "megatron-core", "mcore": "megatron-core", "megatron-bridge": "megatron-core",
         "transformers": "hf-trainer", "huggingface": "hf-trainer", "accelerate": "hf-fsdp",
-        "axolotl": "hf-fsdp", "llama-factory": "hf-fsdp", "unsloth": "hf-trainer", "gpt-neox": "megatron-deepspeed",
+        "axolotl": "hf-fsdp", "llama-factory": "hf-fsdp", "gpt-neox": "megatron-deepspeed",
         "autotp": "deepspeed-autotp", "ulysses": "deepspeed-ulysses", "alst": "deepspeed-ulysses", "openrlhf": "deepspeed",
         "jax": "maxtext", "flax": "maxtext", "pytorch-ddp": "ddp",
     },

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from costmodel.arithmetic.named_tuples import Row, made
+from costmodel.arithmetic.named_tuples import Row, changed, made
 from costmodel.catalogue import loader
 from costmodel.catalogue.software import load_framework
 from costmodel.catalogue.spellings import shape_name
@@ -29,8 +29,11 @@ OPTIMIZERS = (
 BY_LISTS = "adamw_torch"
 """PyTorch's Adam where Hugging Face's words say nothing of its kernels (huggingface/transformers src/transformers/trainer.py
 ``get_optimizer_cls_and_kwargs``)."""
-ELSEWHERE = ("recompute_every", "recompute_modules", "optimizer_states", "optimizer_kernel", "shard_group")
+ELSEWHERE = ("recompute_every", "recompute_modules", "optimizer_states", "optimizer_kernel", "shard_group", "sized_by_width")
 """Further fields of a plan that are priced with others."""
+WIDTHS = {"bucket_bytes": 1.0, "prefetch_bytes": 0.9}
+"""Elements of a bucket over the square of the model's width, where transformers fills "auto" in (huggingface/transformers
+src/transformers/integrations/deepspeed.py ``trainer_config_finalize``)."""
 UNLIKE = r"ademamix|adafactor|adagrad|galore|apollo|shampoo|soap|badam|adalomo|lomo|came|schedule_?free|dion"
 KERNELS = {"fused": "flash", "xformers": "flash", "ring": "flash", "auto": None}
 """Kernels of attention of a launch that a plan calls otherwise."""
@@ -139,8 +142,12 @@ def resolve(
     notes: list[str] = []
     if model is None and config is not None:
         model = Transformer.from_huggingface(config)
-    shape = model or model_of(launch, notes)
-    return Priced(shape, plan_of(launch, gpus, notes), software_of(launch), tuple(notes))
+    shape, software = model or model_of(launch, notes), software_of(launch)
+    width = load_framework(software).reduce_bytes
+    plan, sized = plan_of(launch, gpus, notes), launch.plan_fields.get("sized_by_width") or ()
+    for name in sized if isinstance(sized, list) else ():
+        plan = changed(plan, {name: float(int(WIDTHS[name] * shape.hidden**2)) * width})
+    return Priced(shape, plan, software, tuple(notes))
 
 
 def _names(launch: Described) -> str:

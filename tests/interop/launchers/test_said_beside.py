@@ -2,8 +2,8 @@
 
 import pytest
 
-from costmodel import read_launch
-from costmodel.interop.launchers.pricing import software_of
+from costmodel import load_model, read_launch
+from costmodel.interop.launchers.pricing import resolve, software_of
 
 TUNED = "model:\n  _component_: torchtune.models.llama3.llama3_8b\nbatch_size: 2\ntokenizer:\n  max_seq_len: 2048\n"
 TRAINED = "model_name_or_path: Qwen/Qwen3-8B\nper_device_train_batch_size: 1\nmax_length: 1024\ngradient_checkpointing: true\n"
@@ -75,3 +75,15 @@ def test_llama_factory_lifts_all_weights_that_train_unless_it_is_told_to_keep_th
     said = {rest: read_launch(f"{text}{rest}", gpus=1).plan.base_dtype for rest in (
         "finetuning_type: full\n", "finetuning_type: full\npure_bf16: true\n", "finetuning_type: lora\n")}  # fmt: skip
     assert list(said.values()) == ["fp32", None, None]
+
+
+def test_deepspeeds_buckets_are_as_large_as_its_file_says_or_transformers_makes_of_the_width():
+    """huggingface/transformers src/transformers/integrations/deepspeed.py, ``trainer_config_finalize``: the square of the hidden
+    size, nine tenths of it; gradients and weights travel in 16 bit."""
+    sizes = '"stage": 3, "reduce_bucket_size": %s, "stage3_prefetch_bucket_size": "auto"'
+    zero = '{"zero_optimization": {' + sizes + '}, "bf16": {"enabled": true}}'
+    text = f"{TRAINED}deepspeed: zero.json\nbf16: true\n"
+    for said, elements in (("2e8", 2e8), ('"auto"', 4096**2)):
+        plan = read_launch([text, zero % said], gpus=8)
+        plan = resolve(plan, model=load_model("qwen3-8b")).plan
+        assert (plan.bucket_bytes, plan.prefetch_bytes) == (2.0 * elements, 2.0 * int(0.9 * 4096**2))

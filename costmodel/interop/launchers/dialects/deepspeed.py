@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from costmodel.catalogue.software import load_framework
 from costmodel.interop.launchers import common, says
 from costmodel.interop.launchers import values as unit
 from costmodel.interop.launchers.table import (
@@ -13,6 +14,8 @@ from costmodel.interop.launchers.table import (
     Writing,
 )
 
+AUTO = "auto"
+
 
 def device(raw: object) -> object:
     """Whether something is moved: to the CPU or to disk."""
@@ -23,6 +26,11 @@ def device(raw: object) -> object:
     if str(raw).lower() not in ("cpu", "nvme"):
         raise unit.Expected("cpu, nvme or none")
     return str(raw).lower()
+
+
+def elements(raw: object) -> object:
+    """So many elements, or what transformers makes of the model's width."""
+    return AUTO if str(raw).lower() == AUTO else unit.number(raw)
 
 
 def offloads(w: Writing) -> object:
@@ -45,6 +53,8 @@ ROWS = (
     FlagRow("zero_optimization.overlap_comm", "_overlap", unit.flag, "true at stage 3", says="overlap_gradients"),
     FlagRow("zero_optimization.mics_shard_size", "shard_group", unit.count_or_open, -1),
     FlagRow("zero_optimization.zero_hpz_partition_size", "_hpz", unit.count, 1, "from 0.10"),
+    FlagRow("zero_optimization.reduce_bucket_size", "_bucket", elements, 5e8),
+    FlagRow("zero_optimization.stage3_prefetch_bucket_size zero_optimization.prefetch_bucket_size", "_prefetch", elements, 5e7),
     FlagRow("optimizer.type", "optimizer", unit.word),
     FlagRow("optimizer", "_optimizer_empty", unit.anything),
     FlagRow("optimizer.params.torch_adam", "_torch_adam", unit.flag),
@@ -73,9 +83,25 @@ def rules(reading: LaunchReading) -> None:
         reading.put("overlap_gradients", reading.one("_overlap"))
         if reading.plan.get("zero_stage") == 3:
             reading.put("overlap_parameters", reading.one("_overlap"))
+    buckets(reading)
     hpz = reading.one("_hpz")
     if hpz and hpz > 1:
         reading.unpriced.append("zero_optimization.zero_hpz_partition_size")
+
+
+def buckets(reading: LaunchReading) -> None:
+    """Bytes of buckets, which files say in elements, or leave to the model's width; Megatron-DeepSpeed's are not modelled."""
+    if reading.framework == "megatron-deepspeed":
+        sizes = {"_bucket": "reduce_bucket_size", "_prefetch": "stage3_prefetch_bucket_size"}
+        reading.unpriced += [f"zero_optimization.{name}" for said, name in sizes.items() if reading.has(said)]
+        return
+    stage, width = reading.plan.get("zero_stage"), load_framework("deepspeed").reduce_bytes
+    for said, field, stages in (("_bucket", "bucket_bytes", (1, 2, 3)), ("_prefetch", "prefetch_bytes", (3,))):
+        count = reading.one(said)
+        if stage in stages and count == AUTO:
+            reading.plan["sized_by_width"] = [*reading.plan.get("sized_by_width", []), field]
+        elif stage in stages and count:
+            reading.put(field, float(count) * width)
 
 
 def precision(reading: LaunchReading) -> None:
