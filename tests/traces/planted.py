@@ -133,6 +133,16 @@ PLANTS = {
         by_hand(BEFORE=GROUPS, SUM=f"dist.all_reduce(parameter.grad, group=pairs[0] if rank < 2 else None){HERE}"),
         ("no partner",), 4,
     ),
+    "each rank is the root of its broadcast": Plant(
+        by_hand(BETWEEN=f"dist.broadcast(x, src=dist.get_rank()){HERE}"), ("ranks disagree",)
+    ),
+    "lengths change under a compiler that was told they don't": Plant(
+        by_hand(
+            BEFORE="scored = torch.compile(lambda out: out.float().sin().sum(), dynamic=False)",
+            AFTER=f"scored(x[: 64 - 8 * step]){HERE}",
+        ),
+        ("recompilation",),
+    ),
     "sums in 32 bits": Plant(
         by_hand(SUM=f"wide = parameter.grad.float(); dist.all_reduce(wide); parameter.grad.copy_(wide){HERE}"), ("wide exchange",)
     ),
@@ -163,6 +173,8 @@ PLANTS = {
 }  # fmt: skip
 """By what is wrong."""
 
+LENGTHS = by_hand(BEFORE="net.compile()", BETWEEN="net(x[: 64 - 8 * step])")
+"""Lengths that change under a compiler that sees to them after one more compilation."""
 AVERAGED = DDP.replace("net = DistributedDataParallel", """average = nn.Sequential(nn.Linear(64, 256), nn.ReLU()).cuda()
 reader = nn.Linear(64, 64).cuda()
 with torch.no_grad():
@@ -176,7 +188,7 @@ CLEAN_SCRIPTS = {
     "a plain loop": (PLAIN, 1),
     "DDP": (DDP, 2),
     "DDP beside an average of the weights and a network that reads": (AVERAGED, 2),
-    "sums by hand": (by_hand(), 2),
+    "sums by hand, lengths that change under a compiler": (LENGTHS, 2),
     "FSDP1 whose parameters are parts of its shards": (OF_VIEWS.replace("OFFLOAD", "False"), 2),
     "FSDP2 of a Llama": (FSDP2, 2),
     "a pipeline": (PIPELINE.replace("SCHEDULE", "Schedule1F1B"), 2),

@@ -249,13 +249,24 @@ class GathersOfBuckets(Gathers):
     times, room = 2, 4 * NBYTES
 
 
+class GathersInVainAtFirst(Gathers):
+    """As a program does that looks at its weights once."""
+
+    passes = 0
+
+    @property
+    def read(self):
+        self.passes += 1
+        return self.passes > 1
+
+
 def test_gathers_that_nobody_reads_or_that_come_again_before_are_named():
-    for script in (Gathers, GathersOfBuckets):
+    for script in (Gathers, GathersOfBuckets, GathersInVainAtFirst):
         assert found(script(0), script(1)) == ()
     for script, count in ((GathersInALoop, 3), (GathersInVain, 1)):
         fault = next(fault for fault in found(script(0), script(1)) if fault.rank == 0)
         assert (fault.kind, fault.line) == ("unused gather", "t.py:5")
-        assert fault.bytes == count * 2 * NBYTES and f"{count * script.steps} gather" in fault.sentence
+        assert fault.bytes == count * 2 * NBYTES and f"{count * (script.steps - 1)} gather" in fault.sentence
 
 
 class Item(Script):

@@ -18,6 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from costmodel.text.errors import NotModelled
 from costmodel.text.units import counted
+from costmodel.traces.fake_machine.compilations import Compilations
 from costmodel.traces.fake_machine.recorder import Recorder
 from costmodel.traces.fake_machine.replacing import Replacement, replaced
 
@@ -105,12 +106,20 @@ def attention(recorder: Recorder, real: Any) -> Any:
 
 
 def _compiled(recorder: Recorder) -> Any:
-    def given(model: Any = None, *, backend: Any = "inductor", disable: bool = False, **_: Any) -> Any:
+    def given(
+        model: Any = None, *, backend: Any = "inductor", disable: bool = False, dynamic: bool | None = None, **_: Any
+    ) -> Any:
         if model is None:
-            return lambda function: given(function, backend=backend, disable=disable)
+            return lambda function: given(function, backend=backend, disable=disable, dynamic=dynamic)
         if disable or backend in ("eager", "aot_eager"):
             return model
-        return recorder.where.compiles(model)
+        made = Compilations(dynamic)
+
+        def called(*called_with: Any) -> None:
+            if made.again(*called_with):
+                recorder.builder.recompilation(recorder.where.line())
+
+        return recorder.where.compiles(model, called)
 
     return given
 

@@ -36,7 +36,7 @@ class Watcher:
         self._optimizer: Any = None
         self._depth = 0
 
-    def entered(self, module: Any, _: Any) -> None:
+    def entered(self, module: Any, args: Any) -> None:
         """A module is called."""
         where = self.recorder.where
         self.recorder.updates.ends()
@@ -44,7 +44,7 @@ class Watcher:
         if name is None:
             self._name(module, where.stack[-1].name if where.stack else "")
             name = where.names[module]
-        where.entered(name, module)
+        where.entered(name, module, args)
 
     def left(self, module: Any, *_: Any) -> None:
         """A module has answered, or failed."""

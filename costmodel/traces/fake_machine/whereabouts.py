@@ -7,6 +7,7 @@ import sys
 import sysconfig
 import threading
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -39,7 +40,7 @@ class Where:
         self._files: dict[str, tuple[int, str]] = {}  # whose a file is, and its short name
         self._main = threading.main_thread().ident
         self._task, self._task_line = -1, ""
-        self._compiled_modules: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._compiled_modules: weakref.WeakKeyDictionary[Any, tuple[int, Callable[..., None]]] = weakref.WeakKeyDictionary()
         self._compiled: dict[int, int] = {}  # part of the program that made a node of autograd, by the node's number
         self._parts = 0
 
@@ -51,14 +52,17 @@ class Where:
         stack: list[Running] = self._local.stack
         return stack
 
-    def entered(self, name: str, module: Any) -> None:
+    def entered(self, name: str, module: Any, args: Any) -> None:
         """A module begins, as the frame behind the caller's calls it."""
         stack = self.stack
         if not stack and torch._C._current_graph_task_id() == -1:
             self._trains, self._turned = torch.is_grad_enabled(), False
         frame = sys._getframe(2)
         outer = stack[-1] if stack else None
-        part = self._part or self._compiled_modules.get(module, 0)
+        part = self._part
+        if not part and module in self._compiled_modules:
+            part, called = self._compiled_modules[module]
+            called(args)
         stack.append(Running(name, part, frame, *self._behind(frame.f_back, outer)))
 
     def left(self) -> None:
@@ -72,17 +76,25 @@ class Where:
         stack = self.stack
         return (stack[-1].compiled if stack else 0) or getattr(self._local, "part", 0)
 
-    def compiles(self, what: Any) -> Any:
-        """A module or function is given to a compiler; gives what takes its place: a module stays the object that it is."""
+    def compiles(self, what: Any, called: Callable[..., None]) -> Any:
+        """A module or function is given to a compiler; gives what takes its place: a module stays the object that it is.
+
+        Parameters
+        ----------
+        what : module or function
+        called : told with what it is called, each time; of a module, what isn't named
+        """
         self._parts += 1
         part = self._parts
         if isinstance(what, torch.nn.Module):
-            self._compiled_modules.setdefault(what, part)
+            self._compiled_modules.setdefault(what, (part, called))
             return what
 
         @functools.wraps(what)
         def run(*args: Any, **kwargs: Any) -> Any:
             outer = self._part
+            if not outer:
+                called(args, kwargs)
             self._local.part = outer or part
             try:
                 return what(*args, **kwargs)

@@ -11,7 +11,7 @@ from costmodel.text.units import KiB, counted, format_bytes
 from costmodel.traces.faults.fault import Examined, Fault, place_of
 from costmodel.traces.faults.widths import is_narrow_run, narrow_parameters
 from costmodel.traces.places import group_of
-from costmodel.traces.record import KERNEL, KINDS, NOWHERE, SEND, TRANSACTION, Role
+from costmodel.traces.record import KERNEL, KINDS, NOWHERE, RECEIVE, SEND, TRANSACTION, Role
 from costmodel.traces.scheduling import Key, Partners
 from costmodel.traces.transactions import described, price
 
@@ -19,6 +19,7 @@ NOTED = 64 * KiB
 """Bytes from which a wide transaction, or one that nobody reads, counts: norms, losses and flags are smaller."""
 COPIES = ("copy", "split_with_sizes_copy", "cat", "clone", "_to_copy", "chunk_cat", "unsafe_split", "contiguous")
 """Operators, or their beginnings, that hand a value on unread."""
+MESSAGES = (SEND, RECEIVE)
 DELIBERATE = ("bucket",)
 """Kinds of storages whose width a framework chose."""
 
@@ -32,6 +33,7 @@ class Sent(NamedTuple):
     bytes: int
     dtype: str
     parameter: str
+    root: str  # its place in the group, in words; "" of none
 
 
 def disagreements(asked: Examined) -> Iterator[Fault]:
@@ -64,9 +66,10 @@ def crossings(asked: Examined) -> Iterator[Fault]:
 
 def _sent(place: int, role: Role, row: int) -> Sent:
     moves, texts = role.transactions, role.texts
-    return Sent(
-        place, row, texts[moves.op[row]], int(moves.bytes[row]), texts[moves.dtype[row]], texts[moves.parameter[row]]
-    )
+    op, peer, group = texts[moves.op[row]], int(moves.peer[row]), int(moves.group[row])
+    rooted = NOWHERE not in (peer, group) and op not in MESSAGES
+    root = f"rank {role.groups[group].index(peer)} of its group" if rooted else ""
+    return Sent(place, row, op, int(moves.bytes[row]), texts[moves.dtype[row]], texts[moves.parameter[row]], root)
 
 
 def _first(asked: Examined, members: tuple[int, ...], by_role: dict[int, list[Sent]]) -> Fault | None:
@@ -98,11 +101,12 @@ def _first(asked: Examined, members: tuple[int, ...], by_role: dict[int, list[Se
 
 def _difference(one: Sent, other: Sent, alike: bool) -> str | None:
     """In what two partners differ."""
-    messages = one.op in (SEND, "recv")
+    messages = one.op in MESSAGES
     pairs = (
         ("the operation", "" if messages else one.op, "" if messages else other.op),
         ("the number of bytes", one.bytes, other.bytes),
         ("the dtype", one.dtype, other.dtype),
+        ("the root", one.root, other.root),
         ("the parameter", one.parameter if alike else "", other.parameter if alike else ""),
     )
     return next((name for name, mine, theirs in pairs if mine != theirs and "" not in (mine, theirs)), None)
@@ -110,7 +114,8 @@ def _difference(one: Sent, other: Sent, alike: bool) -> str | None:
 
 def _words(one: Sent) -> str:
     of = f" of {one.parameter}" if one.parameter else ""
-    return f"{one.op} of {one.bytes:,} bytes in {one.dtype or 'an unknown dtype'}{of}"
+    root = f" with {one.root} as root" if one.root else ""
+    return f"{one.op} of {one.bytes:,} bytes in {one.dtype or 'an unknown dtype'}{of}{root}"
 
 
 def _ranks(ranks: list[int]) -> str:
@@ -169,21 +174,21 @@ def _module(role: Role, row: int) -> str:
 
 
 def unused_gathers(asked: Examined) -> Iterator[Fault]:
-    """Gathers whose result nothing reads before it is gone, or gathered over again."""
+    """Gathers whose result nothing reads before it is gone, or gathered over again; not what is done once before the steps."""
     for place, role in enumerate(asked.trace.roles):
         if not len(role.operands):  # the recorder didn't say what kernels read
             continue
-        readers = _Readers(role)
+        readers, first = _Readers(role), role.step(0).stop if role.steps > 1 else 0
         found: dict[int, list[int]] = {}
         for row, until in _gathers(role):
             item = int(role.timeline.item[row])
-            if until == NOWHERE or role.transactions.bytes[item] < NOTED:
+            if row < first or until == NOWHERE or role.transactions.bytes[item] < NOTED:
                 continue
             if not readers.uses(int(role.transactions.storage[item]), row, until):
                 found.setdefault(int(role.transactions.line[item]), []).append(item)
         for line, items in found.items():
             times = asked.estimate.transactions[place].time
-            steps = max(role.steps, 1)
+            steps = max(role.steps - (first > 0), 1)
             yield Fault(
                 kind="unused gather", rank=role.rank, module=_module(role, items[0]), line=role.texts[line],
                 sentence=f"{counted(len(items), 'gather')} of {format_bytes(int(role.transactions.bytes[items[0]]))} "

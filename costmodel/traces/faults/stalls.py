@@ -108,7 +108,7 @@ def host_waits(asked: Examined) -> Iterator[Fault]:
 
 
 def recompilations(asked: Examined) -> Iterator[Fault]:
-    """Code that is compiled again after the first step."""
+    """Code that is compiled again and again after the first step: lengths that change are seen to after one more compilation."""
     for role in asked.trace.roles:
         first = role.step(0).stop if role.steps else len(role.timeline)
         rows = np.flatnonzero(role.timeline.action == RECOMPILATION)
@@ -116,6 +116,8 @@ def recompilations(asked: Examined) -> Iterator[Fault]:
         for row in rows[rows > first].tolist():
             late[int(role.timeline.line[row])] = late.get(int(role.timeline.line[row]), 0) + 1
         for line, count in late.items():
+            if count == 1:
+                continue
             yield Fault(
                 kind="recompilation", rank=role.rank, module="", line=role.texts[line],
                 sentence=f"compiled again {counted(count, 'time')} after the first step: shapes or values that change",
