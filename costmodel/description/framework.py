@@ -144,6 +144,7 @@ class Framework:
     whole_accumulation : gradients that are sharded are whole in a step of several micro-batches until the last, whose backward
         pass sums them
     offload_gradients : gradients of weights that lie on the host go there as they are summed; else they wait on the device
+    updates_in_backward : it can update each weight as the backward pass makes its gradient
     recompute : what its trainer recomputes unless it is told not to: ``"full"``, or ``"none"``
     activation_offload : share of what is kept then that it sends to the host
     recompute_modules : of a layer, that it recomputes alone, of `costmodel.description.recomputation.MODULES`
@@ -249,6 +250,7 @@ class Framework:
     schedule: str = ""
     dtypes: Sequence[str] = field(default=DTYPES, metadata=row(Several(OneOf(DTYPES))))
     context_communications: Sequence[str] = field(default=("ring",), metadata=row(Several(OneOf(CONTEXT_COMMUNICATIONS))))
+    updates_in_backward: bool = False
     recompute: str = field(default="none", metadata=row(OneOf(("none", "full"))))
     activation_offload: float = field(default=0.0, metadata=row(Real(0.0, 1.0)))
     recompute_modules: Sequence[str] = field(default=(), metadata=row(Several(OneOf(MODULES))))
@@ -484,6 +486,8 @@ class Framework:
             Restriction("activation_input_dtype", (None, *self.activation_input_dtypes), "activation_input_dtype="
                         f"{{activation_input_dtype}}: {self.name} stores what an activation reads as it is",
                         reason="stored_by_framework"),
+            Restriction("update_in_backward", (False, self.updates_in_backward), "update_in_backward={update_in_backward}: "
+                        f"{self.name} updates all weights after the backward pass", reason="update_of_framework"),
             Restriction("mixed_precision", (None, True, self.trains_copies), f"mixed_precision={{mixed_precision}}: {self.name} "
                         "trains a copy of its weights in 32 bit", reason="precision_of_framework"),
         )  # fmt: skip

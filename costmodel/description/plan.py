@@ -140,6 +140,8 @@ class Plan:
     optimizer_kernel : by which Adam updates: ``"fused"``, one that reads and writes each number once; ``"foreach"``, PyTorch's by
         lists of tensors, eight one after another with a list of roots between them; ``"loop"``, the same eight for every tensor
         by itself; the framework's own if None
+    update_in_backward : each gradient updates its weight as the backward pass makes it, and is freed (``optimizer_in_bwd`` of
+        torchtune): none is held but one tensor's, and none can be summed over micro-batches
     adapter : ``"none"`` trains every weight; ``"lora"`` freezes them and trains low-rank adapters beside them; ``"qlora"`` also
         holds the frozen weights in NF4, and unpacks them for every pass; ``"gptq-lora"`` in GPTQ's 4 bits, unpacked by AutoGPTQ
     lora_rank : of the adapters; 16 if None
@@ -266,6 +268,7 @@ class Plan:
     optimizer_kernel: str | None = field(default=None, metadata=row(
         OneOf(OPTIMIZER_KERNELS), unset="the framework's own", rare=True, software=True, leaner=("fused",), faster=("fused",),
         inert="the host updates, or no step waits for the update"))  # fmt: skip
+    update_in_backward: bool = field(default=False, metadata=row(Flag(), rare=True, software=True))
     adapter: str = field(default="none", metadata=row(OneOf(ADAPTERS), link="adapter", brief="none, lora, qlora or gptq-lora"))
     lora_rank: int | None = field(default=None, metadata=row(
         Whole(1, 65_536), unset=str(adapters.RANK), rare=True, called="LoRA rank", owner=WITH_ADAPTERS))  # fmt: skip

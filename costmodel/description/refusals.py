@@ -59,6 +59,8 @@ TEXTS = {
     "mean_length": "mean_length={mean_length} with seq_len={seq_len}: samples are longer on average than the longest",
     "unfused_context": "attention={attention} with context_parallel={context_parallel}: context parallelism needs the flash "
     "kernel",
+    "update_in_backward": "update_in_backward={update_in_backward} with more than one micro-batch a step: gradients that are "
+    "freed as they are made can't be summed",
     "stored_without_gate": "activation_input_dtype={activation_input_dtype}: what a gated activation reads is stored so, and "
     "the MLPs of {model.name} have no gate",
 }
@@ -71,6 +73,7 @@ REJECTED = {
     "dtype_of_framework": "with a dtype that the framework lacks",
     "operators_of_framework": "with operators fused by Transformer Engine, which the framework doesn't use",
     "attention_of_framework": "with attention in a dtype that the framework lacks",
+    "update_of_framework": "with updates within the backward pass, which the framework doesn't do",
     "stored_by_framework": "with the input of an activation stored in a dtype that the framework doesn't store",
     "precision_of_framework": "without the copy of weights in 32 bit that the framework trains",
     "attention_of_device": "with attention in a dtype that the device lacks",
@@ -97,6 +100,7 @@ REJECTED = {
     "cuda_graphs": "with graphs of experts that are not fused",
     "fused_experts": "with fused experts where there are none, or split ones",
     "unfused_context": "with context parallelism without flash attention",
+    "update_in_backward": "with updates within the backward passes of several micro-batches",
     "stored_without_gate": "with the input of an activation without a gate stored in fewer bits",
     "mean_length": "with samples longer on average than the longest",
     "repeated": "the same as another but in name",

@@ -33,13 +33,14 @@ class Violations(NamedTuple):
     cuda_graphs: Number
     fused_experts: Number
     unfused_context: Number
+    update_in_backward: Number
     stored_without_gate: Number
     synchronisation: Number
     compression: Number
     mean_length: Number
 
 
-READ = ("global_batch", "seq_len", "framework", "kernels", "synchronisation", "compression", "lengths")
+READ = ("global_batch", "seq_len", "framework", "kernels", "optimizer", "synchronisation", "compression", "lengths")
 """Settings that rules read: plans whose settings are alike in these are legal or not together."""
 
 
@@ -125,6 +126,7 @@ def violations(model: ModelNumbers, settings: Settings, plan: PlanNumbers, gpus:
         cuda_graphs=settings.kernels.cuda_graphs * launches.counted_tokens(model, settings),
         fused_experts=settings.kernels.fused_experts * ops.where((has_experts > 0.0) & (plan.expert_tensor <= 1.0), 0.0, 1.0),
         unfused_context=(1.0 - settings.kernels.flash_attention) * ops.where(plan.context > 1.0, 1.0, 0.0),
+        update_in_backward=settings.optimizer.in_backward * ops.where(micro_batches > 1.0, 1.0, 0.0),
         stored_without_gate=settings.kernels.cast_activations * (1.0 - model.mlp.gated),
         synchronisation=ops.where(settings.synchronisation.kind > 0.5, 1.0, 0.0) * plan.shard_optimizer,
         compression=ops.where(settings.compression.kind > 0.5, 1.0, 0.0) * plan.shard_gradients,

@@ -484,6 +484,7 @@ class OptimizerChoice(NamedTuple):
     passing_bytes: Number  # moved per parameter for tensors that live for one update alone
     held_bytes: Number  # of each element of the largest parameter, while it goes through them one by one
     tensor_kernels: Number  # that the host launches for each tensor, where it goes through them one by one; else 0
+    in_backward: Number  # 1: each gradient updates its weight as it is made, and is freed
 
 
 class OverlapChoices(NamedTuple):
@@ -590,6 +591,7 @@ class PlanChoices(NamedTuple):
     gradient_bytes: Number
     optimizer: Number
     optimizer_kernel: Number
+    update_in_backward: Number
     adapter: Number
     lora_rank: Number
     lora_targets: AdapterTargets

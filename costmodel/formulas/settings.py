@@ -506,7 +506,7 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
                 ops.where(of.parameter + of.wide < FULL_BYTES, ops.pick(choices.optimizer, _HELD),
                           ops.pick(choices.optimizer, _HELD_WIDE)))
             + by_kernel * ops.pick(kernel, _LOOPED),
-            tensor_kernels=_of_adam(choices) * looped * defaults.looped_calls,
+            tensor_kernels=_of_adam(choices) * looped * defaults.looped_calls, in_backward=choices.update_in_backward,
         ),
         widths=of, kernels=kernel_choices(choices, defaults),
         framework=habits._replace(

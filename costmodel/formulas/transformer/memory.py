@@ -662,8 +662,8 @@ def update_temporaries(
         local_parameters(plan.shard_optimizer, owned.head, 0.0, shard, expert_shard),
         local_parameters(plan.shard_optimizer, 0.0, of_experts, shard, expert_shard))
     largest = (1.0 - settings.adapter.frozen) * largest
-    one = settings.optimizer.held_bytes
-    held = ops.where(one > 0.0, one * largest, settings.widths.update * updated)
+    one, freed = settings.optimizer.held_bytes, settings.optimizer.in_backward
+    held = ops.where(one > 0.0, one * largest, settings.widths.update * ops.where(freed > 0.0, largest, updated))
     return flat + (1.0 - settings.offload.optimizer) * held
 
 
@@ -1053,7 +1053,9 @@ def stage_contents(
     at_once = summed_at_once(settings, plan, micro_batches)
     weights, gradients, optimizer, gathered = state_bytes_of(owned, settings, plan, layers, experts, at_once)
     gradients = ops.where(waits_whole(settings, plan, micro_batches) > 0.0, whole_gradients(owned, settings, place), gradients)
-    late = absent_gradients(settings, plan, gradients, micro_batches)
+    freed, largest = settings.optimizer.in_backward, largest_tensor(model, owned, settings, plan)
+    gradients = ops.where(freed > 0.0, ops.minimum(settings.widths.gradient * largest, gradients), gradients)
+    late = ops.where(freed > 0.0, gradients, absent_gradients(settings, plan, gradients, micro_batches))
     staged, here = staged_bytes(model, settings, plan, place, owned, micro_batches), 1.0 - staged_sums(settings, plan)
     on_device, graphs = 1.0 - settings.offload.activations, settings.kernels.cuda_graphs
     mask = embedding_mask(model, settings, plan, place.first)
@@ -1078,6 +1080,7 @@ def stage_contents(
     outputs = place.last * output_logits(model, settings, plan)
     backward, to_come = backward + outputs, yet_to_come(*asked)
     behind = ops.maximum(ops.maximum(backward + further - ops.where(late > 0.0, to_come, 0.0), ending), 0.0)
+    early = (1.0 - freed) * early  # the head's gradient has gone
     ended, backward = here * behind + (1.0 - here) * outputs + staged.ending, backward + early + staged.backward
     backward = ops.maximum(backward, staged.head + outputs)
     captured = _largest(place, dense.graphed_backward, expert.graphed_backward) + graphs * unit

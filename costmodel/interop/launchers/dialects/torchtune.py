@@ -41,7 +41,7 @@ ROWS = (
     FlagRow("model.lora_rank", "_rank", unit.count),
     FlagRow("model.lora_attn_modules", "_targets", unit.listed),
     FlagRow("model.apply_lora_to_mlp", "_mlp", unit.flag, False),
-    FlagRow("optimizer_in_bwd", "_in_backward", unit.flag, False),
+    FlagRow("optimizer_in_bwd", "update_in_backward", unit.flag, False, says=lambda w: w.plan.update_in_backward or None),
     FlagRow("model.num_layers", "model.num_layers", unit.count),
     FlagRow("model.embed_dim", "model.hidden_size", unit.count),
     FlagRow("model.num_heads", "model.num_heads", unit.count),
@@ -83,8 +83,7 @@ def rules(reading: LaunchReading) -> None:
         reading.unpriced.append(f"loss {loss}")
     if compiled:
         reading.unpriced.append("compile")
-    if reading.one("_in_backward"):
-        reading.unpriced.append("optimizer_in_bwd")
+    reading.put("update_in_backward", reading.one("update_in_backward") or None)
 
 
 TORCHTUNE = Dialect("torchtune", ROWS, rules)
