@@ -76,7 +76,7 @@ def _slider(name: str, least: float, most: float, step: float, value: float) -> 
     return (
         f'<div class="slider" data-slider="{name}"><label for="x-{name}"></label> <output for="x-{name}"></output>'
         f'<input type="range" id="x-{name}" min="{least:g}" max="{most:g}" step="{step:g}" value="{value:g}">'
-        f'<button type="button" class="small reset" aria-label="reset" hidden>reset</button></div>'
+        f'<button type="button" class="small reset" aria-label="reset" hidden>↺</button></div>'
     )
 
 
