@@ -128,6 +128,15 @@ def test_a_run_and_a_diagnosis_are_of_the_plan_that_is_said_and_of_the_fastest_w
     assert of_three == pytest.approx([2 * step.step_time] * 3)
 
 
+def test_a_kind_of_gpu_is_tried_in_as_many_nodes_as_it_takes():
+    few = {"pp": 1, "cp": 1, "recompute": "none"}
+    by_name, by_cluster = (costmodel.gpus_in_time("llama3-8b", on, tokens="1T", days=30, **few).rows[0].expected
+                           for on in ("h100", [machine("h100", 1024)]))  # fmt: skip
+    assert by_name.gpus == by_cluster.gpus > 8
+    assert [one.gpus for one in costmodel.scaling("llama3-8b", "h100", gpus=[8, 16], **few).strong] == [8, 16]
+    assert costmodel.fewest_gpus("llama3-70b", "h100", recompute="full", zero_stage=3).value > 8
+
+
 REFUSED = {
     "a field misspelled": (lambda: Plan(tensor_paralel=2), "dimension='tensor_paralel': .* did you mean tensor_parallel"),
     "a batch of no kind": (lambda: costmodel.estimate("llama3-8b", "8xh100", batch_size=64), "did you mean global_batch"),
