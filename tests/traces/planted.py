@@ -173,6 +173,18 @@ PLANTS = {
 }  # fmt: skip
 """By what is wrong."""
 
+SCALED = DDP.replace("net(torch", "scaler.scale(net(torch").replace(".mean().backward()", ".mean()).backward()").replace(
+    "    optimizer.step()\n", "    scaler.step(optimizer)\n    scaler.update()\n"
+).replace("for step", "scaler = torch.amp.GradScaler()\nfor step") + """
+    print(scaler.get_scale())
+    net.eval()
+    with torch.no_grad():
+        seen = net(torch.randn(32, 64, device="cuda")).mean()
+    dist.all_reduce(seen)
+    print(seen.item())
+    net.train()
+"""
+"""Values printed behind a scaled step, and those of an evaluation behind that."""
 LENGTHS = by_hand(BEFORE="net.compile()", BETWEEN="net(x[: 64 - 8 * step])")
 """Lengths that change under a compiler that sees to them after one more compilation."""
 AVERAGED = DDP.replace("net = DistributedDataParallel", """average = nn.Sequential(nn.Linear(64, 256), nn.ReLU()).cuda()
@@ -187,6 +199,7 @@ net = DistributedDataParallel""").replace('net(torch.randn(32, 64, device="cuda"
 CLEAN_SCRIPTS = {
     "a plain loop": (PLAIN, 1),
     "DDP": (DDP, 2),
+    "DDP that evaluates after scaled steps": (SCALED, 2),
     "DDP beside an average of the weights and a network that reads": (AVERAGED, 2),
     "sums by hand, lengths that change under a compiler": (LENGTHS, 2),
     "FSDP1 whose parameters are parts of its shards": (OF_VIEWS.replace("OFFLOAD", "False"), 2),

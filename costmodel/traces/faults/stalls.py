@@ -30,9 +30,9 @@ PASSES = (PHASES.index("forward"), PHASES.index("backward"))
 
 
 def passes(role: Role, step: range) -> range:
-    """Rows of a step from its first kernel of a forward pass to its last of a backward pass, copies of its input apart.
+    """Rows of a step from its first kernel of a forward pass to its last of a backward pass, copies of the loop's own apart.
 
-    Products without autograd's eyes, as of checkpointed layers, are of a forward pass too.
+    What a loop does outside of its model before the first product, as a gradient scaler's update, is of no pass.
 
     Parameters
     ----------
@@ -43,7 +43,9 @@ def passes(role: Role, step: range) -> range:
     rows = np.arange(step.start, step.stop)[timeline.action[step.start : step.stop] == KERNEL]
     items = timeline.item[rows]
     copies = np.array([text in (HOST_TO_DEVICE, DEVICE_TO_HOST) for text in role.texts])[role.kernels.op[items]]
-    within = rows[(np.isin(role.kernels.phase[items], PASSES) & ~copies) | (role.kernels.flop[items] > 0)]
+    by_itself = (role.kernels.flop[items] > 0) | (role.kernels.phase[items] == PASSES[1])
+    of_model = (role.kernels.module[items] > 0) | (by_itself & ~copies)
+    within = rows[np.isin(role.kernels.phase[items], PASSES) & of_model]
     return range(int(within[0]), int(within[-1]) + 1) if len(within) else range(0)
 
 
