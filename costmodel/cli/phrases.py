@@ -27,7 +27,7 @@ PAIRS = {
 AGAINST = ("vs", "vs.", "versus", "against", "or")
 """Words between two values of an option."""
 STANDING = {
-    "model": ("--model", "--model-name", "--models", "--model-name-or-path"), "workload": ("--model", "--workload", "--network"),
+    "model": ("--model", "--model-name", "--models", "--model-name-or-path"), "workload": ("--model", "--workload"),
     "size": ("--size", "--bytes", "--message-size"), "word": ("--search", "--filter", "--grep", "--name"),
 }  # fmt: skip
 """What stands by itself on a command line, and options that others have for it."""
