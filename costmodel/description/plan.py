@@ -147,6 +147,7 @@ class Plan:
     lora_rank : of the adapters; 16 if None
     lora_targets : matrices that have one, as ``"all"``, ``"attention"``, ``"mlp"`` or ``"q-v"``, in PEFT's names too; every
         projection if None; ``"none"`` trains nothing, and gradients pass through frozen weights to what lies before them
+    trained_edges : embedding and head train, too, whole copies of both beside the frozen ones (``modules_to_save`` of PEFT)
     attention : ``"flash"``, ``"fused-softmax"``, ``"unfused"``, or ``"sdpa"``, PyTorch's choice: a flash kernel, and under the
         mask of padded samples its memory-efficient one over all keys
     attention_dtype : of the products of the attention core, ``"fp8"`` beside products in 8 or 4 bit (``fp8_dpa`` of Transformer
@@ -275,6 +276,7 @@ class Plan:
     lora_targets: Sequence[str] | None = field(default=None, metadata=row(
         Spelled(adapters.targets_of, (adapters.NONE, *adapters.GROUPS, *adapters.TARGETS), adapters.target_numbers, several=True),
         unset="all", rare=True, owner=WITH_ADAPTERS))  # fmt: skip
+    trained_edges: bool = field(default=False, metadata=row(Flag(), rare=True, owner=WITH_ADAPTERS))
     attention: str | None = field(default=None, metadata=row(
         OneOf(ATTENTION_KINDS), rare=True, software=True, leaner=BLOCKWISE, faster=BLOCKWISE, launched=True,
         inert="it is the framework's kernel, or as good as that where no mask hides padding"))  # fmt: skip

@@ -475,6 +475,7 @@ class AdapterChoice(NamedTuple):
     unpacked_bytes: Number  # of a parameter held in 4 bits, as if they went over the device's memory, to unpack it once
     unpacking_launches: Number  # kernels that unpack a matrix
     keep_unpacked: Number  # 1: what the forward pass unpacked is kept for the backward pass
+    edges: Number  # 1: copies of embedding and head train beside them
 
 
 class OptimizerChoice(NamedTuple):
@@ -595,6 +596,7 @@ class PlanChoices(NamedTuple):
     adapter: Number
     lora_rank: Number
     lora_targets: AdapterTargets
+    trained_edges: Number
     attention: Number
     attention_dtype: Number
     activation_input_dtype: Number

@@ -496,7 +496,7 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
         trainable=1.0,
         adapter=adapters.adapter_choice(
             choices.adapter, choices.lora_rank, choices.lora_targets, defaults.keep_quantised_inputs, defaults.adapter_dropout,
-            _lifted(choices, defaults), _is(choices.mixed_precision, 0.0)),
+            _lifted(choices, defaults), _is(choices.mixed_precision, 0.0), choices.trained_edges),
         optimizer=OptimizerChoice(
             newton_schulz_steps=ops.where(ops.equal(choices.optimizer, _MUON), NEWTON_SCHULZ_STEPS, 0.0),
             passing_bytes=ops.where(choices.optimizer < 0.0, 0.0, ops.pick(choices.optimizer, _PASSING))
@@ -547,7 +547,7 @@ def settings_of_model(
     choices : resolved, `PlanChoices`
     """
     found = settings(choices, defaults)
-    return found._replace(trainable=adapters.trained_share(model, found.adapter, nparameters))
+    return found._replace(trainable=adapters.trained_share(model, found.adapter, nparameters, found.widths))
 
 
 def plan_numbers(choices: PlanChoices, layers: Number) -> PlanNumbers:

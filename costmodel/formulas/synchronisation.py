@@ -515,7 +515,7 @@ def _stage_buckets(
     single = rule.first_stage_only * ops.where((first > 0.0) & (settings.overlap.gradients > 0.0), 0.0, 1.0)
     parts = ops.where(rule.first_stage_only > 0.0, chunks, 1.0)
     others, _ = layer.layer_parameters_apart(model, plan)
-    adapted, trained = ops.where(settings.trainable < 1.0, 1.0, 0.0), settings.trainable
+    adapted, trained = settings.adapter.frozen, settings.trainable
     held = ops.where(
         adapted > 0.0, trained * (layers * others + edge) / cap,
         dense_buckets(model, plan, layers, (1.0 - own) * edge, cap, rule.overshoot),

@@ -27,7 +27,7 @@ from costmodel.text.errors import CostModelError
 
 def adapter(rank: float, targets: str, kind: float = 1.0) -> AdapterChoice:
     """LoRA, or nothing, as formulas take it."""
-    return adapter_choice(kind, float(rank), target_numbers(targets_of(targets)), 0.0, 1.0, 0.0, 0.0)
+    return adapter_choice(kind, float(rank), target_numbers(targets_of(targets)), 0.0, 1.0, 0.0, 0.0, 0.0)
 
 
 def counted(model: str, rank: int, targets: str) -> float:
@@ -58,7 +58,8 @@ def test_groups_of_targets_add_up_and_rank_scales_them(model):
 
 def test_without_an_adapter_everything_trains_and_every_input_is_kept():
     shape, none = costmodel.load_model("llama3-8b").numbers(), adapter(-1.0, "all", kind=0.0)
-    assert trained_share(shape, none, 8e9) == 1.0 and kept_inputs(none, 1.0) == (1.0, 1.0, 1.0, 1.0)
+    widths = Plan(global_batch=8, seq_len=512).settings(costmodel.load_framework("hf-trainer")).widths
+    assert trained_share(shape, none, 8e9, widths) == 1.0 and kept_inputs(none, 1.0) == (1.0, 1.0, 1.0, 1.0)
     of_each, of_both = (kept_inputs(adapter(8.0, "q-v"), separate) for separate in (1.0, 0.0))
     assert of_each == (2.0, 0.0, 0.0, 0.0) and of_both == (1.0, 0.0, 0.0, 0.0)  # what each adapter drops is its own
 
@@ -368,3 +369,16 @@ def test_moments_in_8_bit_have_a_master_copy_where_the_framework_has_one():
     frameworks = map(costmodel.load_framework, ("torchtune", "hf-trainer", "megatron-core"))
     held = [plan.settings(framework).widths.optimizer for framework in frameworks]
     assert held == [2.0, 2.0, 6.0]
+
+
+@pytest.mark.parametrize(("length", "peak"), [(256, 33.7), (1024, 35.2), (4096, 39.2), (8192, 48.5)])
+def test_embedding_and_head_that_train_beside_adapters_are_copies_with_all_that_trains(length, peak):
+    """QwenLM/Qwen@2df8e8a README.md, "Profiling of Memory and Speed": GB of LoRA (emb) of Qwen-7B on one A100, PEFT's
+    ``modules_to_save``; without them 13.6 GB less at 256 tokens."""
+    model = dataclasses.replace(costmodel.load_model("llama2-7b"), name="Qwen-7B", vocabulary=151_936, trained_length=None)
+    plan = Plan(global_batch=8, seq_len=length, adapter="lora", lora_rank=64, trained_edges=True, recompute="full")
+    card = costmodel.load_cluster("dgx-a100", 1)
+    told = costmodel.estimate(model, card, plan, "hf-trainer@2023.10").memory.total
+    assert told / 1e9 == pytest.approx(peak, rel=0.1)
+    without = costmodel.estimate(model, card, dataclasses.replace(plan, trained_edges=False), "hf-trainer@2023.10").memory.total
+    assert 2 * 151_936 * 4096 * 8 <= told - without <= 2 * 151_936 * 4096 * 10  # a copy, its gradient, moments, and the update's

@@ -191,7 +191,7 @@ def inputs_gathered(
 
 def gathers_inputs(settings: Settings, plan: PlanNumbers) -> Number:
     """1 where what a tensor group multiplies is gathered again for the gradients of its weights; frozen ones have none."""
-    return ops.where(settings.trainable < 1.0, 0.0, settings.framework.inputs_again * plan.sequence_parallel)
+    return (1.0 - settings.adapter.frozen) * settings.framework.inputs_again * plan.sequence_parallel
 
 
 def whole_gradients(

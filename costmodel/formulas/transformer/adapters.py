@@ -18,6 +18,7 @@ from costmodel.formulas.quantities import (
     Number,
     PlanNumbers,
     Settings,
+    Widths,
 )
 from costmodel.formulas.transformer import flops, lengths, precision
 
@@ -71,6 +72,7 @@ def packing(kind: Number) -> tuple[Number, Number, Number, Number]:
 
 def adapter_choice(
     kind: Number, rank: Number, targets: AdapterTargets, keep_inputs: Number, dropout: Number, lifted: Number, uncast: Number,
+    edges: Number,
 ) -> AdapterChoice:  # fmt: skip
     """An adapter as a plan and a framework choose it, `AdapterChoice`.
 
@@ -83,11 +85,12 @@ def adapter_choice(
     dropout : 1: inputs of adapters are dropped out
     lifted : 1: adapters are in 32 bit beside weights in 16
     uncast : 1: nothing casts the operands of products, so that those of lifted adapters run in 32 bit
+    edges : 1: copies of embedding and head train beside them
 
     Examples
     --------
     >>> everywhere = AdapterTargets(1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0)
-    >>> adapter_choice(1.0, -1.0, everywhere, 0.0, 1.0, 0.0, 0.0).rank
+    >>> adapter_choice(1.0, -1.0, everywhere, 0.0, 1.0, 0.0, 0.0, 0.0).rank
     16.0
     """
     adapted = ops.where(kind > 0.5, 1.0, 0.0)
@@ -98,7 +101,7 @@ def adapter_choice(
         output=adapted * targets.output, gate=adapted * targets.gate, up=adapted * targets.up, down=adapted * targets.down,
         dropout=adapted * dropout, lifted=adapted * lifted, uncast=adapted * lifted * uncast,
         keep_inputs=ops.where(ops.equal(kind, QUANTISED), keep_inputs, 0.0), unpacked_bytes=moved, unpacking_launches=kernels,
-        keep_unpacked=kept,
+        keep_unpacked=kept, edges=adapted * edges,
     )  # fmt: skip
 
 
@@ -163,7 +166,7 @@ def adapter_parameters(model: ModelNumbers, adapter: AdapterChoice) -> Number:
     Rank 16 on the fused first projection and the last one, as in MLPerf's fine-tune of Llama 2 70B.
 
     >>> from costmodel import load_model
-    >>> chosen = AdapterChoice(1.0, 16.0, 0.0, 0.0, 0.0, 1.0, 1.0, *[0.0] * 10)
+    >>> chosen = AdapterChoice(1.0, 16.0, 0.0, 0.0, 0.0, 1.0, 1.0, *[0.0] * 11)
     >>> adapter_parameters(load_model("llama2-70b").numbers(), chosen)
     44564480.0
     """
@@ -177,14 +180,26 @@ def adapter_parameters(model: ModelNumbers, adapter: AdapterChoice) -> Number:
     return adapter.rank * model.layers * sides
 
 
-def trained_share(model: ModelNumbers, adapter: AdapterChoice, nparameters: Number) -> Number:
+def trained_share(model: ModelNumbers, adapter: AdapterChoice, nparameters: Number, widths: Widths) -> Number:
     """Share of a model's parameters that trains: 1, or that of its adapters.
+
+    Copies of embedding and head that train beside them are counted by their bytes: as many parameters of adapters as are as wide
+    as they are, weights, gradients and moments alike. A matrix that is both has two copies.
 
     Parameters
     ----------
     nparameters : of the model without them
+    widths : of the model's weights and of the adapters', `Widths`
+
+    References
+    ----------
+    huggingface/peft v0.21.0 src/peft/utils/other.py, ``ModulesToSaveWrapper``
     """
-    return ops.where(adapter.frozen > 0.0, adapter_parameters(model, adapter) / nparameters, 1.0)
+    lifted = ops.where(widths.residual < precision.FULL_BYTES, 0.0, widths.residual)
+    own = ops.maximum(widths.parameter, lifted)
+    narrower = ops.where(widths.adapter > 0.0, own / ops.maximum(widths.adapter, 1.0), 1.0)
+    edges = adapter.edges * model.hidden * (model.vocabulary.size + model.vocabulary.outputs)
+    return ops.where(adapter.frozen > 0.0, (adapter_parameters(model, adapter) + narrower * edges) / nparameters, 1.0)
 
 
 def adapter_work(
@@ -365,4 +380,5 @@ def model_flop_per_token(model: ModelNumbers, settings: Settings, causal: Number
     cores = layers * flops.core_flop(model, length, causal, power)
     gradients = flops.forward_flop_per_token(model, length, causal, power) - cores
     adapter = settings.adapter
-    return whole + adapter.frozen * (6.0 * adapter_parameters(model, adapter) - gradients)
+    of_head = 2.0 * adapter.edges * model.hidden * model.vocabulary.outputs
+    return whole + adapter.frozen * (6.0 * adapter_parameters(model, adapter) + of_head - gradients)

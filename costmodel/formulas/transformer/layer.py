@@ -235,7 +235,7 @@ def layer_work(
     routed = experts(model, settings, plan, software, device)
     forward = projections[0] + (1.0 - share) * dense[0] + share * (shared[0] + routed[0])
     data = projections[1] + (1.0 - share) * dense[1] + share * (shared[1] + routed[1])
-    trained = ops.where(settings.trainable < 1.0, 0.0, 1.0)
+    trained = 1.0 - settings.adapter.frozen
     weight = trained * (projections[2] + (1.0 - share) * dense[2] + share * (shared[2] + routed[2]))
     core_forward, core_backward = attention.core(
         model, lengths.local_tokens(settings, plan), settings, plan, software, device
@@ -303,7 +303,7 @@ def head_work(
     data = compute.base_gemm(tokens, model.hidden, columns, rate, device)
     weight = compute.base_gemm(columns, model.hidden, tokens, rate, device, added_bytes(settings, plan))
     passes = 1.0 + model.prediction_layers
-    trained = ops.where(settings.trainable < 1.0, 0.0, 1.0)
+    trained = ops.maximum(1.0 - settings.adapter.frozen, settings.adapter.edges)
     logits = tokens * traffic.loss_columns(model, settings, plan)
     loss = compute.stream(logits * traffic.loss_bytes(model, settings, plan), 4.0, device)
     cast = traffic.weight_casts(columns * model.hidden, settings, device)

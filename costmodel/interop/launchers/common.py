@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from costmodel.description.adapters import targets_of
 from costmodel.interop.launchers.shell import is_variable
-from costmodel.interop.launchers.table import BATCHINGS, LaunchReading
+from costmodel.interop.launchers.table import BATCHINGS, LaunchReading, Writing
 from costmodel.text.errors import InvalidValue
 
 FSDP_SHARDING = {
@@ -150,7 +150,8 @@ def beside(reading: LaunchReading, field: str, dialect: str) -> None:
     reading.note(f"{hint}: ZeRO stage {stage}{' with offload' if moved else ''} by its name; give it beside this file to be sure")
 
 
-OF_NO_LAYER = frozenset(["embed_tokens", "lm_head", "tok_embeddings", "wte", "embed_in", "embed_out"])
+EMBEDDINGS, HEADS = ("embed_tokens", "tok_embeddings", "wte", "embed_in"), ("lm_head", "embed_out")
+OF_NO_LAYER = frozenset([*EMBEDDINGS, *HEADS])
 """Names of embeddings and heads, to which no adapter that is priced belongs."""
 
 
@@ -179,6 +180,16 @@ def adapter(reading: LaunchReading, kind: str | None, rank: int | None = None, t
         reading.note(f"adapters of {', '.join(named)[:80]}: not modelled, priced as of every matrix of a layer")
     if set(named) & OF_NO_LAYER:
         reading.note("adapters of the embedding and the head are not modelled")
+    saved = set(reading.one("_saved") or [])
+    if saved & set(EMBEDDINGS) and saved & set(HEADS):
+        reading.put("trained_edges", True)
+    elif saved:
+        reading.unpriced.append(f"modules_to_save {', '.join(sorted(saved))[:80]}")
+
+
+def edges(w: Writing) -> list[str] | None:
+    """Modules that train whole beside adapters: embedding and head, as Llama and its like name them."""
+    return [EMBEDDINGS[0], HEADS[0]] if w.plan.trained_edges else None
 
 
 def sections(reading: LaunchReading, *names: str) -> bool:

@@ -87,3 +87,13 @@ def test_deepspeeds_buckets_are_as_large_as_its_file_says_or_transformers_makes_
         plan = read_launch([text, zero % said], gpus=8)
         plan = resolve(plan, model=load_model("qwen3-8b")).plan
         assert (plan.bucket_bytes, plan.prefetch_bytes) == (2.0 * elements, 2.0 * int(0.9 * 4096**2))
+
+
+def test_embedding_and_head_that_train_whole_are_said_and_one_of_them_is_not_modelled():
+    lora, both = "lora_modules_to_save: [embed_tokens, lm_head]\n", "additional_target: embed_tokens,lm_head\n"
+    for text in (f"{TRAINED}use_peft: true\n{lora}", f"{AXOLOTL}adapter: lora\nlora_r: 8\n{lora}",
+                 f"model_name_or_path: Qwen/Qwen3-8B\nstage: sft\ncutoff_len: 1024\nfinetuning_type: lora\n{both}"):  # fmt: skip
+        assert read_launch(text, gpus=1).plan.trained_edges
+    alone = read_launch(f"{TRAINED}use_peft: true\nlora_modules_to_save: [lm_head]\n", gpus=1)
+    assert not alone.plan.trained_edges
+    assert "modules_to_save lm_head" in alone.unpriced

@@ -104,6 +104,7 @@ ROWS = (
     FlagRow("group_by_length", "_by_length", unit.flag, says=OWN),
     FlagRow("lora_r", "_rank", unit.count, says=OWN),
     FlagRow("lora_target_modules", "_targets", unit.listed, says=OWN),
+    FlagRow("lora_modules_to_save", "_saved", unit.listed, says=common.edges),
     FlagRow("lora_target_linear", "_every", unit.flag, False),
     FlagRow("tensor_parallel_size", "tensor_parallel", unit.degree, 1, says=ABOVE_ONE),
     FlagRow("context_parallel_size sequence_parallel_degree", "context_parallel", unit.degree, 1, says=ABOVE_ONE),

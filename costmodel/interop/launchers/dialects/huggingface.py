@@ -97,6 +97,7 @@ ADAPTER_ROWS = (
     FlagRow("use_peft", "_peft", unit.flag, False, says=lambda w: w.plan.adapter != "none" or None),
     FlagRow("lora_r lora_rank", "_rank", unit.whole, says=OWN),
     FlagRow("lora_target_modules", "_targets", unit.listed, says=OWN),
+    FlagRow("lora_modules_to_save", "_saved", unit.listed, says=common.edges),
     FlagRow("load_in_4bit", "_four_bit", unit.flag, False, says=OWN),
     FlagRow("load_in_8bit", "_eight_bit", unit.flag, False),
 )

@@ -31,6 +31,7 @@ BEFORE = (
     FlagRow("finetuning_type", "_method", unit.one_of(METHODS), "lora", says=says.mapped("adapter", {"none": "full"}, "lora")),
     FlagRow("quantization_bit", "_bits", unit.count, says=says.mapped("adapter", {"qlora": 4})),
     FlagRow("lora_rank", "_rank", unit.count, 8, says=OWN),
+    FlagRow("additional_target", "_saved", unit.listed, says=common.edges),
     FlagRow("lora_target peft_config.target_modules", "_targets", unit.listed, "all",
             says=lambda w: ",".join(w.stated("_targets") or ()) or None),  # a text with commas in all of its examples
     FlagRow("cutoff_len", "seq_len", unit.count, 2048, says=OWN),

@@ -39,6 +39,7 @@ BEFORE = (
     says.alone("quant_method", says.mapped("adapter", {"qlora": "bnb"})),
     FlagRow("lora_rank", "_rank", unit.count, 8, says=OWN),
     FlagRow("target_modules lora_target_modules", "_targets", unit.listed, "all-linear", says=OWN),
+    FlagRow("modules_to_save", "_saved", unit.listed, says=common.edges),
     FlagRow("torch_dtype dtype", "_dtype", unit.one_of(unit.DTYPES), "the model's configuration",
             says=says.mapped("dtype", says.LONG_DTYPES, "bfloat16")),
     FlagRow("max_length", "seq_len", unit.count, "the model's longest", says=OWN),
