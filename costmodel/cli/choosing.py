@@ -50,7 +50,7 @@ def add(commands: Commands) -> None:
     )  # fmt: skip
     _model(choosing, str(ADAPTED_BATCH), str(ADAPTED_LENGTH))
     choosing.add_argument("--adapter", type=many(str.strip), metavar="A,...",
-                          help="full, lora, qlora, gptq-lora, or several (default: full,lora,qlora)")  # fmt: skip
+                          help="full, lora, qlora, gptq-lora, int8-lora, or several (default: full,lora,qlora)")  # fmt: skip
     choosing.add_argument("--device", "--devices", type=many(str.strip), metavar="D,...",
                           help="cards by name or TOML file (default: the catalogue's GPUs)")  # fmt: skip
     choosing.add_argument("--gpus", type=whole, default=1, metavar="N", help="cards that train together (default: 1)")

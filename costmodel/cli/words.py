@@ -26,6 +26,7 @@ FLAGS = {
     "--max-batch": ("--find", "batch"), "--max-batch-size": ("--find", "batch"), "--longest": ("--find", "sequence"),
     "--max-sequence": ("--find", "sequence"), "--no-recompute": ("--recompute", "none"),
     "--max-seq-len": ("--find", "sequence"), "--load-in-4bit": ("--adapter", "qlora"), "--4bit": ("--adapter", "qlora"),
+    "--load-in-8bit": ("--adapter", "int8-lora"), "--8bit": ("--adapter", "int8-lora"),
     "--use-lora": ("--adapter", "lora"), "--use-peft": ("--adapter", "lora"),
     "--cpu-offload": ("--optimizer-offload", "1"), "--offload": ("--optimizer-offload", "1"),
     "--offload-optimizer": ("--optimizer-offload", "1"), "--offload-params": ("--parameter-offload", "1"),

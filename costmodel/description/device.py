@@ -264,12 +264,14 @@ class Device:
         --------
         >>> from costmodel import load_device
         >>> load_device("h100-sxm").rates("fp8-block")
-        {'peak': 'fp8', 'base_peak': 'bf16', 'vector_peak': 'fp32', 'split_peak': 'bf16'}
+        {'peak': 'fp8', 'base_peak': 'bf16', 'vector_peak': 'fp32', 'int8_peak': 'int8',
+         'split_peak': 'bf16'}
         """
         base = self._rate(self.base_dtype(dtype))
         vector = "fp32" if "fp32" in self.dense_peak else base
         split = "tf32" if base == "fp32" and "tf32" in self.dense_peak else base
-        return {"peak": self._rate(dtype), "base_peak": base, "vector_peak": vector, "split_peak": split}
+        eighth = "int8" if "int8" in self.dense_peak else base
+        return {"peak": self._rate(dtype), "base_peak": base, "vector_peak": vector, "int8_peak": eighth, "split_peak": split}
 
     def _rate(self, dtype: str) -> str:
         """The key of `dense_peak` at whose rate a dtype runs."""
@@ -329,7 +331,8 @@ class Device:
         same = {name: float(getattr(constants, name)) for name in OF_ALL_DTYPES}
         eighth = NARROW_ATTENTION.get(self.architecture, NarrowAttention())
         return DeviceFigures(
-            peak=rates["peak"], base_peak=rates["base_peak"], vector_peak=rates["vector_peak"], split_peak=rates["split_peak"],
+            peak=rates["peak"], base_peak=rates["base_peak"], vector_peak=rates["vector_peak"],
+            int8_peak=rates["int8_peak"], split_peak=rates["split_peak"],
             memory=float(filled(self.usable_memory)), memory_bandwidth=float(self.memory_bandwidth),
             host_bandwidth=float(self.host_bandwidth), cache=float(self.cache),
             gemm=constants.at("gemm", dtype), base_gemm=constants.at("gemm", base),

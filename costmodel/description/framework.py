@@ -51,7 +51,8 @@ OF_EXPERTS = ("dispatcher", "overlap_experts")
 """Fields of a plan that say how tokens come to their experts: results are the same, so that a search tries what a framework has
 of them."""
 SWITCHES: Mapping[str, tuple[bool | str, ...]] = {
-    **dict.fromkeys(("overlap_tensor", "overlap_experts", "fused_cross_entropy", "fused_norms", "cuda_graphs"), (True,)),
+    **dict.fromkeys((
+        "overlap_tensor", "overlap_experts", "fused_cross_entropy", "fused_norms", "fused_activation", "cuda_graphs"), (True,)),
     "dispatcher": DISPATCHERS, "attention": ATTENTION_KINDS,
 }  # fmt: skip
 """Choices of a plan that cost nothing to try where the software has them, and the values they may be turned to."""
@@ -125,11 +126,13 @@ class Framework:
     logit_traffic, tensor_logit_traffic : read and written per logit by each of both losses, forward and backward, beside the
         head's products [bytes]
     own_loss : its own by name, where that says more than bytes of a logit; a plan's takes its place, or one kernel
-    wide_residual : beside weights in NF4 norms, embedding and head are in 32 bit, and so is the residual stream
+    wide_residual : beside weights of bitsandbytes, in 4 or 8 bit, norms, embedding and head are in 32 bit, and so is the residual
+        stream
+    wide_embedding_moments : 8-bit moments of an embedding are in 32 bit
     wide_adapters : beside weights in 16 bit adapters are in 32 bit, and so are their gradients and moments; not where a
         library shards them that casts all weights
-    wide_quantised : without mixed precision products of weights in NF4 run in 32 bit whatever the plan's dtype, as what they
-        read is
+    wide_quantised : without mixed precision products of weights of bitsandbytes run in 32 bit whatever the plan's dtype, as what
+        they read is
     mixed_precision : what is in 32 bit is cast where it is multiplied, as `Plan.mixed_precision` has it
     reentrant : recomputed layers run under autograd's reentrant checkpoints
     edges_apart : where weights are sharded, embedding and head are units of their own, each gathered for its use; else one
@@ -167,6 +170,7 @@ class Framework:
     adapter_dropout : what its adapters take is dropped out, as its recipes have it
     keep_expert_outputs : the router's probabilities weigh the outputs of experts, which are kept for it; else what their second
         product reads
+    wide_norms : an RMSNorm of separate kernels multiplies by its weight in 32 bit, whatever the model
     keep_activated : activation and product of a gated MLP are separate kernels, and the activated gate is kept beside both
     separate_projections : queries, keys and values are products of their own, and so are gate and up of a gated MLP
     grouped_experts : one kernel multiplies for all experts of a rank; else they are multiplied one by one, if no plan fuses them
@@ -291,6 +295,7 @@ class Framework:
     own_inputs: bool = False
     keep_gathered: bool = False
     wide_residual: bool = False
+    wide_embedding_moments: bool = False
     wide_adapters: bool = False
     wide_quantised: bool = False
     mixed_precision: bool = True
@@ -309,6 +314,7 @@ class Framework:
     wide_scores: bool = False
     keep_quantised_inputs: bool = False
     adapter_dropout: bool = True
+    wide_norms: bool = False
     keep_activated: bool = False
     keep_expert_outputs: bool = True
     separate_projections: bool = False

@@ -143,7 +143,8 @@ class Plan:
     update_in_backward : each gradient updates its weight as the backward pass makes it, and is freed (``optimizer_in_bwd`` of
         torchtune): none is held but one tensor's, and none can be summed over micro-batches
     adapter : ``"none"`` trains every weight; ``"lora"`` freezes them and trains low-rank adapters beside them; ``"qlora"`` also
-        holds the frozen weights in NF4, and unpacks them for every pass; ``"gptq-lora"`` in GPTQ's 4 bits, unpacked by AutoGPTQ
+        holds the frozen weights in NF4, and unpacks them for every pass; ``"gptq-lora"`` in GPTQ's 4 bits, unpacked by AutoGPTQ;
+        ``"int8-lora"`` in 8 (``load_in_8bit=True``), in which bitsandbytes multiplies them forward
     lora_rank : of the adapters; 16 if None
     lora_targets : matrices that have one, as ``"all"``, ``"attention"``, ``"mlp"`` or ``"q-v"``, in PEFT's names too; every
         projection if None; ``"none"`` trains nothing, and gradients pass through frozen weights to what lies before them
@@ -159,13 +160,15 @@ class Plan:
         Hugging Face's Trainer has it with ``bf16=True`` of a model in float32; as they are multiplied if None
     mixed_precision : what is in 32 bit is cast where it is multiplied, as ``bf16=True`` of Hugging Face's Trainer has it:
         adapters are multiplied in 16 bit, and FSDP holds what trains in 32. Without it weights, gradients and moments stay as
-        narrow as `dtype`, and what adapters and a base in NF4 make is in 32 bit; the framework's own if None
+        narrow as `dtype`, and what adapters and a base of bitsandbytes make is in 32 bit; the framework's own if None
     reentrant : recomputed layers run under autograd's reentrant checkpoints
         (``gradient_checkpointing_kwargs={"use_reentrant": True}``)
     transposed_weights : weights in fp8 are held transposed too, for devices that multiply fp8 in one layout; if None as the
         device needs it: not on Blackwell. The blocks of mxfp8 and nvfp4 lie along one direction, and are always held in both
     fused_cross_entropy : one kernel from logits to their gradient; `loss` says it where that is given
     fused_norms : an RMSNorm is one kernel, as a LayerNorm always is
+    fused_activation : activation and product of a gated MLP are one kernel, which keeps what it reads alone; Liger's are, as its
+        norms are (``use_liger_kernel``)
     cuda_graphs : the passes of a layer are captured once and replayed: the host launches a graph for all their kernels, and
         what they hold stays, for every micro-batch in flight; with experts, whose tokens vary, only if they are fused or padded,
         or of the modules around them
@@ -270,7 +273,8 @@ class Plan:
         OneOf(OPTIMIZER_KERNELS), unset="the framework's own", rare=True, software=True, leaner=("fused",), faster=("fused",),
         inert="the host updates, or no step waits for the update"))  # fmt: skip
     update_in_backward: bool = field(default=False, metadata=row(Flag(), rare=True, software=True))
-    adapter: str = field(default="none", metadata=row(OneOf(ADAPTERS), link="adapter", brief="none, lora, qlora or gptq-lora"))
+    adapter: str = field(default="none", metadata=row(
+        OneOf(ADAPTERS), link="adapter", brief="none, lora, qlora, gptq-lora or int8-lora"))
     lora_rank: int | None = field(default=None, metadata=row(
         Whole(1, 65_536), unset=str(adapters.RANK), rare=True, called="LoRA rank", owner=WITH_ADAPTERS))  # fmt: skip
     lora_targets: Sequence[str] | None = field(default=None, metadata=row(
@@ -300,6 +304,8 @@ class Plan:
     fused_cross_entropy: bool | None = field(default=None, metadata=row(
         Flag(), rare=True, software=True, inert="the framework's loss is this one", leaner=(True,), faster=(True,)))  # fmt: skip
     fused_norms: bool | None = field(default=None, metadata=row(Flag(), rare=True, software=True))
+    fused_activation: bool | None = field(default=None, metadata=row(
+        Flag(), rare=True, software=True, inert="no MLP of the model has a gate"))  # fmt: skip
     cuda_graphs: bool = field(default=False, metadata=row(Flag(), rare=True, software=True, called="CUDA graphs"))
     graph_modules: str | None = field(default=None, metadata=row(
         Spelled(graphs.captured_or_all, ("all", graphs.ITERATION, *graphs.MODULES), graphs.module_numbers),

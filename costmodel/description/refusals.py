@@ -56,6 +56,8 @@ TEXTS = {
     "dispatcher='all-to-all'; graph_modules='attention+router' leaves them out",
     "fused_experts": "fused_experts={fused_experts} with {model.experts} experts of {model.name} and "
     "expert_tensor_parallel={expert_tensor_parallel}: it fuses experts that no tensor group splits",
+    "sharded_int8": "adapter={adapter} with zero_stage={zero_stage}: no software shards weights that bitsandbytes holds in 8 "
+    "bit, zero_stage=0, 1 or 2",
     "mean_length": "mean_length={mean_length} with seq_len={seq_len}: samples are longer on average than the longest",
     "unfused_context": "attention={attention} with context_parallel={context_parallel}: context parallelism needs the flash "
     "kernel",
@@ -102,6 +104,7 @@ REJECTED = {
     "unfused_context": "with context parallelism without flash attention",
     "update_in_backward": "with updates within the backward passes of several micro-batches",
     "stored_without_gate": "with the input of an activation without a gate stored in fewer bits",
+    "sharded_int8": "with shards of weights in 8 bit, which no software has",
     "mean_length": "with samples longer on average than the longest",
     "repeated": "the same as another but in name",
 }  # fmt: skip

@@ -14,7 +14,7 @@ ADAPTED_BATCH, ADAPTED_LENGTH = 16, 2048
 """The same of a fine-tune."""
 UNSAID, ADAPTING = "megatron-core", "hf-trainer"
 """Software that is asked about where none is said, and of adapters, which what pre-trains has few of."""
-CHECKPOINTED = ("qlora", "gptq-lora")
+CHECKPOINTED = ("qlora", "gptq-lora", "int8-lora")
 """Adapters whose layers that software recomputes unless it is told not to: huggingface/peft src/peft/utils/other.py
 (``prepare_model_for_kbit_training``, ``use_gradient_checkpointing=True``)."""
 

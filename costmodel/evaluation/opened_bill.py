@@ -114,7 +114,8 @@ def _owned(asked: MemoryInputs, place: Place) -> Iterator[tuple[str, float, Rank
             yield name, layers, NO_PARAMETERS._replace(**{field: size})
         if mixed:
             yield "routed experts", layers, NO_PARAMETERS._replace(routed=whole.routed)
-    yield "embedding and head", 1.0, NO_PARAMETERS._replace(edges=whole.edges, edges_routed=whole.edges_routed)
+    yield "embedding and head", 1.0, NO_PARAMETERS._replace(
+        edges=whole.edges, edges_routed=whole.edges_routed, embedding=whole.embedding)
 
 
 def _states(asked: MemoryInputs, place: Place, bill: StageBill) -> Iterator[HeldTensor]:

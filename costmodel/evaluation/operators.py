@@ -161,8 +161,9 @@ def roofline(estimate: Estimate) -> Roofline:
 def _rated(device: DeviceNumbers, rate: float, bandwidth: float) -> DeviceNumbers:
     """The device at one rate of all arithmetic [FLOP/s] and one of all memory [bytes/s]."""
     return device._replace(
-        flop_rate=rate, base_flop_rate=rate, vector_flop_rate=rate, split_flop_rate=rate, best_flop_rate=rate,
-        base_best_flop_rate=rate, memory_bandwidth=bandwidth, product_bandwidth=bandwidth, grouped_bandwidth=bandwidth,
+        flop_rate=rate, base_flop_rate=rate, vector_flop_rate=rate, int8_flop_rate=rate, split_flop_rate=rate,
+        best_flop_rate=rate, base_best_flop_rate=rate, memory_bandwidth=bandwidth,
+        product_bandwidth=bandwidth, grouped_bandwidth=bandwidth,
         cast_bandwidth=bandwidth, cache_bandwidth=bandwidth,
     )  # fmt: skip
 

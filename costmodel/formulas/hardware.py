@@ -22,6 +22,7 @@ def device_numbers(figures: DeviceFigures) -> DeviceNumbers:
     return DeviceNumbers(
         flop_rate=figures.peak, base_flop_rate=figures.base_peak,
         vector_flop_rate=ops.minimum(figures.vector_peak, figures.base_peak),
+        int8_flop_rate=figures.int8_peak,
         split_flop_rate=ops.maximum(
             figures.base_peak, ops.where(figures.split_peak > figures.base_peak, figures.split_peak / SPLIT, 0.0)),
         gemm_efficiency=figures.gemm, base_gemm_efficiency=figures.base_gemm,

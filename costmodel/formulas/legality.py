@@ -37,10 +37,13 @@ class Violations(NamedTuple):
     stored_without_gate: Number
     synchronisation: Number
     compression: Number
+    sharded_int8: Number
     mean_length: Number
 
 
-READ = ("global_batch", "seq_len", "framework", "kernels", "optimizer", "synchronisation", "compression", "lengths")
+READ = (
+    "global_batch", "seq_len", "framework", "kernels", "optimizer", "synchronisation", "compression", "lengths", "adapter",
+)  # fmt: skip
 """Settings that rules read: plans whose settings are alike in these are legal or not together."""
 
 
@@ -130,5 +133,6 @@ def violations(model: ModelNumbers, settings: Settings, plan: PlanNumbers, gpus:
         stored_without_gate=settings.kernels.cast_activations * (1.0 - model.mlp.gated),
         synchronisation=ops.where(settings.synchronisation.kind > 0.5, 1.0, 0.0) * plan.shard_optimizer,
         compression=ops.where(settings.compression.kind > 0.5, 1.0, 0.0) * plan.shard_gradients,
+        sharded_int8=settings.adapter.eighth * plan.shard_weights,
         mean_length=ops.where(settings.lengths.mean > settings.seq_len, 1.0, 0.0),
     )  # fmt: skip

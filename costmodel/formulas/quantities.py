@@ -161,6 +161,7 @@ class DeviceNumbers(NamedTuple):
     flop_rate: Number  # dense peak of the GEMM dtype
     base_flop_rate: Number  # dense peak of the 16-bit dtype, in which attention and the head run
     vector_flop_rate: Number  # dense peak in 32 bit outside tensor cores, where it is known; else as the last
+    int8_flop_rate: Number  # dense peak in int8; of a device that has none as in its 16-bit dtype
     split_flop_rate: Number  # in 32 bit by three products in TF32, where that is faster; where operands are narrower the base's
     gemm_efficiency: Number  # of the peak, for a product large in every dimension
     base_gemm_efficiency: Number  # the same in the 16-bit dtype
@@ -322,6 +323,7 @@ class Widths(NamedTuple):
     gradient: Number
     reduce: Number  # of a gradient on the wire
     optimizer: Number  # master copy and moments, per parameter
+    embedding_moments: Number  # of an embedding's moments, per parameter, over those of others
     outer: Number  # of what local SGD keeps from one synchronisation to the next, per parameter
     logit: Number  # kept per logit between forward and backward
     layernorm_logit: Number  # the same of a model whose norms are LayerNorms
@@ -388,6 +390,7 @@ class FrameworkHabits(NamedTuple):
     wide_scores: Number  # 1: unfused attention keeps its softmax in 32 bit beside a copy as wide as its queries
     keep_expert_outputs: Number  # 1: outputs of experts are kept, as the router's probabilities weigh them
     keep_activated: Number  # 1: activation and product are kernels of their own, between which the activated gate is kept
+    wide_norms: Number  # 1: an RMSNorm of separate kernels multiplies by its weight in 32 bit, whatever the model
     compiled: Number  # 1: what lies between products is compiled, and what no backward pass reads isn't kept
     separate_projections: Number  # 1: queries, keys and values, and gate and up, are products of their own
     grouped_experts: Number  # 1: one kernel multiplies for all experts of a rank; 0: one for each
@@ -472,10 +475,11 @@ class AdapterChoice(NamedTuple):
     lifted: Number  # 1: adapters are in 32 bit beside weights in 16, and their inputs are cast up, each its own
     uncast: Number  # 1: and their products, whose operands nothing casts down
     keep_inputs: Number  # 1: quantised products keep their inputs, though they have no gradient
-    unpacked_bytes: Number  # of a parameter held in 4 bits, as if they went over the device's memory, to unpack it once
+    unpacked_bytes: Number  # of a parameter held in few bits, as if they went over the device's memory, to unpack it once
     unpacking_launches: Number  # kernels that unpack a matrix
     keep_unpacked: Number  # 1: what the forward pass unpacked is kept for the backward pass
     edges: Number  # 1: copies of embedding and head train beside them
+    eighth: Number  # 1: frozen weights are in 8 bit, in which the forward pass multiplies them
 
 
 class OptimizerChoice(NamedTuple):
@@ -607,6 +611,7 @@ class PlanChoices(NamedTuple):
     transposed_weights: Number
     fused_cross_entropy: Number
     fused_norms: Number
+    fused_activation: Number
     cuda_graphs: Number
     graph_modules: CapturedModules  # none: all of a layer
     fused_experts: Number
@@ -699,6 +704,7 @@ class FrameworkDefaults(NamedTuple):
     older_flash: Number
     first_flash: Number
     wide_residual: Number
+    wide_embedding_moments: Number
     wide_adapters: Number  # 1: beside 16-bit weights adapters are in 32 bit
     wide_quantised: Number  # 1: beside a quantised base products run in 32 bit, unless their operands are cast
     keep_quantised_inputs: Number
@@ -727,6 +733,7 @@ class DeviceFigures(NamedTuple):
     peak: Number  # dense, at the compute dtype [FLOP/s]
     base_peak: Number  # at the dtype of 16 bit or more in which attention and the head run
     vector_peak: Number  # in 32 bit outside tensor cores; of a device that has none as in its 16-bit dtype
+    int8_peak: Number  # in int8; of a device that has none as in its 16-bit dtype
     split_peak: Number  # in TF32, of whose products some kernels make those in 32 bit; where operands are narrower the base's
     memory: Number  # that a process can use [bytes]
     memory_bandwidth: Number  # specified [bytes/s]
@@ -1014,6 +1021,7 @@ class RankParameters(NamedTuple):
     edges: Number  # embedding, head, and what predicts further tokens, outside their routed experts
     edges_routed: Number
     head: Number  # of the edges, the matrix to the vocabulary, its own or the embedding's
+    embedding: Number  # of the edges, the table of tokens
 
 
 class LayerBytes(NamedTuple):

@@ -30,7 +30,7 @@ def lead(
     .. math:: L\,\Bigl(1 - \frac{\max(t_{host}, t_{gather})}{t_{device}}\Bigr)
 
     None where the host waits in each layer: for a flash kernel's wrapper that looks at a mask or at positions, for the number of
-    an expert's tokens, or for every kernel.
+    an expert's tokens, for outliers among what is multiplied in 8 bit, or for every kernel.
 
     References
     ----------
@@ -46,7 +46,7 @@ def lead(
     gathered = communication.shard_exchange(unit, shard, plan.data_stride, network, software)
     reads = settings.kernels.host_reads
     waits = (reads > 1.0) | ((reads > 0.0) & (plan.micro_batch <= 1.0)) | (settings.framework.blocking_launches > 0.0)
-    waits = waits | (launches.counted_tokens(model, settings) > 0.0)
+    waits = waits | (launches.counted_tokens(model, settings) + settings.adapter.eighth > 0.0)
     ahead = model.layers * ops.maximum(1.0 - ops.maximum(launched, gathered) / pass_.forward, 0.0)
     return ops.where(waits, 0.0, ops.minimum(ahead, QUEUE / (launches.PLAIN * kernels)))
 

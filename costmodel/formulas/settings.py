@@ -128,7 +128,7 @@ OUTER_BYTES = 8.0
 LOSSES = {
     "upcast": 12.0, "upcast-autocast": 20.0, "16-bit": 6.0, "in-place": 8.0, "compiled": 4.0, "loss-parallel": 22.0,
     "vocab-parallel": 6.0, "fused": 2.0, "fused-linear": 0.0, "chunked": 2.0, "upcast-kept": 14.0, "16-bit-kept": 8.0,
-    "chunked-upcast": 5.25, "tiled": 0.0,
+    "chunked-upcast": 5.25, "chunked-eager": 6.5, "tiled": 0.0,
 }  # fmt: skip
 """Bytes held per logit at the peak. Three tensors are there together: first logits, their copy and its log-softmax, then the
 log-softmax, its gradient and that of its input. Hugging Face's upcast has them in 32 bit (transformers src/transformers/loss/
@@ -140,14 +140,15 @@ that becomes the gradient (foundation-model-stack/fms-acceleration@876e2ed); a c
 (pytorch/torchtitan torchtitan/components/loss.py); PyTorch's loss-parallel runs eagerly (torch/distributed/tensor/parallel/
 loss.py); Megatron's vocab-parallel 16-bit logits that become an exponential in 32. Transformer Engine's fused one writes the
 gradient over the logits. A fused linear one (Liger) never has all of them: `costmodel.formulas.transformer.memory.logits`;
-torchtune's by chunks, compiled, has them all in 16 bit (torchtune/modules/loss/ce_chunked_output_loss.py); one with the head's
+torchtune's by chunks, compiled, has them all in 16 bit, and eager the log-softmax of all beside them and one chunk of eight in 32
+(pytorch/torchtune@v0.6.1 torchtune/modules/loss/ce_chunked_output_loss.py); one with the head's
 product inside, eager, keeps the log-softmax of all in 32 bit and beside it 10 bytes of one chunk of eight, its gradient twice in
 32 bit and once in 16 (pytorch/torchtune@bd2a0fc torchtune/modules/loss/cross_entropy_loss.py ``LinearCrossEntropyLoss``). TRL's
 tiled one has a tile at a time, and again for the backward pass (huggingface/trl@v1.16.0 trl/kernels/chunked_logprob.py)."""
 LOSS_TRAFFIC = {
     "upcast": 36.0, "upcast-autocast": 42.0, "16-bit": 20.0, "in-place": 24.0, "compiled": 8.0, "loss-parallel": 80.0,
     "vocab-parallel": 52.0, "fused": 8.0, "fused-linear": 8.0, "chunked": 8.0, "upcast-kept": 36.0, "16-bit-kept": 20.0,
-    "chunked-upcast": 36.0, "tiled": 6.0,
+    "chunked-upcast": 36.0, "chunked-eager": 36.0, "tiled": 6.0,
 }  # fmt: skip
 """Bytes read and written per logit, forward and backward, beside the head's products; each kernel reads and writes a tensor once.
 Hugging Face's upcast: a cast of 6, a log-softmax of 8; zeros of 4, the log-softmax's gradient of 12, a cast of 6. Under
@@ -186,10 +187,11 @@ _FUSED = tuple(float(name in FUSED_LOSSES) for name in LOSSES)
 _PASSING = tuple(PASSING_BYTES.get(name, 0.0) for name in OPTIMIZERS)
 _NARROW = tuple(NARROW_MOMENTS.get(name, moments) for name, (_, moments) in OPTIMIZERS.items())
 _HELD, _HELD_WIDE = zip(*(HELD_TENSORS.get(name, (0.0, 0.0)) for name in OPTIMIZERS), strict=True)
-_MUON = _place("muon", OPTIMIZERS)
+_MUON, _EIGHT_BIT = _place("muon", OPTIMIZERS), _place("adam-8bit", OPTIMIZERS)
+_WIDER_MOMENTS = _ADAM[1] - OPTIMIZERS["adam-8bit"][1]
 _OF_ADAM = tuple(float(name in KERNELS_OF_ADAM) for name in OPTIMIZERS)
 _ACCESSES, _TENSOR_BY_TENSOR, _LISTED, _LOOPED = zip(*OPTIMIZER_KERNELS.values(), strict=True)
-_TILED = _place("tiled", LOSSES)
+_TILED, _UPCAST_KEPT = _place("tiled", LOSSES), _place("upcast-kept", LOSSES)
 
 
 def _chosen(choice: Number, default: Number) -> Number:
@@ -225,7 +227,7 @@ def resolved(choices: PlanChoices, defaults: FrameworkDefaults, usual_dtype: Num
     gradients = usual.overlap_gradients * defaults.server.hidden
     dtype = _chosen(choices.dtype, usual_dtype)
     cast = _chosen(choices.mixed_precision, usual.mixed_precision)
-    full = (1.0 - cast) * defaults.wide_quantised * _is(choices.adapter, adapters.QUANTISED) > 0.0
+    full = (1.0 - cast) * defaults.wide_quantised * adapters.of_bitsandbytes(choices.adapter) > 0.0
     sequences = defaults.sequence_parallel * ops.where(choices.tensor_parallel > 1.0, 1.0, 0.0)
     return choices._replace(
         data_parallel=_chosen(choices.data_parallel, 1.0), zero_stage=stage,
@@ -296,7 +298,7 @@ def _as_loaded(choices: PlanChoices, defaults: FrameworkDefaults) -> FrameworkDe
 
 def _wide_beside(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
     """1 where what lies between quantised products is in 32 bit, as norms and embedding beside them are and nothing casts it."""
-    return defaults.wide_residual * _is(choices.adapter, adapters.QUANTISED) * _is(choices.mixed_precision, 0.0)
+    return defaults.wide_residual * adapters.of_bitsandbytes(choices.adapter) * _is(choices.mixed_precision, 0.0)
 
 
 def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
@@ -329,19 +331,20 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
     adapter = ops.where(trains, 0.0, ops.maximum(ops.maximum(defaults.held_bytes, parameter), lifted))
     updating = ops.maximum(ops.maximum(usual_update, ops.maximum(least, lifted)), ops.where(held > parameter, held, 0.0))
     copied = ops.where(operand < ops.pick(choices.dtype, _ACTIVATION), operand, 0.0) * defaults.narrow_copies
-    packed, _, _, _ = adapters.packing(choices.adapter)
+    packed, _, _, _, _ = adapters.packing(choices.adapter)
     # no update needs a wide copy of what is frozen
     primary = ops.where(trains, defaults.narrow_weights, 1.0)
     layouts = ops.where(choices.transposed_weights > 0.0, 2.0, ops.pick(choices.dtype, _LAYOUTS))
     logit = ops.where(choices.fused_cross_entropy > 0.0, 2.0, defaults.logit_bytes)
     wide_residual = ops.maximum(
-        _is(choices.adapter, adapters.QUANTISED) * defaults.wide_residual, ops.where(base, 1.0, 0.0)
+        adapters.of_bitsandbytes(choices.adapter) * defaults.wide_residual, ops.where(base, 1.0, 0.0)
     )  # fmt: skip
     # DistributedDataParallel's buckets stay beside the gradients that it sums in them
     rule = _bucket_code(choices, defaults)
     distributed = ops.where(choices.data_parallel > 1.0, ops.equal(rule, DISTRIBUTED), 0.0)
-    wider = ops.where(wide, ops.pick(choices.loss, _WIDER), 1.0)
-    named, moved = ops.pick(choices.loss, _LOGIT_BYTES) * wider, ops.pick(choices.loss, _LOSS_TRAFFIC) * wider
+    wider = ops.where(activation > 2.0, ops.pick(choices.loss, _WIDER), 1.0)
+    kept = _is(choices.loss, _UPCAST_KEPT) * (activation - 2.0)  # what a loop holds on to is as wide as it is made
+    named, moved = ops.pick(choices.loss, _LOGIT_BYTES) * wider + kept, ops.pick(choices.loss, _LOSS_TRAFFIC) * wider
     traffic = ops.where(choices.fused_cross_entropy > 0.0, FUSED_LOSS_TRAFFIC, defaults.logit_traffic)
     apart = ops.where(choices.fused_cross_entropy > 0.0, 0.0, defaults.layernorm_logit_bytes)
     served = ops.equal(choices.synchronisation, communication.PARAMETER_SERVER)
@@ -367,6 +370,8 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
         gradient=gradient, reduce=ops.minimum(ops.maximum(ops.maximum(defaults.reduce_bytes, least), lifted), gradient),
         optimizer=ops.where(
             served, 0.0, _optimizer_width(choices.optimizer, wide | base | (lifted > 0.0), ops.maximum(held, adapter), states)),
+        embedding_moments=ops.where(
+            trains, defaults.wide_embedding_moments * _is(choices.optimizer, _EIGHT_BIT) * _WIDER_MOMENTS, 0.0),
         outer=ops.where(ops.equal(choices.synchronisation, communication.LOCAL_SGD), OUTER_BYTES, 0.0),
         logit=ops.where(choices.loss < 0.0, logit, named),
         layernorm_logit=ops.where(choices.loss < 0.0, ops.where(apart > 0.0, apart, logit), named),
@@ -510,6 +515,8 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
         ),
         widths=of, kernels=kernel_choices(choices, defaults),
         framework=habits._replace(
+            keep_activated=ops.where(
+                choices.fused_activation < 0.0, habits.keep_activated * (1.0 - habits.compiled), 1.0 - choices.fused_activation),
             autocast=ops.maximum(habits.autocast, _wide_base(choices, defaults)), reentrant=choices.reentrant,
             autocast_context=ops.where(_sharded_by_another(choices, defaults) > 0.0, 0.0, habits.autocast_context)),
         synchronisation=SynchronisationChoice(

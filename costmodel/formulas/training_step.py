@@ -121,9 +121,10 @@ def layer_pass(
     hooks_backward = (1.0 + plan.recompute_layers) * hooks
     launching = graph + pace * (launched * (software.host.backward + again_host) + repeated * calling + hooks_backward)
     host_backward = ops.where(graphs, of_layer, launching)
-    # the host runs ahead from one pass into the next, but for a pipeline, where it waits for what it sends and receives, and for
-    # experts whose products need the number of their tokens
-    ahead = ops.where(plan.pipeline > 1.0, 0.0, 1.0 - launches.counted_tokens(model, settings))
+    # the host runs ahead from one pass into the next, but for a pipeline, where it waits for what it sends and receives, for
+    # experts whose products need the number of their tokens, and for outliers among what is multiplied in 8 bit
+    within = ops.maximum(launches.counted_tokens(model, settings), settings.adapter.eighth)
+    ahead = ops.where(plan.pipeline > 1.0, 0.0, 1.0 - within)
     share = host_forward / (host_forward + host_backward + 1e-30)
     wait = compute.host_wait(busy_forward + ahead * busy_backward, host_forward + ahead * host_backward)
     wait_forward = ops.where(ahead > 0.0, share * wait, wait)

@@ -15,7 +15,7 @@ MEANT: dict[str, dict[str, str]] = {
         "jax": "maxtext", "flax": "maxtext", "pytorch-ddp": "ddp",
     },
     "adapter": {"full": "none", "all": "none", "full-finetune": "none", "full-finetuning": "none", "no": "none", "4bit": "qlora",
-                "gptq": "gptq-lora", "peft": "lora"},
+                "gptq": "gptq-lora", "peft": "lora", "8bit": "int8-lora", "int8": "int8-lora", "llm-int8": "int8-lora"},
     "device": {"hopper": "h100-sxm", "ampere": "a100-sxm-80gb", "blackwell": "b200-sxm", "volta": "v100-sxm-32gb", "ada": "l40s"},
     "dtype": {
         "fp4": "nvfp4", "float4": "nvfp4", "mxfp4": "nvfp4", "bfloat16": "bf16", "half": "fp16", "float16": "fp16",

@@ -31,7 +31,7 @@ WIDTHS = {"float64": 8.0, "float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "floa
 """Bytes of an element of a product's operands."""
 DTYPES = {
     "float64": "fp32", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "float8_e4m3fn": "fp8", "float8_e5m2": "fp8",
-    "int8": "fp8",
+    "int8": "int8",
 }  # fmt: skip
 """The library's name of a dtype of products; what it has no rate of takes the nearest."""
 TENSOR_FLOAT = ("high", "medium")
@@ -133,7 +133,8 @@ class Rates:
         """The device's numbers at a dtype; at its usual one where it has no such rate."""
         if dtype not in self._known:
             try:
-                numbers = self.device.numbers(dtype)
+                numbers = self.device.numbers(self.device.usual_dtype if dtype == "int8" else dtype)
+                numbers = _in_int8(numbers) if dtype == "int8" else numbers
             except NotModelled:
                 numbers = self.device.numbers(self.device.usual_dtype)
             self._known[dtype] = self.change(numbers)
@@ -174,7 +175,7 @@ class Rates:
         if sizes is None:
             return self._by_flop(kernel)
         numbers = self.at(dtype)
-        width = {"fp32": 4.0, "tf32": 4.0, "fp8": 1.0}.get(dtype, 2.0)
+        width = {"fp32": 4.0, "tf32": 4.0, "fp8": 1.0, "int8": 1.0}.get(dtype, 2.0)
         quality = self.software.compute.gemm_efficiency_scale
         groups, m, n, k = map(float, sizes)
         if kernel.name in GROUPED:
@@ -226,6 +227,12 @@ class Rates:
         share = (self.base.attention_older if older else 1.0) * (traits.first_flash if older > 1.0 else 1.0)
         once = float(attention.full_flash(rows, keys, width, self.base)) / share
         return attention.FLASH_BACKWARD * once if backward else once
+
+
+def _in_int8(numbers: DeviceNumbers) -> DeviceNumbers:
+    """A device whose products are in int8, of which they reach what those in 16 bit do of theirs."""
+    faster = numbers.int8_flop_rate / numbers.flop_rate
+    return numbers._replace(flop_rate=numbers.int8_flop_rate, best_flop_rate=faster * numbers.best_flop_rate)
 
 
 def signatures(role: Role) -> tuple[list[Kernel], NDArray[np.int64]]:

@@ -40,7 +40,7 @@ ALONE, TOGETHER = ("hf-trainer", "torchtune"), ("hf-fsdp", "torchtune")
 MICRO_BATCHES = (1, 2, 4, 8, 16)
 LARGEST = 1024
 """Sequences of a micro-batch that are tried at most."""
-LEAST_BYTES = {"none": 2.0, "lora": 2.0, "qlora": 0.5, "gptq-lora": 0.5}
+LEAST_BYTES = {"none": 2.0, "lora": 2.0, "qlora": 0.5, "gptq-lora": 0.5, "int8-lora": 1.0}
 """Of a parameter's weights alone, on however many cards they are shared."""
 TITLES = {"none": "full"}
 """Adapters by the words that people use."""
@@ -173,7 +173,7 @@ def cards(
     ----------
     model : what is trained
     devices : names of cards, all GPUs of the catalogue if None
-    adapter : what is trained of it, one or several of none (all weights), lora, qlora, gptq-lora
+    adapter : what is trained of it, one or several of none (all weights), lora, qlora, gptq-lora, int8-lora
     gpus : cards that train together, in a machine as they come in
     global_batch : sequences of a step
     seq_len : [tokens]

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from costmodel.text.errors import NotModelled
 from costmodel.traces.record import Trace
-from tests.audits import bloom, loading, losses, moved, peaks, pretraining, saved
+from tests.audits import bloom, loading, losses, moved, peaks, pretraining, recipes, saved
 from tests.audits.case import Case
 
 AUDITS = (
     bloom.CASES, pretraining.CASES, pretraining.HELD, saved.CASES, moved.CASES, losses.CASES, moved.LOSSES, loading.CASES,
-    peaks.CASES,
+    peaks.CASES, recipes.CASES,
 )  # fmt: skip
 
 

@@ -51,6 +51,7 @@ KERNELS = {"sdpa": None, "flash": "flash", "eager": "unfused"}
 OPTIMIZERS = {
     "adamw_torch": None, "adamw_torch_fused": None, "adamw_8bit": "adam-8bit", "adafactor": "adafactor", "sgd": "sgd",
 }  # fmt: skip
+QUANTISED = ("qlora", "int8-lora")
 TOLD = {
     "weight": ("weights",), "gradient": ("gradients",), "optimizer": ("optimizer",), "activation": ("activations", "logits"),
     "temporary": ("temporaries",), "bucket": ("buffers",), "input": (), "other": (),
@@ -69,7 +70,7 @@ class Choices:
     how : "single", "ddp", "fsdp1", "fsdp2", "zero1", "zero2", "zero3"
     gpus : of the run
     door : "trainer", "sft" or "loop"
-    adapter : "none", "lora" or "qlora"
+    adapter : "none", "lora", "qlora" or "int8-lora"
     weights : as the model is made, "bf16" or "fp32"
     autocast : ``bf16=True``
     recompute : "none", "full" or "reentrant"
@@ -77,6 +78,7 @@ class Choices:
     offload : whether the optimizer's state lies on the host
     micro_batch, seq_len, accumulation : sizes
     dropout : of what adapters read
+    liger : with Liger's kernels
     """
 
     model: str = "llama3.2-1b"
@@ -95,6 +97,7 @@ class Choices:
     seq_len: int = 1024
     accumulation: int = 1
     dropout: float = 0.05
+    liger: bool = False
 
     @property
     def words(self) -> str:
@@ -104,6 +107,7 @@ class Choices:
                 f"recompute {self.recompute}", self.attention, self.optimizer,
                 f"{self.micro_batch} x {self.seq_len}{f' x {self.accumulation}' if self.accumulation > 1 else ''}"]  # fmt: skip
         said += ["offload"] if self.offload else []
+        said += ["Liger"] if self.liger else []
         return ", ".join(said)
 
     def shape(self) -> Transformer:
@@ -166,7 +170,9 @@ class Choices:
             mixed_precision=None if self.how.startswith("zero") else self.autocast, attention=KERNELS[self.attention],
             optimizer=OPTIMIZERS[self.optimizer], optimizer_kernel="foreach" if self.optimizer == "adamw_torch" else None,
             optimizer_offload=float(self.offload),
-            loss={"loop": "upcast-kept", "sft": "tiled"}.get(self.door),
+            loss=None if self.liger and self.door != "sft" else {"loop": "upcast-kept", "sft": "tiled"}.get(self.door),
+            fused_norms=True if self.liger else None, fused_activation=True if self.liger else None,
+            fused_cross_entropy=True if self.liger and self.door != "sft" else None,
         )  # fmt: skip
 
     def told(self) -> Estimate:
@@ -210,7 +216,8 @@ class Peak(Case):
         """That it needs beside PyTorch and transformers."""
         asked = self.choices
         more = {"deepspeed": asked.how.startswith("zero"), "peft": asked.adapter != "none", "accelerate": asked.door != "loop",
-                "trl": asked.door == "sft", "datasets": asked.door == "sft"}  # fmt: skip
+                "trl": asked.door == "sft", "datasets": asked.door == "sft", "liger_kernel": asked.liger,
+                "bitsandbytes": asked.adapter in QUANTISED or asked.optimizer == "adamw_8bit"}  # fmt: skip
         return tuple(name for name, needed in more.items() if needed)
 
     def told(self) -> float:
@@ -291,6 +298,18 @@ CASES = {
                      accumulation=4), "Llama beside 32 bit, recomputed"),
         case(Choices("gemma3-1b", 6, "zero1", 2, door="loop", recompute="full", offload=True, seq_len=512),
              "Gemma 3 by ZeRO-1 in a loop, updated on the host"),
+        case(Choices("llama3.2-1b", 0, liger=True, weights="fp32", micro_batch=4), "Llama under autocast, Liger"),
+        case(Choices("qwen3-4b", 4, liger=True, micro_batch=4), "Qwen3, Liger"),
+        case(Choices("llama3-8b", 4, liger=True, adapter="lora"), "Llama with LoRA, Liger"),
+        case(Choices("llama3-8b", 4, "fsdp2", 8, liger=True, recompute="full", micro_batch=4, seq_len=4096),
+             "Llama by FSDP2, recomputed, Liger"),
+        case(Choices("llama3-8b", 4, adapter="int8-lora", recompute="full"), "Llama with LoRA beside 8 bit, recomputed"),
+        case(Choices("qwen3-4b", 4, door="sft", adapter="int8-lora", recompute="reentrant", micro_batch=4, seq_len=2048),
+             "Qwen3 with LoRA beside 8 bit by TRL, recomputed, reentrant"),
+        case(Choices("llama3-8b", 4, adapter="int8-lora", autocast=False, seq_len=2048),
+             "Llama with LoRA beside 8 bit, nothing cast"),
+        case(Choices("llama3.2-1b", 0, door="loop", adapter="int8-lora", autocast=False, recompute="reentrant", micro_batch=4),
+             "Llama with LoRA beside 8 bit in a loop"),
         case(Choices("llama3-8b", 4, adapter="qlora", autocast=False, recompute="full", seq_len=2048),
              "Llama with QLoRA, without autocast"),
         case(Choices("llama3-8b", 4, "zero1", 8, recompute="full"), "Llama by ZeRO-1"),
@@ -327,7 +346,7 @@ def drawn(count: int, seed: int) -> list[Choices]:
     while len(found) < count:
         model, sizes = draw.choice(MODELS)
         how = draw.choice(("single", "single", "single", "ddp", "fsdp1", "fsdp2", "zero1", "zero2", "zero3"))
-        adapter = draw.choice(("none", "none", "lora", "lora", "qlora"))
+        adapter = draw.choice(("none", "none", "lora", "lora", "qlora", "int8-lora"))
         door = draw.choice(("trainer", "trainer", "trainer", "trainer", "sft", "sft", "loop", "loop"))
         weights, autocast = draw.choice((("bf16", True), ("bf16", False), ("fp32", True)))
         asked = Choices(
@@ -335,7 +354,7 @@ def drawn(count: int, seed: int) -> list[Choices]:
             draw.choice(("none", "full", "reentrant")), draw.choice(("sdpa", "sdpa", "flash", "eager")),
             draw.choice(("adamw_torch_fused", "adamw_torch_fused", "adamw_torch", "adamw_8bit", "adafactor", "sgd")),
             draw.random() < 0.3 and how.startswith("zero"), draw.choice((1, 2, 4)), draw.choice((512, 1024, 2048, 4096)),
-            draw.choice((1, 1, 4)),
+            draw.choice((1, 1, 4)), liger=draw.random() < 0.25,
         )  # fmt: skip
         if runs(asked):
             found.append(asked)
@@ -346,18 +365,20 @@ def runs(asked: Choices) -> bool:
     """Whether software has it, and a reader would ask it."""
     sharded, zero = asked.how.startswith("fsdp"), asked.how.startswith("zero")
     return not (
-        (asked.adapter == "qlora" and (asked.how not in ("single", "ddp") or asked.weights == "fp32"))
+        (asked.adapter in QUANTISED and (asked.how not in ("single", "ddp") or asked.weights == "fp32"))
         or (zero and (asked.weights == "fp32" or asked.optimizer != "adamw_torch_fused"))
         or (zero and asked.adapter != "none" and asked.offload)
         or (sharded and (asked.door == "loop" or asked.optimizer not in ("adamw_torch_fused", "adamw_torch")))
-        or (asked.door == "loop" and asked.optimizer == "adafactor")
+        or (asked.door == "loop" and asked.optimizer in ("adafactor", "adamw_8bit"))  # the Trainer's, as it sets them up
+        or (asked.liger and (asked.shape().experts or asked.model.startswith(("pythia", "phi3"))))
         or (asked.how == "ddp" and asked.recompute == "reentrant")
         or (asked.attention == "eager" and asked.seq_len > 2048)
         or (asked.attention == "flash" and asked.model.startswith("gemma"))
+        or (asked.attention == "flash" and asked.adapter in QUANTISED and not asked.autocast)  # no flash kernel is in 32 bit
         or (asked.attention == "sdpa" and asked.model.startswith("gemma2"))
         or (zero and not asked.autocast)
         or (asked.door == "loop" and asked.model.startswith("mixtral") and asked.autocast)
-        or (asked.shape().experts and (asked.weights == "fp32" or asked.adapter == "qlora"))  # ``grouped_mm`` wants 16 bit
+        or (asked.shape().experts and (asked.weights == "fp32" or asked.adapter in QUANTISED))  # ``grouped_mm`` wants 16 bit
     )
 
 

@@ -21,6 +21,7 @@ SHAPE = Transformer(
 )  # fmt: skip
 EVERY = ("query", "key", "value", "output", "gate", "up", "down")
 ADAPTED = {"adapter": "lora", "lora_rank": 8, "lora_targets": EVERY}
+LIGER: dict[str, object] = {"fused_norms": True, "fused_activation": True}
 PLAIN: dict[str, object] = {"kv_heads": 8, "gated": False, "norm": "layernorm", "learned_positions": 2048}
 FUSED: dict[str, object] = {"fused_projections": True}
 SPLIT: dict[str, object] = {"split_rotation": True}
@@ -53,7 +54,8 @@ class Layer(Case):
     @property
     def packages(self) -> tuple[str, ...]:
         """That it needs beside PyTorch and transformers."""
-        return ("peft",) if "lora" in self.arguments else ()
+        needed = {"peft": "lora", "liger_kernel": "liger"}
+        return tuple(name for name, word in needed.items() if word in self.arguments)
 
     def asked(self) -> Asked:
         """The question as formulas take it."""
@@ -105,6 +107,12 @@ CASES = {
         Layer("Llama, padded", ("llama", "padded"), plan={"batching": "padded-whole"}),
         Layer("Llama, padded, recomputed", ("llama", "padded", "checkpoint"),
               plan={"batching": "padded-whole", "recompute": "full"}),
+        Layer("Llama with Liger's kernels", ("llama", "liger"), plan=LIGER),
+        Layer("Llama with Liger's kernels under autocast", ("llama", "liger", "full", "autocast"),
+              plan={"base_dtype": "fp32"} | LIGER),
+        Layer("Llama with Liger's kernels, LoRA in 32 bit that drops out",
+              ("llama", "liger", "lora", "wide", "autocast", "dropout"), plan=ADAPTED | LIGER),
+        Layer("Gemma with Liger's kernels", ("gemma", "liger"), {"wide_norm": True}, LIGER),
         Layer("GPT-2", ("gpt2",), PLAIN | BIASED | {"activation": "gelu-new", **FUSED}),
         Layer("OPT", ("opt",), PLAIN | BIASED | {"activation": "relu"}),
         Layer("GPT-NeoX", ("gpt_neox",), PLAIN | BIASED | {"learned_positions": 0, "parallel_block": True, **FUSED, **SPLIT}),

@@ -256,6 +256,15 @@ def test_engines_agree_on_adapters_and_optimizers(fields):
         assert numpy == pytest.approx(python, rel=1e-12)
 
 
+def test_no_software_shards_weights_in_8_bit():
+    """Int8Params are no floats that FSDP could flatten or cast (bitsandbytes 0.50.2 nn/modules.py)."""
+    model, cluster = costmodel.load_model("llama3-8b"), costmodel.load_cluster("dgx-a100", gpus=8)
+    plan = Plan(global_batch=8, seq_len=2048, data_parallel=8, adapter="int8-lora")
+    with pytest.raises(CostModelError, match="adapter='int8-lora' with zero_stage=3"):
+        costmodel.estimate(model, cluster, plan, "hf-fsdp")
+    assert costmodel.estimate(model, cluster, plan, "hf-trainer").memory.weights < 11 * 2**30
+
+
 def test_a_quantised_base_keeps_its_embedding_and_its_head_as_wide_as_they_are_trained_beside():
     """Llama 3 8B: 5.3 GiB in NF4 (foundation-model-stack/fms-acceleration@876e2ed, rows with and without a 4-bit base: it doesn't
     prepare the model); peft's `prepare_model_for_kbit_training` has what isn't quantised in 32 bit."""

@@ -263,6 +263,7 @@ from transformers import AutoModelForSequenceClassification, BitsAndBytesConfig
 config.pad_token_id = 0
 config.save_pretrained("tiny")
 four = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16)
+eight = BitsAndBytesConfig(load_in_8bit=True)
 how = HOW
 model = AutoModelForSequenceClassification.from_pretrained("tiny", num_labels=7, dtype=torch.bfloat16, device_map={"": 0}, **how)
 assert model.config.name_or_path == "tiny" and model.score.weight.shape == (7, 256) and model.score.weight.device.type == "cuda"

@@ -42,19 +42,22 @@ def test_replicas_sum_as_many_bytes_as_their_trainable_parameters_have(tmp_path:
     assert summed == 4 * trainable
 
 
-@pytest.mark.parametrize("bits", [16, 4])
+@pytest.mark.parametrize("bits", [16, 4, 8])
 def test_a_model_is_loaded_with_as_many_classes_and_bits_as_the_script_says(tmp_path: Path, bits: int) -> None:
     """In 4 bit products' weights are, two a byte, with a number in 32 bit for every 64 (bitsandbytes' default)."""
     needs("peft")
-    needs("bitsandbytes" if bits == 4 else "transformers")
-    script = scripts.QLORA.replace("HOW", 'dict(quantization_config=four)' if bits == 4 else "{}")
+    needs("transformers" if bits == 16 else "bitsandbytes")
+    how = {16: "{}", 4: "dict(quantization_config=four)", 8: "dict(quantization_config=eight)"}[bits]
+    script = scripts.QLORA.replace("HOW", how)
     role = traced(tmp_path, script, gpus=1).roles[0]
+    if bits < 16:  # what is multiplied counts, however it is held: forward, and for gradients of inputs
+        assert role.kernels.flop.sum() > 0.99 * 3 * 2 * (2 * 2 * 128) * 4 * (LAYER - 2 * 256)
     products, rest = 4 * (LAYER - 2 * 256), 4 * 2 * 256 + 1024 * 256 + 256
     head, adapters = 2 * 7 * 256, 4 * 8 * ((256 + 256) + (256 + 128))  # PEFT keeps a frozen head beside the one it trains
     names = {role.texts[name] for name in role.parameters.name}
     elements = dict(zip((role.texts[name] for name in role.parameters.name), role.parameters.elements.tolist(), strict=True))
     assert sum(elements.values()) == products + rest + head + adapters, names
-    weights = products // 2 if bits == 4 else 2 * products
+    weights = products * bits // 8
     held_there = held(role, "weight") - weights - 2 * rest
     assert 0 < held_there <= 4 * (head + adapters) + 64
 

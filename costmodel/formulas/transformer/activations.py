@@ -55,7 +55,8 @@ def attention_activations(model: ModelNumbers, settings: Settings, plan: PlanNum
     product = ops.where(cast, 0.0, product)  # nor are such as are cast
     saved = ops.where(attention.latent > 0.0, full + compressed, plain + rotated + product)
     _, last, _, _ = adapters.input_bytes(model, settings)
-    dropped = ops.maximum(settings.adapter.dropout, settings.adapter.lifted) * settings.adapter.output * last
+    copies = last - adapters.keeps_own(settings.adapter) * widths.input  # beside what the kernel keeps, which a product reads
+    dropped = ops.maximum(settings.adapter.dropout, settings.adapter.lifted) * settings.adapter.output * copies
     output_width = ops.where(settings.kernels.flash_attention > 0.0, widths.attended + dropped, last)
     laid_out = settings.kernels.flash_attention * ops.where(masked > 0.0, 0.0, by_parts * attention.split_rotation)
     copied_out = ops.maximum(settings.adapter.dropout, settings.adapter.lifted) * settings.adapter.output  # which is kept instead
@@ -218,7 +219,7 @@ def norm_input_bytes(model: ModelNumbers, settings: Settings) -> Number:
     """
     cast = adapters.autocasts(settings)
     read = ops.where(cast > 0.0, FULL_BYTES, settings.widths.activation)
-    multiplied = ops.where(model.wide_norm > 0.0, FULL_BYTES, read)
+    multiplied = ops.where(ops.maximum(model.wide_norm, settings.framework.wide_norms) > 0.0, FULL_BYTES, read)
     separate = FULL_BYTES + (1.0 - settings.adapter.frozen) * multiplied
     whole = ops.where(traffic.norms_are_lifted(model, settings) > 0.0, FULL_BYTES, read)
     return ops.where(traffic.norm_is_fused(model, settings) > 0.0, whole, separate)
@@ -282,21 +283,39 @@ def retained_inputs(model: ModelNumbers, settings: Settings, plan: PlanNumbers) 
     bitsandbytes 0.42 bitsandbytes/autograd/_functions.py, ``MatMul4Bit`` (``ctx.tensors``); Lightning-AI/litgpt@2685705
     litgpt/finetune/lora.py, ``fit`` (``loss`` lives on)
     """
-    attention, mixture = model.attention, model.experts
-    share = mixture.layers / model.layers
+    return settings.adapter.keep_inputs * (1.0 - plan.recompute_layers) * product_inputs(model, settings, plan)
+
+
+def product_inputs(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
+    """Bytes that an average layer's products read, on one rank: such of weights in 8 bit in the residual's width.
+
+    Parameters
+    ----------
+    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
+    """
+    attention, mixture, widths = model.attention, model.experts, settings.widths
+    share, read = mixture.layers / model.layers, ops.where(settings.adapter.eighth > 0.0, widths.residual, widths.input)
     routed = mixture.load * mixture.per_token * (model.hidden + mixture.width)
     inner = (1.0 - share) * model.mlp.share * model.mlp.width + share * (routed + mixture.shared_width)
     split = plan.tensor * lengths.norm_tokens(settings, plan) * model.norms * model.hidden
     mixed = attention.share * attention.heads * attention.value_head_dim + model.recurrent.share * model.recurrent.outputs
-    inputs = split + lengths.local_tokens(settings, plan) * (mixed + inner)
-    whole = settings.widths.input * inputs / plan.tensor
-    return settings.adapter.keep_inputs * (1.0 - plan.recompute_layers) * whole
+    tokens = lengths.local_tokens(settings, plan)
+    return (read * split + tokens * (widths.input * mixed + read * inner)) / plan.tensor
 
 
 def checkpoint(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
-    """Bytes of one recomputed layer's saved input, on one rank."""
+    """Bytes that one recomputed layer saves on one rank: its input.
+
+    What products in 8 bit keep of theirs no checkpoint takes away, unless nothing is recorded before all is made again.
+
+    References
+    ----------
+    bitsandbytes-foundation/bitsandbytes 0.50.2 bitsandbytes/autograd/_functions.py (``MatMul8bitLt``: ``ctx.tensors``);
+    pytorch/pytorch v2.13.0 torch/utils/checkpoint.py (``_checkpoint_hook``: of what ``save_for_backward`` saves)
+    """
     width = ops.where(adapters.autocasts(settings) > 0.0, FULL_BYTES, settings.widths.residual)
-    return width * lengths.norm_tokens(settings, plan) * model.hidden
+    stays = settings.adapter.eighth * (1.0 - settings.framework.reentrant) * product_inputs(model, settings, plan)
+    return width * lengths.norm_tokens(settings, plan) * model.hidden + stays
 
 
 def unit_input(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
@@ -330,8 +349,8 @@ def kept_activations(
 def adapted_inputs(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
     """Bytes that an MLP's last adapter holds of its input as it drops it out, beside what it keeps, on one rank.
 
-    The input itself, which no frozen product keeps, the copy in 32 bit of it, and what was dropped out of that, which goes as it
-    is cast down; where nothing casts, that is what the product keeps.
+    The input itself, which no frozen product keeps unless it multiplies in 8 bit, the copy in 32 bit of it, and what was dropped
+    out of that, which goes as it is cast down; where nothing casts, that is what the product keeps.
 
     Parameters
     ----------
@@ -347,7 +366,7 @@ def adapted_inputs(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -
     dropped = adapter.dropout * (1.0 - adapter.uncast) * ops.where(adapter.lifted > 0.0, FULL_BYTES, 0.0)
     share = (1.0 - model.experts.layers / model.layers) * model.mlp.share
     elements = lengths.local_tokens(settings, plan) * share * model.mlp.width / plan.tensor
-    return adapter.down * elements * (read + lifted + dropped)
+    return adapter.down * elements * ((1.0 - adapter.eighth) * read + lifted + dropped)
 
 
 def around_adapter(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
@@ -389,7 +408,8 @@ def backward_temporaries(
     others = layer_ - scores - tokens * attention_activations(model, settings, plan)
     inner = ops.maximum(0.5 * (others + mlp), mlp)
     over = software.memory.activation_overhead * inner
-    beside, share = layer_ - wide, software.memory.backward_overhead
+    outlives = settings.adapter.eighth * product_inputs(model, settings, plan)  # which no gradient takes the place of
+    beside, share = layer_ - wide - outlives, software.memory.backward_overhead
     at_once = ops.maximum(share * beside, ops.where(wide > 0.0, share * (beside - inner) + wide - over, 0.0))
     adapted = adapted_inputs(model, settings, plan)
     return again + ops.maximum(at_once, ops.where(adapted > 0.0, adapted + around_adapter(model, settings, plan), 0.0))

@@ -22,27 +22,31 @@ from costmodel.formulas.quantities import (
 )
 from costmodel.formulas.transformer import flops, lengths, precision
 
-KINDS = ("none", "lora", "qlora", "gptq-lora")
-"""None trains every weight; the others train low-rank adapters [hu2021]_, the last two beside weights in 4 bits: in NF4, as
-bitsandbytes unpacks them [dettmers2023]_, and as AutoGPTQ does."""
+KINDS = ("none", "lora", "qlora", "gptq-lora", "int8-lora")
+"""None trains every weight; the others train low-rank adapters [hu2021]_, the last three beside quantised weights: in NF4, as
+bitsandbytes unpacks them [dettmers2023]_, in 4 bits as AutoGPTQ does, and in 8, as bitsandbytes multiplies them
+[dettmers2022int8]_."""
 
 
 class Packing(NamedTuple):
-    """How weights in 4 bits are held, and what it takes to multiply them."""
+    """How quantised weights are held, and what it takes to multiply them."""
 
     parameter: float
     """Bytes that are held of one."""
     moved: float
     """Bytes of one, as if they went over the device's memory, to unpack it."""
     launches: float
-    """Kernels that unpack a matrix."""
+    """Kernels that unpack a matrix, or quantise what it multiplies: of a pass, on average."""
     kept: float
     """1: what the forward pass unpacked is kept for the backward pass."""
+    eighth: float = 0.0
+    """1: the forward pass multiplies in 8 bit, and its products keep their inputs."""
 
 
 PACKED = {
     "qlora": Packing(precision.block_bytes(4.0, 8.0 + 32.0 / 256.0, 64.0), 13.6, 2.0, 0.0),
     "gptq-lora": Packing(precision.block_bytes(4.0, 16.0 + 4.0, 128.0), 33.0, 10.0, 1.0),
+    "int8-lora": Packing(precision.block_bytes(8.0, 32.0, 4096.0), 7.0, 6.0, 0.0, 1.0),
 }
 """NF4 holds a block's scale in 8 bits and that of 256 scales in 32 [dettmers2023]_, unpacked by two kernels: at 150e9 parameters
 a second on an A100 of 2.039e12 bytes/s, as Lightning-AI/litgpt@2685705 tutorials/resource-tables.md has 79 ms a micro-batch more
@@ -51,23 +55,40 @@ than LoRA at 7 billion parameters and 191 ms at 13, each unpacked once forward a
 GPTQ holds a scale in 16 bits and a zero in 4 for 128 weights. AutoGPTQ/AutoGPTQ@9f7d370 auto_gptq/nn_modules/qlinear/
 qlinear_cuda_old.py unpacks them by kernels of PyTorch, four for the zeros and six for the weights, which move 16.5 bytes of a
 weight at half of what a stream reaches: 53e9 parameters a second on an A100, by the 27.4 s that QwenLM/Qwen@2df8e8a README.md
-has for eight recomputed micro-batches of 256 tokens of Qwen-72B. Autograd keeps the product's operand."""
+has for eight recomputed micro-batches of 256 tokens of Qwen-72B. Autograd keeps the product's operand.
+
+In 8 bit each row has a scale in 32, a row is taken as 4,096 long. Backward they are copied in 16 bit, 3 bytes, and scaled, 4;
+forward nine kernels more than the product run, backward three (bitsandbytes-foundation/bitsandbytes 0.50.2 bitsandbytes/autograd/
+_functions.py, ``MatMul8bitLt``)."""
 RANK = 16.0
 """Of adapters where a plan doesn't say it."""
 QUANTISED = float(KINDS.index("qlora"))
 UNPACKED = Packing(0.0, 0.0, 0.0, 0.0)
+OF_BITSANDBYTES = tuple(float(name in ("qlora", "int8-lora")) for name in KINDS)
 _PACKED = tuple(zip(*(PACKED.get(name, UNPACKED) for name in KINDS), strict=True))
 
 
-def packing(kind: Number) -> tuple[Number, Number, Number, Number]:
+def packing(kind: Number) -> tuple[Number, Number, Number, Number, Number]:
     """How frozen weights are held, as `Packing` says it; zeros where they are as they are multiplied.
 
     Parameters
     ----------
     kind : place of the adapter in `KINDS`
     """
-    parameter, moved, kernels, kept = _PACKED
-    return ops.pick(kind, parameter), ops.pick(kind, moved), ops.pick(kind, kernels), ops.pick(kind, kept)
+    parameter, moved, kernels, kept, eighth = _PACKED
+    return (
+        ops.pick(kind, parameter), ops.pick(kind, moved), ops.pick(kind, kernels), ops.pick(kind, kept), ops.pick(kind, eighth),
+    )  # fmt: skip
+
+
+def of_bitsandbytes(kind: Number) -> Number:
+    """1 where bitsandbytes holds the frozen weights, and PEFT prepares what lies around them.
+
+    Parameters
+    ----------
+    kind : place of the adapter in `KINDS`
+    """
+    return ops.pick(kind, OF_BITSANDBYTES)
 
 
 def adapter_choice(
@@ -94,14 +115,14 @@ def adapter_choice(
     16.0
     """
     adapted = ops.where(kind > 0.5, 1.0, 0.0)
-    _, moved, kernels, kept = packing(kind)
+    _, moved, kernels, kept, eighth = packing(kind)
     return AdapterChoice(
         frozen=adapted, rank=adapted * ops.where(rank < 0.0, RANK, rank), query=adapted * targets.query,
         key=adapted * targets.key, value=adapted * targets.value, fused=adapted * targets.fused,
         output=adapted * targets.output, gate=adapted * targets.gate, up=adapted * targets.up, down=adapted * targets.down,
         dropout=adapted * dropout, lifted=adapted * lifted, uncast=adapted * lifted * uncast,
         keep_inputs=ops.where(ops.equal(kind, QUANTISED), keep_inputs, 0.0), unpacked_bytes=moved, unpacking_launches=kernels,
-        keep_unpacked=kept, edges=adapted * edges,
+        keep_unpacked=kept, eighth=eighth, edges=adapted * edges,
     )  # fmt: skip
 
 
@@ -166,7 +187,7 @@ def adapter_parameters(model: ModelNumbers, adapter: AdapterChoice) -> Number:
     Rank 16 on the fused first projection and the last one, as in MLPerf's fine-tune of Llama 2 70B.
 
     >>> from costmodel import load_model
-    >>> chosen = AdapterChoice(1.0, 16.0, 0.0, 0.0, 0.0, 1.0, 1.0, *[0.0] * 11)
+    >>> chosen = AdapterChoice(1.0, 16.0, 0.0, 0.0, 0.0, 1.0, 1.0, *[0.0] * 12)
     >>> adapter_parameters(load_model("llama2-70b").numbers(), chosen)
     44564480.0
     """
@@ -262,11 +283,38 @@ def operand_bytes(settings: Settings) -> Number:
 def dequantisation(settings: Settings, nparameters: Number, device: DeviceNumbers) -> Number:
     """Time to unpack quantised weights once [s]; 0 where they are stored as they are multiplied.
 
+    Those in 8 bit are copied and scaled, in the width of what they are multiplied with.
+
     Parameters
     ----------
     nparameters : that the pass multiplies
     """
-    return nparameters * settings.adapter.unpacked_bytes / device.memory_bandwidth
+    adapter, wider = settings.adapter, settings.widths.residual - settings.widths.activation
+    return nparameters * (adapter.unpacked_bytes + adapter.eighth * 3.0 * wider) / device.memory_bandwidth
+
+
+def eighth_casts(model: ModelNumbers, settings: Settings, plan: PlanNumbers, tokens: Number, device: DeviceNumbers) -> Number:
+    """Time by which an average layer's forward pass quantises inputs of products in 8 bit, and scales their results [s].
+
+    An input is cast to 16 bit, compared with what makes an outlier (three kernels, which move 8 bytes), and quantised with a
+    scale for each row; a product's sums in 32 bit are written, scaled to 16 bit, and cast to the width of the input.
+
+    Parameters
+    ----------
+    tokens : of a micro-batch on this rank
+
+    References
+    ----------
+    bitsandbytes-foundation/bitsandbytes 0.50.2 bitsandbytes/autograd/_functions.py (``MatMul8bitLt``), backends/cuda/ops.py
+    (``int8_vectorwise_quant``, ``int8_mm_dequant``)
+    """
+    every = settings.adapter._replace(query=1.0, key=1.0, value=1.0, fused=0.0, output=1.0, gate=1.0, up=1.0, down=1.0)
+    share, read = model.experts.layers / model.layers, settings.widths.residual
+    attention = attention_sides(model, every, plan.tensor)
+    dense = dense_sides(model, every, model.mlp.width / plan.tensor)
+    inputs, outputs = attention[0] + (1.0 - share) * dense[0], attention[1] + (1.0 - share) * dense[1]
+    moved = ((read + 2.0) + 8.0 + 3.0) * inputs + (2.0 + 6.0 + 2.0 + read) * outputs
+    return settings.adapter.eighth * tokens * moved / device.memory_bandwidth
 
 
 def autocasts(settings: Settings) -> Number:
@@ -306,7 +354,7 @@ def kept_inputs(adapter: AdapterChoice, separate: Number) -> tuple[Number, Numbe
     """Copies that products keep of their inputs: of the first projections, the last, the MLP's first and last.
 
     One for a weight gradient. A frozen product keeps nothing; its adapter keeps the input, and where that is dropped out or cast,
-    each adapter its own. Of quantised products some keep theirs all the same.
+    each adapter its own. Of quantised products some keep theirs all the same, those in 8 bit always.
 
     Parameters
     ----------
@@ -317,9 +365,10 @@ def kept_inputs(adapter: AdapterChoice, separate: Number) -> tuple[Number, Numbe
     PyTorch's linear saves its input where its weight requires a gradient; so do NVIDIA/TransformerEngine@d0067d0
     transformer_engine/pytorch/module/linear.py and NVIDIA/Megatron-LM@d98e8a6 ``LinearWithFrozenWeight``; bitsandbytes 0.42
     bitsandbytes/autograd/_functions.py, ``MatMul4Bit`` (``ctx.tensors = (A, B)``); peft 0.21 peft/tuners/lora/layer.py
-    (``lora_dropout`` of each layer), Lightning-AI/litgpt@2685705 litgpt/lora.py (``LoRAQKVLinear``: one of all three)
+    (``lora_dropout`` of each layer); bitsandbytes 0.50.2 (``MatMul8bitLt``: ``ctx.tensors = (CAt, subA, A)``);
+    Lightning-AI/litgpt@2685705 litgpt/lora.py (``LoRAQKVLinear``: one of all three)
     """
-    own = 1.0 - adapter.frozen * (1.0 - adapter.keep_inputs)
+    own = keeps_own(adapter)
     projections, gated = adapter.query + adapter.key + adapter.value, adapter.gate + adapter.up
     apart = ops.maximum(adapter.dropout, adapter.lifted)
     of_each = adapter.fused + ops.where(separate > 0.0, projections, ops.minimum(projections, 1.0))
@@ -330,17 +379,24 @@ def kept_inputs(adapter: AdapterChoice, separate: Number) -> tuple[Number, Numbe
     )  # fmt: skip
 
 
+def keeps_own(adapter: AdapterChoice) -> Number:
+    """1 where a product itself keeps its input: all do but those of frozen weights."""
+    return 1.0 - adapter.frozen * (1.0 - ops.maximum(adapter.keep_inputs, adapter.eighth))
+
+
 def input_bytes(model: ModelNumbers, settings: Settings) -> tuple[Number, Number, Number, Number]:
     """Bytes a channel that products keep of their inputs: of the first projections, the last, the MLP's first and last.
 
-    Beside each input that was dropped out its mask, a byte a channel.
+    Beside each input that was dropped out its mask, a byte a channel. Products in 8 bit keep what they read as it comes: in 32
+    bit behind norms that are, but for the attention's output.
     """
     width, apart = settings.widths.input, settings.framework.separate_projections * (1.0 - model.attention.fused)
     adapter = settings.adapter._replace(gate=settings.adapter.gate * model.mlp.gated)
     first, last, mlp_first, mlp_last = kept_inputs(adapter, apart)
     masked = ops.where(adapter.uncast > 0.0, precision.FULL_BYTES, width) + adapter.dropout
-    own = (1.0 - adapter.frozen * (1.0 - adapter.keep_inputs)) * (width - masked)  # which isn't an adapter's
-    return first * masked + own, last * masked + own, mlp_first * masked + own, mlp_last * masked + own
+    own = keeps_own(adapter) * (width - masked)  # which isn't an adapter's
+    read = own + adapter.eighth * (settings.widths.residual - width)
+    return first * masked + read, last * masked + own, mlp_first * masked + read, mlp_last * masked + read
 
 
 def inner_channels(model: ModelNumbers, adapter: AdapterChoice) -> Number:

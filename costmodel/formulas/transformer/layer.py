@@ -27,11 +27,21 @@ def product(
     ----------
     m : tokens
     n, k : outputs and inputs of the weight
+
+    A frozen weight in 8 bit is multiplied so forward, and backward in the width of what it read: in 32 bit outside tensor cores
+    behind norms that are in 32, which nothing casts in a backward pass.
+
+    References
+    ----------
+    bitsandbytes-foundation/bitsandbytes 0.50.2 bitsandbytes/autograd/_functions.py (``MatMul8bitLt``)
     """
     rate = compute.product_rate(software.compute.gemm_efficiency_scale, device)
-    width = settings.widths.compute
-    forward = compute.gemm(m, n, k, width, rate, device)
+    width, eighth = settings.widths.compute, settings.adapter.eighth
+    faster, wide = eighth * (device.int8_flop_rate / device.flop_rate - 1.0), eighth * (settings.widths.residual - width)
+    forward = compute.gemm(m, n, k, width - eighth * (width - 1.0), rate * (1.0 + faster), device)
     data = compute.gemm(m, k, n, width, rate, device)
+    full = compute.vector_gemm(m, k, n, settings.widths.residual, device.vector_flop_rate * device.sustained_clock, device)
+    data = ops.where(wide > 0.0, full, data)
     weight = compute.gemm(n, k, m, width, rate, device, added_bytes(settings, plan))
     return forward, data, weight
 
@@ -136,7 +146,8 @@ def attention_projections(
         tokens, ops.where(latent, model.attention.query_latent + compressed, 0.0), model.hidden, settings, plan, software, device
     )
     up = product(tokens, ops.where(latent, expanded, 0.0), model.attention.kv_latent, settings, plan, software, device)
-    out = product(tokens, model.hidden, heads * model.attention.value_head_dim, settings, plan, software, device)
+    attended = settings._replace(widths=settings.widths._replace(residual=settings.widths.activation))  # by kernels in 16 bit
+    out = product(tokens, model.hidden, heads * model.attention.value_head_dim, attended, plan, software, device)
     share = model.attention.share
     return (
         share * (first[0] + (1.0 + values) * apart * alone[0] + down[0] + up[0] + out[0]),
@@ -257,6 +268,8 @@ def layer_work(
     beside = adapters.adapter_work(model, settings, plan, lengths.local_tokens(settings, plan), device)
     unpacked = adapters.dequantisation(settings, local, device)
     again_unpacked = (1.0 - settings.adapter.keep_unpacked) * unpacked
+    eighth = adapters.eighth_casts(model, settings, plan, lengths.local_tokens(settings, plan), device)
+    unpacked = (1.0 - settings.adapter.eighth) * unpacked + eighth
     forward, data, weight = forward + beside[0] + unpacked, data + beside[1] + again_unpacked, weight + beside[2]
     moved_again, cast_again = traffic.repeated_bytes(moved, cast, model, plan)
     of_experts = experts_again(plan)

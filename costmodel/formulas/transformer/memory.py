@@ -125,12 +125,19 @@ def logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers, micro_bat
     held = ops.where((plan.tensor > 1.0) & (widths.tensor_logit > 0.0), widths.tensor_logit, held)
     capped = model.vocabulary.capped * (1.0 - settings.framework.compiled) * widths.activation
     of_weight = (1.0 - settings.adapter.frozen) * columns
-    by_chunks = widths.activation * model.hidden * (2.0 * tokens + of_weight)
-    linear = (held <= 0.0) | (settings.framework.linear_loss * settings.kernels.fused_cross_entropy > 0.0)
+    by_chunks = model.hidden * (2.0 * widths.activation * tokens + widths.parameter * of_weight)
+    linear = (held <= 0.0) | (by_linear_loss(settings) > 0.0)
     cast = adapters.casts_head(settings) * widths.activation * model.hidden * columns  # the head's weight, as it is multiplied
     staged = ops.where(plan.pipeline > 1.0, widths.staged_logit, 0.0)
-    whole = cast + ops.where(linear, by_chunks, (held + before + staged + capped) * tokens * columns)
+    # a linear loss multiplies by the weight and by its transpose, each cast; autocast keeps one of a weight that trains
+    linear_bytes = (1.0 - settings.adapter.frozen) * cast + by_chunks
+    whole = cast + ops.where(linear, linear_bytes, (held + before + staged + capped) * tokens * columns)
     return inputs + ops.where(settings.kernels.tiled_loss > 0.0, tiled_logits(model, settings, plan), whole)
+
+
+def by_linear_loss(settings: Settings) -> Number:
+    """1 where the one kernel of the loss multiplies by the head, too, and makes that weight's gradient."""
+    return settings.framework.linear_loss * settings.kernels.fused_cross_entropy
 
 
 def kept_beside_loss(
@@ -250,6 +257,7 @@ def rank_parameters(model: ModelNumbers, plan: PlanNumbers, first: Number, last:
         dense_layer_of_rank(model, plan.tensor), expert_layer_shared_of_rank(model, plan.tensor),
         layer.routed_parameters(model, plan), *edge_parameters(model, plan, first, last),
         last * model.vocabulary.size * model.hidden / plan.tensor,
+        ops.maximum(first, last * model.vocabulary.tied) * model.vocabulary.size * model.hidden / plan.tensor,
     )  # fmt: skip
 
 
@@ -385,7 +393,8 @@ def state_bytes_of(
     # to the host go those that are sharded as they are made; of several micro-batches at stage 1 they wait, whole
     sent_off = settings.buckets.held * plan.shard_optimizer * ops.maximum(plan.shard_gradients, at_once)
     gradients = gradients * (1.0 - settings.offload.optimizer * sent_off)
-    optimizer = on_device * trained * (widths.optimizer + widths.outer) * updated
+    table = local_parameters(plan.shard_optimizer, owned.embedding, 0.0, shard, expert_shard)
+    optimizer = on_device * (trained * (widths.optimizer + widths.outer) * updated + widths.embedding_moments * table)
     return weights, gradients, optimizer, gathered_weights(owned, settings, plan, layers, experts)
 
 
@@ -1114,7 +1123,8 @@ def edge_gradients(
 
     The first where gradients come up only as they are made, or where that of a matrix that is both waits for the embedding's:
     from autograd's sum of the two on there are the head's, the embedding's and, of weights that are multiplied as they are,
-    whose gradient is a view, a third, their sum; one of them is the gradient itself, if none was there before.
+    whose gradient is a view unless a linear loss makes it, a third, their sum; one of them is the gradient itself, if none was
+    there before.
 
     Parameters
     ----------
@@ -1132,7 +1142,7 @@ def edge_gradients(
     both = one_edge(model, place)
     whole = trains * place.last * settings.widths.parameter * owned.head
     once = ops.where(micro_batches > 1.0, 0.0, 1.0)
-    summed = 1.0 - adapters.autocasts(settings)
+    summed = (1.0 - adapters.autocasts(settings)) * (1.0 - by_linear_loss(settings))
     return ops.maximum(once, both) * whole, both * (2.0 + summed - once) * whole
 
 

@@ -164,7 +164,7 @@ def norm_bytes(model: ModelNumbers, settings: Settings, wide: Number) -> tuple[N
     """
     width = ops.where(wide > 0.0, precision.FULL_BYTES, settings.widths.activation)
     cast = ops.where(width < precision.FULL_BYTES, 1.0, 0.0)
-    weighs = cast * model.wide_norm
+    weighs = cast * ops.maximum(model.wide_norm, settings.framework.wide_norms)
     fused, apart = norm_is_fused(model, settings), NORM_APART_BACKWARD + WIDE_WEIGHTS_BACKWARD * weighs
     return (
         ops.where(fused > 0.0, 2.0 * width, NORM_APART + NORM_CASTS * cast + WIDE_WEIGHTS * weighs),

@@ -155,6 +155,38 @@ OF_NO_LAYER = frozenset([*EMBEDDINGS, *HEADS])
 """Names of embeddings and heads, to which no adapter that is priced belongs."""
 
 
+def frozen(bits: object) -> str:
+    """The adapter beside a frozen base of so many bits as bitsandbytes holds it.
+
+    Parameters
+    ----------
+    bits : of a weight; None where it isn't quantised
+    """
+    return {4: "qlora", 8: "int8-lora"}.get(bits if isinstance(bits, int) else 0, "lora")
+
+
+def liger(reading: LaunchReading) -> None:
+    """Liger's kernels beside its loss: norms and gated activations, as transformers' ``use_liger_kernel`` takes all of them.
+
+    Parameters
+    ----------
+    reading : of the files
+    """
+    if reading.one("fused_cross_entropy"):
+        for field in ("fused_norms", "fused_activation"):
+            reading.put(field, True, derived=True)
+
+
+def bits(reading: LaunchReading) -> int | None:
+    """Bits of a frozen base by switches of transformers, `load_in_4bit` and `load_in_8bit`.
+
+    Parameters
+    ----------
+    reading : of the files
+    """
+    return 4 if reading.one("_four_bit") else 8 if reading.one("_eight_bit") else None
+
+
 def adapter(reading: LaunchReading, kind: str | None, rank: int | None = None, targets: str | None = None) -> None:
     """Low-rank adapters with what is stated of them as ``_rank`` and ``_targets``.
 

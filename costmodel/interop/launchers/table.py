@@ -431,6 +431,7 @@ DERIVED: dict[str, Callable[[Writing], object]] = {
     "_rank": lambda w: None if w.plan.adapter == "none" else w.plan.lora_rank or RANK,
     "_targets": lambda w: None if w.plan.adapter == "none" else [MODULES[name] for name in w.plan.lora_targets or GROUPS["all"]],
     "_four_bit": lambda w: w.plan.adapter == "qlora" or None,
+    "_eight_bit": lambda w: w.plan.adapter == "int8-lora" or None,
     **{field: _batched(kind) for field, kind in BATCHINGS.items()},
 }  # fmt: skip
 """Fields of a launch that follow from a plan's and a model's, or that the dialects' rules are about."""

@@ -136,9 +136,10 @@ def machine(
     )
     from costmodel.traces.fake_machine.mailbox import Mailbox
     from costmodel.traces.fake_machine.recorder import Recorder
+    from costmodel.traces.fake_machine.shims import bitsandbytes
 
     recorder = Recorder(RoleBuilder(rank), guard, steps)
-    recorder.special, recorder.collectives = special.HANDLERS, functional.launched
+    recorder.special, recorder.collectives = special.HANDLERS | bitsandbytes.HANDLERS, functional.launched
     mailbox = None if letters is None else Mailbox(letters, rank)
     with contextlib.ExitStack() as stack:
         stack.enter_context(fake_cuda.installed(recorder, gpus, device))

@@ -180,7 +180,7 @@ def flop_of(func: Any, name: str, args: Any, kwargs: Any, out: Any) -> int:
     """Floating-point operations of a product, 0 of other operators [FLOP]."""
     if name in GROUPED:
         return _grouped_flop(args[0].shape, args[1].shape)
-    count = flop_registry.get(func.overloadpacket)
+    count = flop_registry.get(torch.ops.aten.mm if name == "_int_mm" else func.overloadpacket)
     if count is None:
         return 0
     if func._overloadname.startswith("dtype"):  # the dtype of the result comes behind the operands

@@ -127,7 +127,7 @@ class Recorder(TorchDispatchMode):
         name = func.overloadpacket.__name__ if hasattr(func, "overloadpacket") else str(func)
         special = (
             self.special.get(name)
-            if func.namespace in ("aten", "torchvision")
+            if func.namespace in ("aten", "torchvision", "bitsandbytes")
             else self.collectives
             if "c10d_functional" in func.namespace
             else None

@@ -1,8 +1,6 @@
 """Fine-tunes a Hugging Face decoder, as a JSON of choices says: `peaks.py CHOICES`.
 
 By transformers' Trainer, TRL's `SFTTrainer` or a plain loop, on one GPU, by DDP, FSDP1, FSDP2 or a stage of DeepSpeed's ZeRO.
-Weights in NF4 have a stand-in that holds, unpacks and multiplies what bitsandbytes 0.50 does, and so has its AdamW of 8-bit
-moments.
 """
 
 import json
@@ -15,75 +13,16 @@ from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig,
 
 choices = json.loads(sys.argv[1])
 HALF = torch.bfloat16
+QUANTISED = {
+    "qlora": {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_compute_dtype": HALF,
+              "bnb_4bit_use_double_quant": True},
+    "int8-lora": {"load_in_8bit": True},
+}  # fmt: skip
 HOW, DOOR, ADAPTER = choices["how"], choices["door"], choices["adapter"]
 BATCH, SEQUENCE, TURNS = choices["micro_batch"], choices["seq_len"], choices["accumulation"]
 WIDE, RECOMPUTE = choices["weights"] == "fp32", choices["recompute"]
 MATRICES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "qkv_proj", "gate_up_proj",
             "query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h")  # fmt: skip
-
-
-class Unpacked(torch.autograd.Function):
-    """A product with a matrix in NF4, unpacked for each pass (bitsandbytes autograd/_functions.py ``MatMul4Bit``)."""
-
-    @staticmethod
-    def forward(ctx, hidden, packed, scales, shape):
-        ctx.packed, ctx.shape = packed, shape
-        return hidden.new_empty((*hidden.shape[:-1], shape[0])).add_(1.0)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        weight = torch.empty(ctx.shape, dtype=gradient.dtype, device=gradient.device)
-        return torch.matmul(gradient, weight), None, None, None
-
-
-class Packed(nn.Module):
-    """A product of weights in NF4, half a byte of each, with a scale of a byte for 64 and one of four for 16,384."""
-
-    def __init__(self, linear):
-        super().__init__()
-        self.in_features, self.out_features = linear.in_features, linear.out_features
-        count, device = linear.weight.numel(), linear.weight.device
-        self.weight = nn.Parameter(torch.zeros((count // 2, 1), dtype=torch.uint8, device=device), requires_grad=False)
-        self.register_buffer("scales", torch.zeros(count // 64 + count // 4096, dtype=torch.uint8, device=device))
-
-    def forward(self, hidden):
-        """In bfloat16, given back in the dtype of the input."""
-        shape = (self.out_features, self.in_features)
-        return Unpacked.apply(hidden.to(HALF), self.weight, self.scales, shape).to(hidden.dtype)
-
-
-def packed(model):
-    """The matrices of layers in NF4, and the rest in 32 bit (peft utils/other.py ``prepare_model_for_kbit_training``)."""
-    for module in list(model.base_model.modules()):
-        for name, child in list(module.named_children()):
-            if isinstance(child, nn.Linear) and name in MATRICES:
-                setattr(module, name, Packed(child))
-    for parameter in model.parameters():
-        parameter.requires_grad = False
-        if parameter.dtype == HALF:
-            parameter.data = parameter.data.float()
-    return model
-
-
-class Quantised(torch.optim.Optimizer):
-    """AdamW with both moments in 8 bit, and a scale of each for 256 (bitsandbytes optim/optimizer.py ``Optimizer2State``)."""
-
-    def __init__(self, parameters, lr):
-        super().__init__(parameters, {"lr": lr})
-
-    @torch.no_grad()
-    def step(self, closure=None):
-        """A kernel for each tensor."""
-        for group in self.param_groups:
-            for one in group["params"]:
-                if one.grad is None:
-                    continue
-                state, width = self.state[one], torch.uint8 if one.numel() >= 4096 else torch.float32
-                if not state:
-                    for name in ("state1", "state2"):
-                        state[name] = torch.zeros_like(one, dtype=width)
-                        state[f"{name}_scales"] = torch.zeros(-(-one.numel() // 256), device=one.device)
-                one.add_(one.grad, alpha=-group["lr"])
 
 
 def flash(module, query, key, value, mask, scaling=None, dropout=0.0, **_):
@@ -113,10 +52,25 @@ DEEPSPEED = {
 
 
 def made():
-    """The model, adapters and all, as users make it."""
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32 if WIDE else HALF)
-    if ADAPTER == "qlora":
-        model = packed(model)
+    """The model, as users make it: in 4 or 8 bit as peft prepares it, the rest of it in 32."""
+    dtype = torch.float32 if WIDE else HALF
+    if ADAPTER not in QUANTISED:
+        return AutoModelForCausalLM.from_config(config, dtype=dtype)
+    from peft import prepare_model_for_kbit_training
+    from transformers import BitsAndBytesConfig
+
+    config.save_pretrained("model")
+    how = BitsAndBytesConfig(**QUANTISED[ADAPTER])
+    model = AutoModelForCausalLM.from_pretrained("model", config=config, dtype=dtype, quantization_config=how)
+    return prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
+
+
+def fused(model):
+    """With Liger's kernels, as the Trainer has them."""
+    if choices["liger"]:
+        from liger_kernel.transformers import _apply_liger_kernel_to_instance
+
+        _apply_liger_kernel_to_instance(model)
     return model
 
 
@@ -130,36 +84,7 @@ def adapted(model):
     if RECOMPUTE != "none":
         model.enable_input_require_grads()
     settings = LoraConfig(r=16, lora_dropout=choices["dropout"], target_modules=names, task_type="CAUSAL_LM")
-    if ADAPTER == "qlora":  # adapters of a stand-in are those of an ordinary product
-        for module in list(model.modules()):
-            for child, one in list(module.named_children()):
-                if isinstance(one, Packed):
-                    setattr(module, child, Adapted(one, settings))
-        return model
     return get_peft_model(model, settings)
-
-
-class Adapted(nn.Module):
-    """A product of NF4 with its adapter (peft tuners/lora/bnb.py ``Linear4bit``), whose matrices are in 32 bit."""
-
-    def __init__(self, base, settings):
-        super().__init__()
-        self.base_layer, device = base, base.weight.device
-        self.lora_A = nn.Linear(base.in_features, settings.r, bias=False, device=device)
-        self.lora_B = nn.Linear(settings.r, base.out_features, bias=False, device=device)
-        self.dropout = nn.Dropout(settings.lora_dropout) if settings.lora_dropout else nn.Identity()
-
-    def forward(self, hidden):
-        """The product and what the adapter adds to it."""
-        result = self.base_layer(hidden).clone()
-        convert = not torch.is_autocast_enabled("cuda")
-        expected = result.dtype
-        if convert:
-            hidden = hidden.to(self.lora_A.weight.dtype)
-        output = self.lora_B(self.lora_A(self.dropout(hidden))) * 2.0
-        if convert:
-            output = output.to(expected)
-        return result + output
 
 
 def by_trainer():
@@ -179,13 +104,12 @@ def by_trainer():
         output_dir="trained", max_steps=2, per_device_train_batch_size=BATCH, gradient_accumulation_steps=TURNS, report_to=[],
         bf16=choices["autocast"], gradient_checkpointing=RECOMPUTE != "none",
         gradient_checkpointing_kwargs={"use_reentrant": RECOMPUTE == "reentrant"} if RECOMPUTE != "none" else None,
-        optim=choices["optimizer"] if choices["optimizer"] != "adamw_8bit" else "adamw_torch", learning_rate=1e-4, **more,
+        optim=choices["optimizer"], learning_rate=1e-4, use_liger_kernel=choices["liger"], **more,
     )  # fmt: skip
     arguments = TrainingArguments(**common)
     model = adapted(made())
     tokens = torch.randint(0, config.vocab_size, (BATCH * TURNS * WORLD * 4, SEQUENCE))
     rows = [{"input_ids": row, "labels": row} for row in tokens]
-    quantised = choices["optimizer"] == "adamw_8bit"
     if DOOR == "sft":
         from datasets import Dataset
         from tokenizers import Tokenizer, models
@@ -199,14 +123,12 @@ def by_trainer():
         trainer = SFTTrainer(model=model, args=settings, train_dataset=data, processing_class=tokenizer)
     else:
         trainer = Trainer(model=model, args=arguments, train_dataset=rows)
-    if quantised:
-        trainer.optimizer = Quantised([one for one in trainer.model.parameters() if one.requires_grad], 1e-4)
     trainer.train()
 
 
 def by_loop():
     """A loop as people write it, which holds the model's outputs while it goes backward."""
-    model = adapted(made())
+    model = adapted(fused(made()))
     model.train()
     if RECOMPUTE != "none":
         model.gradient_checkpointing_enable({"use_reentrant": RECOMPUTE == "reentrant"})
@@ -228,10 +150,14 @@ def by_loop():
         model = nn.parallel.DistributedDataParallel(model, device_ids=[LOCAL])
     trained = [one for one in model.parameters() if one.requires_grad]
     kind = choices["optimizer"]
-    optimizer = (
-        Quantised(trained, 1e-4) if kind == "adamw_8bit" else torch.optim.SGD(trained, 1e-4) if kind == "sgd"
-        else torch.optim.AdamW(trained, 1e-4, fused=True if kind == "adamw_torch_fused" else None)
-    )  # fmt: skip
+    if kind == "adamw_8bit":
+        from bitsandbytes.optim import AdamW8bit
+
+        optimizer = AdamW8bit(trained, 1e-4)
+    elif kind == "sgd":
+        optimizer = torch.optim.SGD(trained, 1e-4)
+    else:
+        optimizer = torch.optim.AdamW(trained, 1e-4, fused=True if kind == "adamw_torch_fused" else None)
     for _ in range(10):
         for _ in range(TURNS):
             tokens = torch.randint(0, config.vocab_size, (BATCH, SEQUENCE), device="cuda")

@@ -34,6 +34,10 @@ sizes = {key: value for key, value in SHAPE.items() if kind != "falcon" or key !
 config = AutoConfig.for_model(kind, **sizes, **KINDS[kind])
 config._attn_implementation, config.use_cache = "sdpa", False
 model = AutoModelForCausalLM.from_config(config, dtype=torch.float32 if "full" in options else torch.bfloat16)
+if "liger" in options:
+    from liger_kernel.transformers import _apply_liger_kernel_to_instance
+
+    _apply_liger_kernel_to_instance(model, fused_linear_cross_entropy=False)
 if "checkpoint" in options:
     model.gradient_checkpointing_enable({"use_reentrant": "reentrant" in options})
 if "lora" in options:

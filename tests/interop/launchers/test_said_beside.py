@@ -31,10 +31,12 @@ def test_tf32_rules_where_nothing_is_narrower():
     assert read_launch(f"{AXOLOTL}tf32: true\nbf16: auto\n", gpus=1).plan.dtype == "bf16"
 
 
-def test_eight_bit_weights_are_said_not_to_be_modelled_where_they_are_asked_for():
-    for text in (TRAINED, AXOLOTL):
-        assert "load_in_8bit" in read_launch(f"{text}load_in_8bit: true\n", gpus=1).unpriced
-        assert "load_in_8bit" not in read_launch(f"{text}load_in_8bit: false\n", gpus=1).unpriced
+def test_a_frozen_base_has_as_many_bits_as_are_asked_for():
+    for text, adapters in ((TRAINED, "use_peft: true\n"), (AXOLOTL, "adapter: lora\nlora_r: 8\n")):
+        for said, adapter in (("load_in_8bit: true", "int8-lora"), ("load_in_8bit: false", "lora")):
+            found = read_launch(f"{text}{adapters}{said}\n", gpus=1)
+            assert found.plan.adapter == adapter
+            assert "load_in_8bit" not in found.unpriced
 
 
 def test_the_loss_of_trls_sfttrainer_is_said_and_not_that_of_its_other_trainers_or_of_liger():

@@ -96,7 +96,7 @@ ROWS = (
     FlagRow("sage_attention", "attention", unit.yields("fused")),
     FlagRow("optimizer", "optimizer", unit.word, "adamw_torch_fused", says=hf.optimizer_word),
     FlagRow("adapter", "_adapter", adapter,
-            says=says.mapped("adapter", {"lora": "lora", "qlora": "qlora", "gptq-lora": "lora"})),
+            says=says.mapped("adapter", {"lora": "lora", "qlora": "qlora", "gptq-lora": "lora", "int8-lora": "lora"})),
     FlagRow("gptq", "_gptq", unit.flag, False, says=says.where_one_of("adapter", "gptq-lora")),
     FlagRow("sample_packing", "_packing", unit.flag, says=OWN),
     FlagRow("batch_flattening", "_padding_free", unit.flag, says=OWN),
@@ -125,9 +125,10 @@ ROWS = (
             says=says.where_true("_offload_activations")),
     FlagRow("deepspeed", "_deepspeed", unit.anything),
     FlagRow("plugins", "fused_cross_entropy", precompiled),
-    FlagRow("load_in_4bit", "_four_bit", unit.flag, False),
-    FlagRow("load_in_8bit", "_eight_bit", unit.flag, False),
+    FlagRow("load_in_4bit", "_four_bit", unit.flag, False, says=OWN),
+    FlagRow("load_in_8bit", "_eight_bit", unit.flag, False, says=OWN),
     FlagRow("liger_rms_norm", "fused_norms", unit.flag),
+    FlagRow("liger_glu_activation", "fused_activation", unit.flag),
     *hf.CHECKPOINT_ROWS,
     FlagRow("rl", "_rl", unit.word),
     FlagRow("world_size", "_gpus", unit.count),
@@ -153,9 +154,11 @@ def rules(reading: LaunchReading) -> None:
         reading.put("recompute", "full")
         reading.say("_offload_activations", True, "gradient_checkpointing offload")
     reading.put("recompute", reading.one("_recompute") or reading.one("_fsdp_recompute"))
-    gptq = reading.one("_gptq") and reading.one("_adapter") == "lora"
+    kind = reading.one("_adapter")
+    if kind == "lora":
+        kind = "gptq-lora" if reading.one("_gptq") else common.frozen(common.bits(reading))
     every = "all" if reading.one("_every") else None
-    common.adapter(reading, "gptq-lora" if gptq else reading.one("_adapter"), None, every)
+    common.adapter(reading, kind, None, every)
     common.devices(reading)
     common.offload(reading)
     common.batching(reading)

@@ -99,7 +99,7 @@ ADAPTER_ROWS = (
     FlagRow("lora_target_modules", "_targets", unit.listed, says=OWN),
     FlagRow("lora_modules_to_save", "_saved", unit.listed, says=common.edges),
     FlagRow("load_in_4bit", "_four_bit", unit.flag, False, says=OWN),
-    FlagRow("load_in_8bit", "_eight_bit", unit.flag, False),
+    FlagRow("load_in_8bit", "_eight_bit", unit.flag, False, says=OWN),
 )
 LENGTH_ROWS = (
     FlagRow("group_by_length", "_by_length", unit.flag, False, "to 4.57", OWN),
@@ -149,7 +149,8 @@ def trainer(reading: LaunchReading) -> None:
     if wide is None and reading.one("_dtype") in ("bf16", "fp16"):
         reading.put("dtype", reading.one("_dtype"))
     as_loaded(reading, wide)
-    if wide is not None and reading.one("_dtype") == "fp32" and not reading.one("_four_bit"):
+    common.liger(reading)
+    if wide is not None and reading.one("_dtype") == "fp32" and not common.bits(reading):
         reading.put("base_dtype", "fp32")
     fsdp(reading)
     reading.put("recompute", reading.one("_recompute") or reading.one("_fsdp_recompute"))
@@ -233,8 +234,6 @@ def beside_others(reading: LaunchReading) -> None:
         reading.put("dtype", "tf32")
     if reading.plan.get("adapter") and reading.known("recompute") == "full":
         reading.put("reentrant", reading.one("_reentrant"))
-    if reading.one("_eight_bit"):
-        reading.unpriced.append("load_in_8bit")
 
 
 def fsdp(reading: LaunchReading) -> None:
@@ -260,10 +259,10 @@ def fsdp(reading: LaunchReading) -> None:
 
 def shard(reading: LaunchReading) -> None:
     """Low-rank adapters and quantised weights."""
-    four = reading.one("_four_bit")
-    if reading.one("_peft") or reading.one("_rank") or four:
+    quantised = common.bits(reading)
+    if reading.one("_peft") or reading.one("_rank") or quantised:
         # trl/trainer/model_config.py ModelConfig: rank 16, and where no module is named PEFT's of Llama and its like
-        common.adapter(reading, "qlora" if four else "lora", 16, "q-v")
+        common.adapter(reading, common.frozen(quantised), 16, "q-v")
 
 
 def rules(reading: LaunchReading) -> None:

@@ -29,7 +29,7 @@ BEFORE = (
     says.alone("stage", says.fixed("pt")),
     says.alone("do_train", says.fixed(True)),
     FlagRow("finetuning_type", "_method", unit.one_of(METHODS), "lora", says=says.mapped("adapter", {"none": "full"}, "lora")),
-    FlagRow("quantization_bit", "_bits", unit.count, says=says.mapped("adapter", {"qlora": 4})),
+    FlagRow("quantization_bit", "_bits", unit.count, says=says.mapped("adapter", {"qlora": 4, "int8-lora": 8})),
     FlagRow("lora_rank", "_rank", unit.count, 8, says=OWN),
     FlagRow("additional_target", "_saved", unit.listed, says=common.edges),
     FlagRow("lora_target peft_config.target_modules", "_targets", unit.listed, "all",
@@ -105,7 +105,7 @@ def lifted(reading: LaunchReading) -> bool:
 def rules(reading: LaunchReading) -> None:
     """LLaMA-Factory's own flags, then the Trainer's."""
     if reading.one("_method") == "lora" or "lora" in str(reading.one("_peft_name", "")):
-        common.adapter(reading, "qlora" if reading.one("_bits") == 4 else "lora", 8, "all")
+        common.adapter(reading, common.frozen(reading.one("_bits")), 8, "all")
     if reading.one("_method") == "freeze":
         reading.unpriced.append("finetuning_type=freeze")
     if reading.one("_backend") == "fsdp2":

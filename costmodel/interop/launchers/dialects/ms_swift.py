@@ -35,8 +35,8 @@ BEFORE = (
     FlagRow("model model_id_or_path", "_name", unit.word, says=OWN),
     FlagRow("tuner_type train_type sft_type", "_method", unit.one_of(METHODS), "lora",
             says=says.mapped("adapter", {"none": "full"}, "lora")),
-    FlagRow("quant_bits quantization_bit", "_bits", unit.whole, says=says.mapped("adapter", {"qlora": 4})),
-    says.alone("quant_method", says.mapped("adapter", {"qlora": "bnb"})),
+    FlagRow("quant_bits quantization_bit", "_bits", unit.whole, says=says.mapped("adapter", {"qlora": 4, "int8-lora": 8})),
+    says.alone("quant_method", says.mapped("adapter", {"qlora": "bnb", "int8-lora": "bnb"})),
     FlagRow("lora_rank", "_rank", unit.count, 8, says=OWN),
     FlagRow("target_modules lora_target_modules", "_targets", unit.listed, "all-linear", says=OWN),
     FlagRow("modules_to_save", "_saved", unit.listed, says=common.edges),
@@ -63,7 +63,7 @@ ROWS = (
 def rules(reading: LaunchReading) -> None:
     """What ms-swift's flags amount to: low-rank adapters on everything unless it is said otherwise, 16 sequences a step."""
     if reading.one("_method", "lora") == "lora" and "_method" not in reading.variable_fields:
-        common.adapter(reading, "qlora" if reading.one("_bits") == 4 else "lora", 8, "all")
+        common.adapter(reading, common.frozen(reading.one("_bits")), 8, "all")
     stage = BUILT_IN.fullmatch(str(reading.one("_deepspeed") or "").strip())
     if stage:
         reading.put("zero_stage", int(stage[1]))

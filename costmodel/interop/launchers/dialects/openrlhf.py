@@ -48,6 +48,7 @@ def rules(reading: LaunchReading) -> None:
     common.dtype(reading)
     common.offload(reading)
     common.batching(reading)
+    common.liger(reading)
     quantised = reading.one("_four_bit")
     if reading.one("_rank") or quantised:
         common.adapter(reading, "qlora" if quantised else "lora", None, "all")

@@ -77,11 +77,14 @@ def rules(reading: LaunchReading) -> None:
         quantised = (builder.startswith("q") and not builder.startswith("qwen")) or reading.one("_quantised")
         common.adapter(reading, "qlora" if quantised else "lora", 8)  # torchtune's builders: lora_rank=8
     loss, compiled = reading.one("_loss"), reading.one("_compiled")
-    if loss == "LinearCrossEntropyLoss" or (loss == "CEWithChunkedOutputLoss" and compiled):
-        reading.put("loss", "chunked" if compiled else "chunked-upcast")
+    eager = {"LinearCrossEntropyLoss": "chunked-upcast", "CEWithChunkedOutputLoss": "chunked-eager"}
+    if loss in eager:
+        reading.put("loss", "chunked" if compiled else eager[loss])
     elif loss:
         reading.unpriced.append(f"loss {loss}")
     if compiled:
+        for field in ("fused_norms", "fused_activation"):
+            reading.put(field, True, derived=True)
         reading.unpriced.append("compile")
     reading.put("update_in_backward", reading.one("update_in_backward") or None)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from costmodel.traces.fake_machine.recorder import Recorder
-from costmodel.traces.fake_machine.shims import four_bits
+from costmodel.traces.fake_machine.shims import bitsandbytes
 
 OF_LOADING = (
     "dtype", "torch_dtype", "attn_implementation", "state_dict", "device_map", "max_memory", "offload_folder", "variant",
@@ -44,10 +44,10 @@ def patch(module: Any, recorder: Recorder) -> None:
             dtype = getattr(config, word_of_dtype(config), None)
         how = {} if dtype is None else {word_of_dtype(config): dtype}
         bits = {word: True for word in ("load_in_4bit", "load_in_8bit") if kwargs.get(word)}
-        quantisation = four_bits.asked(config, kwargs.get("quantization_config") or bits or None)
+        quantisation = bitsandbytes.asked(config, kwargs.get("quantization_config") or bits or None)
         model = cls._from_config(config, **how).eval()
         if quantisation is not None:
-            four_bits.quantised(model, quantisation)
+            bitsandbytes.quantised(model, quantisation)
         elif kwargs.get("device_map") is not None:
             model.to("cuda")
         return model
