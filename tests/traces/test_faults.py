@@ -385,10 +385,23 @@ class KeepsOne(Keeps):
     once = True
 
 
+class LoadsAhead(Script):
+    """Holds a step's batch and the next."""
+
+    def role(self):
+        self.batches = []
+        return super().role()
+
+    def between(self):
+        while len(self.batches) < 3:
+            self.batches.append(self.born(MiB, "temporary", line="m.py:60"))
+        self.builder.storage_died(self.batches.pop(0))
+
+
 def test_what_every_step_makes_and_nobody_gives_up_fills_memory():
     fault = one(found(Keeps(0), Script(1)), "memory grows", "m.py:60")
     assert fault.bytes == MiB and "1 tensor of 1.0 MiB that a step makes is still held after the next" in fault.sentence
-    assert found(KeepsOne(0), Script(1)) == ()
+    assert found(KeepsOne(0), Script(1)) == found(LoadsAhead(0), Script(1)) == ()
 
 
 def stages(work):
