@@ -48,8 +48,8 @@ MUTANTS = {
         "formulas/transformer/attention.py", "FLASH_BACKWARD = 2.5", "FLASH_BACKWARD = 2.75", (OUTSIDE,),
     ),
     "optimizer-bytes": Mutant(
-        "formulas/transformer/memory.py", "optimizer = on_device * trained * (widths.optimizer + widths.outer) * updated",
-        "optimizer = 1.1 * on_device * trained * (widths.optimizer + widths.outer) * updated", (OUTSIDE,),
+        "formulas/transformer/memory.py", "optimizer = on_device * (trained * (widths.optimizer + widths.outer) * updated",
+        "optimizer = on_device * (1.1 * trained * (widths.optimizer + widths.outer) * updated", (OUTSIDE,),
     ),
     "saved-activations": Mutant(
         "formulas/transformer/activations.py",

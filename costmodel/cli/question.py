@@ -394,7 +394,8 @@ def read_plan(arguments: argparse.Namespace) -> tuple[Cluster, Plan]:
         options = ", ".join("/".join(spelled(name)) for name in missing)
         raise Misused(f"the following arguments are required: {options}")
     fields = chosen(arguments)
-    if taken := as_it_trains(cluster, arguments.framework, fields):
+    taken = as_it_trains(cluster, arguments.framework, fields) if arguments.framework else {}  # a log may say it
+    if taken:
         said = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in taken.items())
         arguments.notes.append(f"taken, as it wasn't said: {said}, as {arguments.framework} trains")
     plan = Plan(global_batch=arguments.global_batch, seq_len=arguments.seq_len, **fields, **taken)

@@ -258,7 +258,7 @@ class Plan:
     recompute: str | float = field(default="none", metadata=row(
         Spelled(recomputation.recomputation, (*recomputation.WHOLE, *recomputation.MODULES), recomputation.numbers,
                 recomputation.EVERY, "every"),
-        link="recompute", brief="none, full, selective, every k-th layer (4), a share of them (0.3), or modules", column=True,
+        link="recompute", brief="none, full, selective, every k-th layer (4), a share (0.3), or modules", column=True,
         tried="none and full, selective where attention is not flash, light modules where the framework has them",
         usual=("none",), said="recompute {}", leaner=("selective", 4, 2, "full"), faster=("none", "selective"), launched=True,
         inert="the layers of this model keep nothing that it would make again (a flash kernel keeps no scores)"))  # fmt: skip

@@ -80,7 +80,7 @@ class Question:
     def settings(self, plan: Plan) -> Settings:
         """What a plan has besides its degrees, the framework's defaults where it says nothing."""
         settings = self.resolved(plan).settings(self.framework)
-        share = adapters.trained_share(self.shape, settings.adapter, self._parameters, settings.widths)
+        share = adapters.trained_share(self.shape, settings, self._parameters)
         return settings._replace(trainable=share)
 
     def inputs(self, plan: Plan) -> Inputs:

@@ -555,7 +555,7 @@ def settings_of_model(
     choices : resolved, `PlanChoices`
     """
     found = settings(choices, defaults)
-    return found._replace(trainable=adapters.trained_share(model, found.adapter, nparameters, found.widths))
+    return found._replace(trainable=adapters.trained_share(model, found, nparameters))
 
 
 def plan_numbers(choices: PlanChoices, layers: Number) -> PlanNumbers:

@@ -58,8 +58,8 @@ def test_groups_of_targets_add_up_and_rank_scales_them(model):
 
 def test_without_an_adapter_everything_trains_and_every_input_is_kept():
     shape, none = costmodel.load_model("llama3-8b").numbers(), adapter(-1.0, "all", kind=0.0)
-    widths = Plan(global_batch=8, seq_len=512).settings(costmodel.load_framework("hf-trainer")).widths
-    assert trained_share(shape, none, 8e9, widths) == 1.0 and kept_inputs(none, 1.0) == (1.0, 1.0, 1.0, 1.0)
+    settings = Plan(global_batch=8, seq_len=512).settings(costmodel.load_framework("hf-trainer"))
+    assert trained_share(shape, settings, 8e9) == 1.0 and kept_inputs(none, 1.0) == (1.0, 1.0, 1.0, 1.0)
     of_each, of_both = (kept_inputs(adapter(8.0, "q-v"), separate) for separate in (1.0, 0.0))
     assert of_each == (2.0, 0.0, 0.0, 0.0) and of_both == (1.0, 0.0, 0.0, 0.0)  # what each adapter drops is its own
 

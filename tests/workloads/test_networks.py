@@ -208,7 +208,7 @@ def test_a_rate_that_a_device_lacks_is_refused():
 
 def test_an_unknown_network_is_refused_with_a_near_name():
     with pytest.raises(UnknownName, match="resnet-50"):
-        load_network("resnet50")
+        load_network("resnet-5")
 
 
 def test_a_loss_over_classes_ends_in_one_number():

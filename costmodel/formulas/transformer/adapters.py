@@ -18,7 +18,6 @@ from costmodel.formulas.quantities import (
     Number,
     PlanNumbers,
     Settings,
-    Widths,
 )
 from costmodel.formulas.transformer import flops, lengths, precision
 
@@ -201,7 +200,7 @@ def adapter_parameters(model: ModelNumbers, adapter: AdapterChoice) -> Number:
     return adapter.rank * model.layers * sides
 
 
-def trained_share(model: ModelNumbers, adapter: AdapterChoice, nparameters: Number, widths: Widths) -> Number:
+def trained_share(model: ModelNumbers, settings: Settings, nparameters: Number) -> Number:
     """Share of a model's parameters that trains: 1, or that of its adapters.
 
     Copies of embedding and head that train beside them are counted by their bytes: as many parameters of adapters as are as wide
@@ -210,12 +209,12 @@ def trained_share(model: ModelNumbers, adapter: AdapterChoice, nparameters: Numb
     Parameters
     ----------
     nparameters : of the model without them
-    widths : of the model's weights and of the adapters', `Widths`
 
     References
     ----------
     huggingface/peft v0.21.0 src/peft/utils/other.py, ``ModulesToSaveWrapper``
     """
+    adapter, widths = settings.adapter, settings.widths
     lifted = ops.where(widths.residual < precision.FULL_BYTES, 0.0, widths.residual)
     own = ops.maximum(widths.parameter, lifted)
     narrower = ops.where(widths.adapter > 0.0, own / ops.maximum(widths.adapter, 1.0), 1.0)
