@@ -274,7 +274,7 @@ class Plan:
         inert="the host updates, or no step waits for the update"))  # fmt: skip
     update_in_backward: bool = field(default=False, metadata=row(Flag(), rare=True, software=True))
     adapter: str = field(default="none", metadata=row(
-        OneOf(ADAPTERS), link="adapter", brief="none, lora, qlora, gptq-lora or int8-lora"))
+        OneOf(ADAPTERS), link="adapter", brief="none, lora, qlora, gptq-lora, int8-lora"))
     lora_rank: int | None = field(default=None, metadata=row(
         Whole(1, 65_536), unset=str(adapters.RANK), rare=True, called="LoRA rank", owner=WITH_ADAPTERS))  # fmt: skip
     lora_targets: Sequence[str] | None = field(default=None, metadata=row(
