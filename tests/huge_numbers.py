@@ -63,7 +63,7 @@ def bases() -> dict[str, dict[str, object]]:
         "Tower": {"model": model, "tokens": 256},
         "post_training": {**asked, "plan": plan, "rollouts": costmodel.Rollouts(samples=64, mean_length=512)},
         "cards": {"model": model, "devices": ["h100-sxm"], "adapter": "lora"},
-        "diagnose": {"answer": costmodel.estimate(model, cluster, plan), "measured": 1.0},
+        "diagnose": {"answer": costmodel.estimate(model, cluster, plan), "step_time": 1.0},
         "gpus_in_time": {"model": model, "clusters": [cluster], "tokens": 1e9, "days": 10.0, **WORK},
         "candidates": {"devices": "h100-sxm", "gpus": 16},
         "checkpoint": {"chain": chain, "budget": 1e9}, "checkpoint_network": {"network": chain, "budget": 1e9},

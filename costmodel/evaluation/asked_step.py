@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from costmodel.catalogue.asking import ModelLike, asked_search
 from costmodel.catalogue.clusters import ClusterLike
@@ -11,9 +11,10 @@ from costmodel.description.fields import short_names
 from costmodel.description.judgement import CHOSEN
 from costmodel.description.plan import Plan
 from costmodel.evaluation.estimation import Estimate, estimate
-from costmodel.evaluation.plan_search import search_by_name
-from costmodel.evaluation.search_result import SearchResult
 from costmodel.text.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from costmodel.evaluation.search_result import SearchResult
 
 Answer: TypeAlias = "Estimate | SearchResult | ModelLike"
 """An estimate, a search, whose best plan is meant, or a model whose step is asked about by names."""
@@ -42,11 +43,13 @@ def step_of(answer: Answer, cluster: ClusterLike | None, asked: Mapping[str, Any
     >>> step_of("llama3-8b", "8xh100", {"tp": 2}).plan.tensor_parallel, step_of("llama3-8b", "8xh100", {}).fits
     (2, True)
     """
-    if isinstance(answer, Estimate | SearchResult):
-        beside = {**({} if cluster is None else {"cluster": cluster}), **asked}
-        for name, value in beside.items():
-            raise InvalidValue(name, value, "nothing beside an answer, which says it")
-        return answer if isinstance(answer, Estimate) else answer.best
+    if isinstance(answer, Estimate):
+        return _alone(answer, cluster, asked)
+    from costmodel.evaluation.plan_search import search_by_name  # loads NumPy
+    from costmodel.evaluation.search_result import SearchResult
+
+    if isinstance(answer, SearchResult):
+        return _alone(answer.best, cluster, asked)
     degrees = {*DEGREES, *(short for short, name in short_names(Plan).items() if name in DEGREES)}
     if "plan" in asked or degrees & asked.keys():
         return estimate(answer, cluster, **asked)
@@ -56,6 +59,13 @@ def step_of(answer: Answer, cluster: ClusterLike | None, asked: Mapping[str, Any
         named.model, named.cluster, framework=named.framework, top=1, fit_probability=CHOSEN, **named.work, **named.dimensions
     )
     return found.best
+
+
+def _alone(found: Estimate, cluster: ClusterLike | None, asked: Mapping[str, Any]) -> Estimate:
+    """A step beside which nothing is said."""
+    for name, value in {**({} if cluster is None else {"cluster": cluster}), **asked}.items():
+        raise InvalidValue(name, value, "nothing beside an answer, which says it")
+    return found
 
 
 __all__ = ["DEGREES", "Answer", "step_of"]

@@ -136,7 +136,7 @@ def transaction_sizes(made: Ledger, stage: str | None = None) -> go.Figure:
         title=f"Transactions of a rank of the {stage or made.busiest} stage in a step<br><sub>{_title(made)}</sub>",
     )  # fmt: skip
     figure.update_xaxes(
-        type="log", title="size of the buffer or message [bytes]", exponentformat="power", dtick=1,
+        type="log", title="buffer or message [bytes]", exponentformat="power", dtick=1,
         range=[min(places) - 0.3, max(places) + 0.3], ticks="outside",
     )  # fmt: skip
     figure.update_yaxes(

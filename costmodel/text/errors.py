@@ -57,7 +57,7 @@ class UnknownName(CostModelError):
             more = ", ..." if len(near) > OFFERED else ""
             hint = f"; did you mean {', '.join(near[:OFFERED])}{more}?"
         if not hint and "," in name:
-            joined = ", `search --cluster 8xh100+8xa100` joins them" if kind in ("device", "cluster") else ""
+            joined = ", `costmodel search` joins them, as 8xh100+8xa100" if kind in ("device", "cluster") else ""
             hint = f"; it is one name: `costmodel compare` takes several{joined}"
         hint = hint or did_you_mean(kind, name, known, most=4)
         if not hint and kind == "model":
