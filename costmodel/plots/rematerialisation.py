@@ -6,7 +6,17 @@ from typing import NamedTuple
 
 import plotly.graph_objects as go
 
-from costmodel.plots.style import BLACK, BLUE, GREEN, PURPLE, SKY, TEMPLATE, VERMILLION, bytes_unit
+from costmodel.plots.style import (
+    BLACK,
+    BLUE,
+    GREEN,
+    LEGEND_BELOW,
+    PURPLE,
+    SKY,
+    TEMPLATE,
+    VERMILLION,
+    bytes_unit,
+)
 from costmodel.studies.rematerialisation.study import Checkpointing, MemoryCurve
 from costmodel.text.units import format_bytes
 
@@ -105,8 +115,8 @@ def memory_against_time(curve: MemoryCurve, *, most_extra: float = 5.0) -> go.Fi
         )  # fmt: skip
     # a budget between two points gets the schedule of the lower: hence the steps
     figure.update_layout(
-        template=TEMPLATE, title=shown.title, legend={"x": 0.99, "xanchor": "right", "y": 0.98},
-        xaxis={"title": f"peak memory of activations and gradients [{shown.unit}]", "type": "log", "tickvals": TICKS},
+        template=TEMPLATE, title=shown.title, legend=LEGEND_BELOW,
+        xaxis={"title": f"activations and gradients [{shown.unit}]", "type": "log", "tickvals": TICKS},
         yaxis={"title": "forward time again [passes]", "range": [-0.03 * most_extra, most_extra]},
     )  # fmt: skip
     return figure
