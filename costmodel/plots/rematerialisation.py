@@ -117,7 +117,7 @@ def memory_against_time(curve: MemoryCurve, *, most_extra: float = 5.0) -> go.Fi
     figure.update_layout(
         template=TEMPLATE, title=shown.title, legend=LEGEND_BELOW,
         xaxis={"title": f"activations and gradients [{shown.unit}]", "type": "log", "tickvals": TICKS},
-        yaxis={"title": "forward time again [passes]", "range": [-0.03 * most_extra, most_extra]},
+        yaxis={"title": "run again [forward passes]", "range": [-0.03 * most_extra, most_extra]},
     )  # fmt: skip
     return figure
 
