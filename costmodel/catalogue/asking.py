@@ -159,10 +159,8 @@ def asked(
         return Asked(model, cluster, plan, UNSAID if framework is None else framework)
     if plan is not None:
         kind("plan", plan, Plan, "Plan(...)")
-    rest = given(choices)
-    said = {name: rest.pop(name) for name in HARDWARE if name in rest}
-    micro_batches = rest.pop(ACCUMULATED, None)
-    fields = full_names(Plan, rest, (*HARDWARE, ACCUMULATED, "cluster", "framework"))
+    micro_batches = choices.get(ACCUMULATED)
+    said, fields = _parted({name: value for name, value in choices.items() if name != ACCUMULATED}, (ACCUMULATED,))
     trained = model_of(model)
     on = cluster_of(cluster, **said)  # type: ignore[arg-type]
     if plan is None:
@@ -203,10 +201,15 @@ def hardware_of(cluster: ClusterLike | None, choices: Mapping[str, object]) -> t
     >>> on.gpus, fields
     (8, {'tensor_parallel': 2})
     """
+    said, fields = _parted(choices)
+    return cluster_of(cluster, **said), fields  # type: ignore[arg-type]
+
+
+def _parted(choices: Mapping[str, object], beside: tuple[str, ...] = ()) -> tuple[dict[str, object], dict[str, object]]:
+    """Of the choices that were given what says hardware, and fields of a plan by their whole names; others may stand beside."""
     rest = given(choices)
     said = {name: rest.pop(name) for name in HARDWARE if name in rest}
-    fields = full_names(Plan, rest, (*HARDWARE, "cluster", "framework"))
-    return cluster_of(cluster, **said), fields  # type: ignore[arg-type]
+    return said, full_names(Plan, rest, (*HARDWARE, *beside, "cluster", "framework"))
 
 
 class AskedSearch(NamedTuple):
@@ -317,6 +320,6 @@ def accumulated(micro_batches: object, fields: Mapping[str, object], gpus: int) 
 
 
 __all__ = [
-    "HARDWARE", "Asked", "AskedSearch", "ModelLike", "accumulated", "asked", "asked_search", "given", "hardware_of",
-    "is_bare_device", "model_of", "size_is_said",
+    "HARDWARE", "Asked", "AskedSearch", "ModelLike", "accumulated", "as_it_trains", "ask", "asked", "asked_search", "given",
+    "hardware_of", "is_bare_device", "model_of", "size_is_said",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ from costmodel.catalogue.asking import ModelLike, asked_search
 from costmodel.catalogue.clusters import ClusterLike
 from costmodel.description.fields import short_names
 from costmodel.description.judgement import CHOSEN
-from costmodel.description.plan import Plan
+from costmodel.description.plan import FOLLOWING, LEADING, Plan
 from costmodel.evaluation.estimation import Estimate, estimate
 from costmodel.text.errors import InvalidValue
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Answer: TypeAlias = "Estimate | SearchResult | ModelLike"
 """An estimate, a search, whose best plan is meant, or a model whose step is asked about by names."""
-DEGREES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel", "expert_parallel")
+DEGREES = (*LEADING, FOLLOWING, "expert_parallel")
 """What says how a model is split; where none of it is given, the fastest plan is looked for."""
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from costmodel.arithmetic.named_tuples import Row
-from costmodel.catalogue.asking import HARDWARE, ModelLike, is_bare_device
+from costmodel.catalogue.asking import HARDWARE, ModelLike, given, is_bare_device
 from costmodel.catalogue.clusters import ClusterLike, cluster_of
 from costmodel.description.cluster import Cluster
 from costmodel.description.fields import full_names
@@ -279,18 +279,18 @@ def compare(
         answers = _best_plans(answers, clusters, asked)
     elif asked or clusters is not None:
         raise InvalidValue("clusters", clusters or [*asked], "nothing beside answers, which say it")
-    given: dict[str, Estimate] = {}
+    chosen: dict[str, Estimate] = {}
     for name, answer in mapping("answers", answers).items():
         found = answer.best if isinstance(answer, SearchResult) else answer
         if not isinstance(found, Estimate):
             raise InvalidValue("answers", type(answer).__name__, "answers of estimate(...) or search(...) by their names")
-        given[str(name)] = found
-    if len(given) < 2:
-        raise InvalidValue("answers", list(given), "two answers at least")
-    prices = prices_of(price, list(given))
-    first_name, first = next(iter(given.items()))
+        chosen[str(name)] = found
+    if len(chosen) < 2:
+        raise InvalidValue("answers", list(chosen), "two answers at least")
+    prices = prices_of(price, list(chosen))
+    first_name, first = next(iter(chosen.items()))
     choices = []
-    for name, one in given.items():
+    for name, one in chosen.items():
         tariff = Tariff(gpu_hour=prices.get(name))
         run = None if tokens is None else time_to_train(one, tokens=tokens, tariff=tariff)
         choices.append(ComparedAnswer(
@@ -302,10 +302,10 @@ def compare(
 
 def _best_plans(models: object, clusters: object, asked: Mapping[str, Any]) -> dict[str, Estimate]:
     """The best plan of each combination of values, the nearest to fit where none does."""
-    rest = {name: value for name, value in asked.items() if value is not None}
+    rest = given(asked)
     beside = {name: rest.pop(name) for name in SEARCHED if name in rest}
     said = {"model": models, "cluster": clusters, **beside, **full_names(Plan, rest, SEARCHED)}
-    varied = [[(_called(field, one), {field: one}) for one in _values(field, given)] for field, given in said.items()]
+    varied = [[(_called(field, one), {field: one}) for one in _values(field, values)] for field, values in said.items()]
     rows = crossed([those for those in varied if those])
     if len(rows) < 2:
         wish = "answers of estimate(...) or search(...) by their names, or a model with several values of an argument, such as "
@@ -320,11 +320,11 @@ def _best_plans(models: object, clusters: object, asked: Mapping[str, Any]) -> d
     return found
 
 
-def _values(field: str, given: object) -> tuple[object, ...]:
+def _values(field: str, said: object) -> tuple[object, ...]:
     """Values of an argument, which are choices: one that lists words is one of them."""
     row = fields_of(Plan).get(field)
-    one = not isinstance(given, list | tuple) or (row is not None and row.kind.several and all(isinstance(a, str) for a in given))
-    return (given,) if one and given is not None else tuple(given or ())  # type: ignore[arg-type]
+    one = not isinstance(said, list | tuple) or (row is not None and row.kind.several and all(isinstance(a, str) for a in said))
+    return (said,) if one and said is not None else tuple(said or ())  # type: ignore[arg-type]
 
 
 def _called(field: str, value: object) -> str:

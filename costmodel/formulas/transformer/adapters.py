@@ -215,11 +215,15 @@ def trained_share(model: ModelNumbers, settings: Settings, nparameters: Number) 
     huggingface/peft v0.21.0 src/peft/utils/other.py, ``ModulesToSaveWrapper``
     """
     adapter, widths = settings.adapter, settings.widths
-    lifted = ops.where(widths.residual < precision.FULL_BYTES, 0.0, widths.residual)
-    own = ops.maximum(widths.parameter, lifted)
-    narrower = ops.where(widths.adapter > 0.0, own / ops.maximum(widths.adapter, 1.0), 1.0)
+    narrower = ops.where(widths.adapter > 0.0, edge_bytes(settings) / ops.maximum(widths.adapter, 1.0), 1.0)
     edges = adapter.edges * model.hidden * (model.vocabulary.size + model.vocabulary.outputs)
     return ops.where(adapter.frozen > 0.0, (adapter_parameters(model, adapter) + narrower * edges) / nparameters, 1.0)
+
+
+def edge_bytes(settings: Settings) -> Number:
+    """Bytes of a parameter of embedding and head, which aren't quantised: their own, or those of a residual stream in 32 bit."""
+    widths = settings.widths
+    return ops.maximum(widths.parameter, ops.where(widths.residual < precision.FULL_BYTES, 0.0, widths.residual))
 
 
 def adapter_work(

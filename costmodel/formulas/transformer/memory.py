@@ -25,7 +25,7 @@ from costmodel.formulas.quantities import (
     Settings,
     Software,
 )
-from costmodel.formulas.transformer import activations, adapters, layer, lengths, precision, traffic
+from costmodel.formulas.transformer import activations, adapters, layer, lengths, traffic
 from costmodel.formulas.transformer.parameters import (
     dense_layer_of_rank,
     embedding_of_rank,
@@ -384,8 +384,7 @@ def state_bytes_of(
     # quantised are the matrices of layers: embedding, head and what predicts further tokens keep their width, or the residual's
     apart = copies * local_parameters(plan.shard_weights, owned.edges, owned.edges_routed, shard, expert_shard)
     away = settings.offload.parameters * plan.shard_weights
-    lifted = ops.where(widths.residual < precision.FULL_BYTES, 0.0, widths.residual)
-    edges = ops.maximum(widths.parameter, lifted) - widths.stored
+    edges = adapters.edge_bytes(settings) - widths.stored
     adapted = widths.adapter * trained * held
     weights = (1.0 - away) * ((widths.stored + widths.wide) * held + adapted + edges * apart + widths.weight_copy * cast)
     waiting_here = 1.0 - settings.framework.offload_gradients * away
