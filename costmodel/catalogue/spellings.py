@@ -13,6 +13,10 @@ VARIANTS = frozenset(("instruct", "chat", "it", "base", "pt", "hf", "meta", "ded
 """Words in a model's name on the hub that leave its shape alone."""
 
 
+QUANTISED = frozenset(("bnb", "4bit", "8bit", "awq", "gptq", "int4", "int8", "nf4", "gguf", "unsloth", "dynamic"))
+"""Words in such a name that say in how many bits its weights are kept, of which a question says more itself."""
+
+
 def squeezed(name: str) -> str:
     """A name without what people write differently: case, spaces, the maker's name.
 
@@ -73,9 +77,14 @@ def _keys(kind: str, name: str) -> list[Callable[[str], str]]:
     """By what names are compared, the narrowest first."""
     if kind != "model":
         return [squeezed]
-    keys: list[Callable[[str], str]] = [shape_name, lambda one: shape_name(one.replace(".", ""))]  # as in qwen25-7b
+    keys: list[Callable[[str], str]] = [shape_name, lambda one: shape_name(_sized_apart(one).replace(".", ""))]  # as in qwen25-7b
     alone = re.search(r"[\s_.-]", name.rpartition("/")[2]) is None  # as in llama38b
-    return [*keys, lambda one: squeezed(one.rpartition("/")[2])] if alone else keys
+    return [*keys, lambda one: squeezed(_sized_apart(one.rpartition("/")[2]))] if alone else keys
+
+
+def _sized_apart(name: str) -> str:
+    """A name whose size keeps its point where others are dropped: 1.3b is no 13b."""
+    return re.sub(r"(?<![0-9.])([0-9]{1,4})\.([0-9]{1,4})(?=[bm]\b)", r"\1point\2", name.lower())
 
 
 def holding(name: str, known: Iterable[str]) -> list[str]:
@@ -95,8 +104,11 @@ def holding(name: str, known: Iterable[str]) -> list[str]:
     >>> holding("qwen 7b", ["qwen2.5-7b", "qwen3.5-27b", "qwen3-1.7b"])
     ['qwen2.5-7b']
     """
+    entries = [*known]
     words = [word for word in re.split(r"[\s/_-]+", name[:LONGEST].lower()) if word not in VARIANTS and squeezed(word)]
-    found = [entry for entry in known if words and all(squeezed(word) in squeezed(entry) for word in words)]
+    found = [entry for entry in entries if words and all(squeezed(word) in squeezed(entry) for word in words)]
+    if not found and QUANTISED & set(words):
+        return holding(" ".join(word for word in words if word not in QUANTISED), entries)
     sizes = [re.compile(rf"(?<![\w.]){re.escape(word)}") for word in words if word[0].isdigit()]
     return [entry for entry in found if all(size.search(entry) for size in sizes)] or found
 

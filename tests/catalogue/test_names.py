@@ -166,7 +166,7 @@ def test_a_word_narrows_a_list(run, kind, word):
 
 @pytest.mark.parametrize(("arguments", "offered"), [
     (["design", "llama3-8b", "--dtype", "fp8"], ""), (["compare", "--systems", "llama3-8b", "--dtype", "fp8"], ""),
-    (["search", "llama3-8b", "--tp-comm-overlap", "yes"], "did you mean --overlap-tensor?"),
+    (["search", "llama3-8b", "--overlap-tensr", "yes"], "did you mean --overlap-tensor?"),
     (["search", "llama3-8b", "--tensor-paralel", "8"], "did you mean --tensor-parallel?"),
     (["train", "llama3-8b", "--tokns", "8"], "did you mean --tokens?"), (["search", "llama3-8b", "--xyzzy"], ""),
 ])  # fmt: skip
@@ -189,3 +189,16 @@ def test_no_error_names_an_option_that_its_command_has_not(run):
         offered = err.split("unknown argument", 1)[1].split("'", 2)[2]
         named = [word.strip("`?();,") for word in offered.split() if word.startswith("--")]
         assert all(option in known for option in named), err
+
+
+def test_a_size_with_a_point_is_never_taken_for_one_without():
+    every = loader.names("model")
+    sizes = {name: re.search(r"(?<![0-9.x])([0-9]+)\.([0-9]+)(?=b$)", name) for name in every}
+    pointed = [(name, name[: found.start()] + found[1] + found[2] + "b") for name, found in sizes.items() if found]
+    assert len(pointed) > 20
+    for _, joined in pointed:
+        assert joined in every or loader.alias("model", joined) is None
+    for name in every:
+        if (found := re.search(r"(?<![0-9.x])([1-9])([0-9]+)(?=b$)", name)) and "x" not in name:
+            apart = f"{name[: found.start()]}{found[1]}.{found[2]}b"
+            assert apart in every or loader.alias("model", apart) is None
