@@ -1,11 +1,15 @@
 """Calls as somebody types them first: answered as with descriptions, or refused in one line that says what is meant."""
 
 import json
+import operator
+import pickle
+import re
 
 import pytest
 
 import costmodel
 from costmodel import Plan, load_cluster, load_model, machine
+from costmodel.text.attributes import names_what_is_there
 from costmodel.text.errors import CostModelError
 
 MODEL, NODE = load_model("llama3-8b"), machine("h100", 8)
@@ -137,11 +141,38 @@ def test_a_kind_of_gpu_is_tried_in_as_many_nodes_as_it_takes():
     assert costmodel.fewest_gpus("llama3-70b", "h100", recompute="full", zero_stage=3).value > 8
 
 
+class Config:
+    """As `transformers.PretrainedConfig` writes itself."""
+
+    def to_json_file(self, path, use_diff=True):
+        """Write a config.json."""
+
+
 REFUSED = {
     "a field misspelled": (lambda: Plan(tensor_paralel=2), "dimension='tensor_paralel': .* did you mean tensor_parallel"),
-    "a batch of no kind": (lambda: costmodel.estimate("llama3-8b", "8xh100", batch_size=64), "did you mean global_batch"),
-    "a field of others": (lambda: Plan(micro_batch_size=2), "did you mean micro_batch"),
-    "a word for a device": (lambda: costmodel.estimate("llama3-8b", gpu="h100"), "did you mean device"),
+    "a batch of no kind": (lambda: costmodel.estimate("llama3-8b", "8xh100", batch_size=64), "global_batch, .* or micro_batch"),
+    "a batch in tokens": (
+        lambda: costmodel.estimate("llama3-8b", "8xh100", tokens_per_batch=4e6), "in sequences: these tokens over"),
+    "a field that is none": (lambda: Plan(color=2), "dimension='color': expected a field of Plan"),
+    "a word and its field": (lambda: costmodel.estimate("llama3-8b", "8xh100", zero=1, zero_stage=3), "which says the same"),
+    "a switch and its field": (lambda: Plan(zero3=True, zero_stage=1), "zero_stage=1: expected one value, not 3"),
+    "offloading of no part": (
+        lambda: costmodel.memory("llama3-8b", "8xh100", offload=True), "optimizer_offload, parameter_offload"),
+    "an algorithm for an adapter": (
+        lambda: costmodel.estimate("qwen2.5-7b", "8xh100", method="grpo"), "post_training\\(..., algorithm='grpo'\\)"),
+    "what is looked for": (lambda: costmodel.largest_batch("llama3-8b", "8xh100", gbs=4), "it is what is looked for"),
+    "a length that is looked for": (lambda: costmodel.longest_sequence("llama3-8b", "h100", max_seq_len=8192), "looked for"),
+    "an argument of others": (lambda: costmodel.cards("llama3-8b", tp=2), "tp=2: expected an argument of cards: .*gpus"),
+    "micro-batches of a search": (
+        lambda: costmodel.search("llama3-8b", "8xh100", gradient_accumulation_steps=4), "global_batch in its place"),
+    "several of one": (lambda: costmodel.search("llama3-8b", "8xh100", framework=["fsdp2", "ddp"]), "compare\\(...\\) takes"),
+    "several clusters": (lambda: costmodel.search("llama3-8b", ["8xh100", "8xb200"]), "compare\\(...\\) takes several"),
+    "a price of a step": (lambda: costmodel.estimate("llama3-8b", "8xh100", price=2), "time_to_train\\(...\\) takes it"),
+    "a budget or a price": (lambda: costmodel.time_to_train("llama3-8b", "8xh100", tokens=1e12, cost=2), "price, of a GPU for"),
+    "a network of no unit": (lambda: costmodel.estimate("llama3-8b", "16xh100", bandwidth=50e9), "of a node's NICs together"),
+    "a configuration of transformers": (lambda: costmodel.estimate(Config(), "8xh100"), "config.to_json_file\\('config.json'"),
+    "plans to compare": (lambda: costmodel.compare("llama3-8b", "8xh100", plans=["fsdp"]), "compare\\({'a': estimate"),
+    "a share in per cent": (lambda: costmodel.diagnose("llama3-8b", "8xh100", tp=2, mfu=38), "mfu=38: expected a number from"),
     "a field twice": (lambda: Plan(tp=2, tensor_parallel=4), "tensor_parallel or tp"),
     "a plan as a table": (lambda: costmodel.estimate("llama3-8b", "8xh100", {"tp": 2}), "expected a Plan"),
     "an unknown device": (lambda: costmodel.estimate("llama3-8b", "8xh101"), "no device named 'h101'.*h100"),
@@ -168,9 +199,112 @@ def test_a_wrong_guess_is_refused_in_one_line_that_says_what_is_meant(name):
     assert "\n" not in str(refused.value) and len(str(refused.value)) < 300
 
 
+LIKE = {
+    "a GPU and its number": (lambda: costmodel.estimate("llama3-8b", gpu="H100", gpus=8, tensor_parallel_size=2),
+                             lambda: costmodel.estimate("llama3-8b", "8xh100", tp=2)),
+    "hardware as GPUs": (lambda: costmodel.estimate("llama3-8b", gpus="8xH100", zero=3), lambda: costmodel.estimate(
+        "llama3-8b", "8xh100", zero_stage=3)),
+    "nodes and their GPUs": (lambda: costmodel.estimate("llama3-8b", gpu="h100", nodes=2, gpus_per_node=4),
+                             lambda: costmodel.estimate("llama3-8b", device="h100", gpus=8, nodes=2)),
+    "hardware": (lambda: costmodel.estimate("llama3-8b", hardware="H100", num_gpus=8),
+                 lambda: costmodel.estimate("llama3-8b", "8xh100")),
+    "recomputation as a switch": (lambda: costmodel.estimate("llama3-8b", "8xh100", recompute=True),
+                                  lambda: costmodel.estimate("llama3-8b", "8xh100", recompute="full")),
+    "words of Transformers": (
+        lambda: costmodel.estimate("llama3-8b", "8xh100", bf16=True, per_device_train_batch_size=2, gradient_accumulation_steps=4,
+                                   gradient_checkpointing=True, max_seq_length=2048),
+        lambda: costmodel.estimate("llama3-8b", "8xh100", micro_batch=2, global_batch=64, recompute="full", seq_len=2048)),
+    "a switch that is off": (lambda: costmodel.estimate("llama3-8b", "4090", load_in_4bit=True, gradient_checkpointing=False),
+                             lambda: costmodel.estimate("llama3-8b", "4090", adapter="qlora", recompute="none")),
+    "ways of names": (lambda: costmodel.estimate("llama3-8b", "8xh100", precision="float16", optimizer="AdamW", framework="FSDP"),
+                      lambda: costmodel.estimate("llama3-8b", "8xh100", dtype="fp16", optimizer="adam", framework="fsdp2")),
+    "a plan and hardware by its name": (lambda: costmodel.estimate("llama3-8b", Plan(tp=2, **WORK), gpus="8xh100"),
+                                        lambda: costmodel.estimate("llama3-8b", "8xh100", Plan(tp=2, **WORK))),
+    "a plan by other names": (
+        lambda: costmodel.estimate("llama3-8b", "8xh100", Plan(tensor_model_parallel_size=2, zero1=True, micro_batch_size=2)),
+        lambda: costmodel.estimate("llama3-8b", "8xh100", Plan(tensor_parallel=2, zero_stage=1, micro_batch=2))),
+    "LoRA and its rank": (lambda: costmodel.estimate("llama3-8b", gpu="a100", lora=True, lora_r=32),
+                          lambda: costmodel.estimate("llama3-8b", "a100", adapter="lora", lora_rank=32)),
+    "a search": (lambda: costmodel.search("llama3-8b", gpus="8xH100", pp=1, cp=1, zero=1, micro_batch_size=[1, 2]).best,
+                 lambda: costmodel.search("llama3-8b", "8xh100", pp=1, cp=1, zero_stage=1, micro_batch=[1, 2]).best),
+    "a run": (lambda: costmodel.time_to_train(model="llama3-8b", gpus="8xH100", tokens="1T", tp=2).estimate,
+              lambda: costmodel.estimate("llama3-8b", "8xh100", tp=2)),
+    "a diagnosis": (lambda: costmodel.diagnose("llama3-8b", gpus="8xH100", tensor_parallel_size=2, mfu=0.4).estimate,
+                    lambda: costmodel.estimate("llama3-8b", "8xh100", tp=2)),
+    "a comparison": (lambda: costmodel.compare("llama3-8b", gpus=["8xH100", "8xA100"], pp=1, cp=1, tp=1, zero=1)[1].estimate,
+                     lambda: costmodel.search("llama3-8b", "8xa100", pp=1, cp=1, tp=1, zero_stage=1).best),
+    "a card": (lambda: costmodel.cards("llama3-8b", gpu="4090", method="qlora")[0].estimate,
+               lambda: costmodel.cards("llama3-8b", ["rtx-4090"], adapter="qlora").rows[0].estimate),
+    "GPUs in time": (
+        lambda: costmodel.gpus_in_time("llama3-8b", gpu="H100", tokens="1T", days=30, pp=1, cp=1, precision="bf16")[0].estimate,
+        lambda: costmodel.gpus_in_time("llama3-8b", "h100", tokens="1T", days=30, pp=1, cp=1, dtype="bf16").rows[0].estimate),
+    "a capacity": (lambda: costmodel.longest_sequence("llama3-8b", gpu="4090", qlora=True).best,
+                   lambda: costmodel.longest_sequence("llama3-8b", "4090", adapter="qlora").best),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LIKE)
+def test_an_argument_by_what_others_call_it_is_the_argument(name):
+    said, meant = (ask() for ask in LIKE[name])
+    assert (said.plan, said.cluster, said.framework) == (meant.plan, meant.cluster, meant.framework)
+    assert (said.step_time, said.memory.total) == (meant.step_time, meant.memory.total)
+
+
+STEP = costmodel.estimate(MODEL, NODE, tp=2)
+FOUND = costmodel.search(MODEL, NODE, pp=1, cp=1, recompute="none", zero_stage=1)
+ATTRIBUTES = [
+    (STEP, "throughput", "tokens_per_second"), (STEP, "peak_memory", "memory.total"), (STEP, "breakdown", "times"),
+    (STEP, "time", "step_time"), (STEP, "gpus", "plan.gpus"), (STEP, "micro_batch", "plan.micro_batch"),
+    (STEP.memory, "peak", "total"), (STEP.memory, "breakdown", "parts"), (FOUND, "step_time", "best.step_time"),
+    (FOUND, "plans", "ranked"), (FOUND, "to_dataframe", "to_pandas"), (FOUND, "mfu", "best.mfu"), (FOUND, "plan", "best.plan"),
+    (costmodel.time_to_train(STEP, tokens=1e12, price=2.0), "price", "cost.price"),
+    (costmodel.time_to_train(STEP, tokens=1e12), "hours", "days"), (costmodel.diagnose(STEP, mfu=0.3), "causes", "explanations"),
+    (costmodel.longest_sequence("llama3.2-1b", "h100"), "seq_len", "value"),
+    (costmodel.compare({"a": STEP, "b": FOUND}), "winner", "fastest"), (STEP, "step_tim", "step_time"),
+]
+
+
+@pytest.mark.parametrize(("result", "name", "path"), ATTRIBUTES)
+def test_an_attribute_that_is_not_there_names_one_that_is(result, name, path):
+    with pytest.raises(AttributeError, match=rf"did you mean {re.escape(path)}\?"):
+        getattr(result, name)
+    assert operator.attrgetter(path)(result) is not None
+    assert not hasattr(result, "_repr_mimebundle_") and pickle.loads(pickle.dumps(STEP.plan)) == STEP.plan
+
+
+def test_what_a_property_lacks_is_what_its_error_says():
+    class Broken:
+        @property
+        def step_time(self):
+            return self.nothing
+
+    with pytest.raises(AttributeError, match="nothing"):
+        getattr(names_what_is_there(Broken)(), "step_time")  # noqa: B009
+
+
+def test_tables_are_gone_through_picked_from_and_framed(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    tables = [FOUND, costmodel.cards("llama3-8b", ["h100", "4090"], adapter=["lora", "qlora"]),
+              costmodel.compare({"a": STEP, "b": FOUND}), costmodel.ledger(MODEL, NODE, tp=2)]  # fmt: skip
+    for made in tables:
+        frame, written = made.to_pandas(), tmp_path / "rows.csv"
+        made.to_csv(written)
+        assert len(frame) == len(made.to_rows()) == len(pandas.read_csv(written)) > 0
+    assert next(iter(FOUND)).plan == FOUND[0].plan == FOUND.best.plan and len(FOUND[:2]) == 2
+    assert [one.device for one in tables[1]] == [one.device for one in tables[1].rows] and len(tables[1]) == 4
+
+
+def test_ties_of_cards_are_those_that_may_be_as_fast():
+    made = costmodel.cards("llama3-8b", ["h100", "h800", "4090"], adapter="lora")
+    tied = {one.device for one in made.ties("lora")}
+    assert tied == {"h100-sxm", "h800"}  # the same GPU on one card, and one with a sixth of its arithmetic
+    assert {row["device"] for row in made.to_rows() if row["tied"]} == tied
+
+
 @pytest.mark.parametrize(
     ("name", "meant"),
-    [("train", "time_to_train"), ("gpus", "gpus_in_time"), ("best_plan", "search"), ("estimat", "estimate"), ("models", "names")],
+    [("longest", "longest_sequence"), ("max_batch_size", "largest_batch"), ("grpo", "post_training"),
+     ("train", "time_to_train"), ("gpus", "gpus_in_time"), ("best_plan", "search"), ("estimat", "estimate"), ("models", "names")],
 )
 def test_a_name_that_is_not_there_says_what_is(name, meant):
     with pytest.raises(AttributeError, match=f"did you mean {meant}"):

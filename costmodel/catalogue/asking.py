@@ -87,6 +87,9 @@ def model_of(model: ModelLike) -> Transformer:
     """
     if isinstance(model, str | os.PathLike):
         return loader.load_model(model)
+    if hasattr(model, "to_json_file"):  # a configuration of transformers
+        saved = "the path of its file, which config.to_json_file('config.json', use_diff=False) writes"
+        raise InvalidValue("model", type(model).__name__, saved)
     kind("model", model, Transformer, "load_model(name)")
     return model
 
@@ -249,6 +252,8 @@ def asked_search(
     >>> asked_search("llama3-8b", "8xh100", None, {"tp": [1, 2]})[2:]
     ('megatron-core', {'global_batch': 256, 'seq_len': 4096}, {'tensor_parallel': [1, 2]})
     """
+    if dimensions.get(ACCUMULATED) is not None:
+        raise InvalidValue(ACCUMULATED, dimensions[ACCUMULATED], "global_batch in its place: a search tries several replicas")
     on, fields = hardware_of(cluster, dimensions)
     trained = model_of(model)
     fields |= implied_choices(fields)

@@ -152,6 +152,8 @@ def cluster_of(
         return sized(cluster, gpus, nodes, network)
     given = device if cluster is None else cluster
     assert given is not None
+    if isinstance(given, list | tuple):
+        raise InvalidValue("device" if cluster is None else "cluster", given, "one of them: compare(...) takes several")
     if isinstance(given, Device):
         return machine(given, gpus, nodes, network)
     if not isinstance(given, str | os.PathLike):

@@ -104,7 +104,11 @@ def unknown(kind: Kind, name: str) -> UnknownName:
         from costmodel.description.networks import network_called
 
         others += ["network"] if network_called(name) else []
-    return UnknownName(kind, name, index, others, spellings.holding(name, index))
+    size = re.fullmatch(r"([0-9]{1,4})G(i?B)?", name.strip(), re.IGNORECASE) if kind == "device" else None
+    near = spellings.holding(name, index) if size is None else [
+        one for one in index if round(load_device(one).memory / 2**30) == int(size[1])
+    ]  # fmt: skip
+    return UnknownName(kind, name, index, others, near)
 
 
 def _has(kind: Kind, name: str) -> bool:

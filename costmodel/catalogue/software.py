@@ -14,7 +14,7 @@ from costmodel.description.framework import Framework
 from costmodel.formulas.quantities import Software
 from costmodel.text.checks import kind, text
 from costmodel.text.errors import CostModelError, InvalidValue, UnknownName
-from costmodel.text.suggestions import meant
+from costmodel.text.other_names import value_meant
 
 FRAMEWORKS = "frameworks.toml"
 """File of the defaults of frameworks."""
@@ -163,7 +163,7 @@ def _named(name: str) -> releases.NamedRelease:
     """The entry that a name stands for, and the month of its release."""
     asked = releases.asked(name)
     known = files.entries(FRAMEWORKS)
-    entry = asked.name if asked.name in known else FORMER_NAMES.get(asked.name) or meant("framework", asked.name) or asked.name
+    entry = asked.name if asked.name in known else FORMER_NAMES.get(asked.name) or value_meant("framework", asked.name, known)
     if entry not in known:
         raise UnknownName("framework", asked.name, known)
     return asked._replace(name=entry)
@@ -212,6 +212,8 @@ def framework_on(cluster: Cluster, framework: Framework | str) -> Framework:
     """
     if isinstance(framework, Framework):
         return framework
+    if isinstance(framework, list | tuple):
+        raise InvalidValue("framework", framework, "one of them: compare(...) takes several")
     text("framework", framework)
     kind("cluster", cluster, Cluster, "load_cluster(name)")
     network = communication.network_kind(cluster.levels[-1].name)

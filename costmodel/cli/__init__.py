@@ -22,9 +22,9 @@ from costmodel.cli.arguments import NO_HARDWARE, Misused, Parser
 from costmodel.cli.calibrated import OPTION, not_applicable
 from costmodel.cli.guesses import guessed
 from costmodel.cli.openings import opened
-from costmodel.cli.words import FLAGS
 from costmodel.text import progress
 from costmodel.text.errors import CostModelError, Interrupted
+from costmodel.text.other_names import FLAGS
 from costmodel.text.suggestions import MEANT, did_you_mean
 from costmodel.text.version import __version__
 

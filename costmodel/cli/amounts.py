@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
+from costmodel.cli.arguments import Misused
 from costmodel.cli.defaults import LENGTH
 
 WORDS = {"trillion": "T", "billion": "B", "million": "M", "tn": "T", "bn": "B"}
@@ -21,8 +22,10 @@ LASTING = ("--days", "--in", "--within", "--time", "--duration", "--deadline")
 """Options that people give such a span."""
 MONEY = re.compile(r"[$\u20ac\u00a3]?([0-9.]+)(?:usd|eur|[$\u20ac\u00a3])?(?:(?:/|per)(?:gpu)?-?(?:h|hr|hour))?", re.IGNORECASE)
 DAYS = re.compile(r"([0-9.]+)(?:d|days?)", re.IGNORECASE)
-TOKENS = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)(?:([kmb])(?:[ -]?tok(?:en)?s?)?|[ -]?tok(?:en)?s?)", re.IGNORECASE)
+TOKENS = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)(?:([kmb])(?:[ -]?tok(?:en)?s?)?|[ -]?tok(?:en)?s?)", re.IGNORECASE)
 """A batch that is said in tokens; of thousands only with that word."""
+POWERS = {"": 0, "k": 1, "m": 2, "b": 3}
+"""Of 1,024 or 1,000, by the letter behind a number."""
 
 
 def joined(words: Sequence[str]) -> list[str]:
@@ -139,8 +142,12 @@ def in_sequences(options: Sequence[str], known: dict[str, argparse.Action], note
         if match is None or thousands or length is None:
             continue
         sequences = _sequences(match[1], (match[2] or "").lower(), length)
+        spaced = said.replace("tokens", " tokens")
+        if sequences is None and "tok" in said.lower():
+            near = int(Fraction(match[1]) * 1000 ** POWERS[(match[2] or "").lower()] / length)
+            wholes = f"is no whole number of sequences of {length:,} tokens"
+            raise Misused(f"a batch of {spaced} {wholes}: say {names[0]} {max(near, 1)}")
         if sequences is not None:
-            spaced = said.replace("tokens", " tokens")
             notes.append(f"a batch of {spaced}: taken as tokens, {sequences:,} sequences of {length:,} each")
             found[place + 1] = str(sequences)
             if not set(known["--seq-len"].option_strings) & {word.partition("=")[0] for word in options}:
@@ -162,9 +169,8 @@ def _length(options: Sequence[str], known: dict[str, argparse.Action]) -> int | 
 
 def _sequences(amount: str, unit: str, length: int) -> int | None:
     """Sequences that so many tokens are, counted by 1,024 or by 1,000, whichever gives whole ones."""
-    power = {"": 0, "k": 1, "m": 2, "b": 3}[unit]
     for base in (1024, 1000):
-        sequences = Fraction(amount) * base**power / length
+        sequences = Fraction(amount) * base ** POWERS[unit] / length
         if sequences.denominator == 1 and sequences > 0:
             return int(sequences)
     return None

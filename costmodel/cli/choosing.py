@@ -24,6 +24,7 @@ from costmodel.cli.output import TerminalTable, named, print_json, print_page, r
 from costmodel.cli.question import read_with_notes
 from costmodel.cli.runs import amounts
 from costmodel.cli.training import tokens
+from costmodel.description.usual_work import LENGTH, no_longer
 from costmodel.text.units import counted, format_bytes, format_count, format_days
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def add(commands: Commands) -> None:
             "costmodel gpus llama3-8b --days 7 --tokens 100B --device h100,b200 --price h100=2.5,b200=5",
         ),
     )  # fmt: skip
-    _model(sizing, "1024", "4096")
+    _model(sizing, "1024; 4096 or 16384 where nothing ends in time with fewer", "4096")
     sizing.add_argument("--days", type=number, required=True, metavar="X", help="that the run may take")
     where = sizing.add_mutually_exclusive_group()
     where.add_argument("--cluster", type=many(str.strip), metavar="C,...",
@@ -164,7 +165,6 @@ def _gpus(arguments: argparse.Namespace) -> int:
 
     check_files(arguments)
     model = read_with_notes(arguments.model, arguments)
-    taken = fill_work(arguments, model, global_batch=1024, seq_len=4096)
     clusters = _clusters(arguments)
     if arguments.calibration is not None:
         from costmodel.training.cluster_sizes import usual_clusters
@@ -173,8 +173,10 @@ def _gpus(arguments: argparse.Namespace) -> int:
         clusters = each_calibrated(arguments, usual_clusters() if clusters is None else clusters)
     made = gpus_in_time(
         model, clusters, tokens=arguments.tokens, days=arguments.days, global_batch=arguments.global_batch,
-        seq_len=arguments.seq_len, framework=arguments.framework, price=_prices(arguments, clusters), sure=arguments.sure,
+        seq_len=arguments.seq_len or no_longer(model, LENGTH), framework=arguments.framework,
+        price=_prices(arguments, clusters), sure=arguments.sure,
     )  # fmt: skip
+    taken = fill_work(arguments, model, global_batch=made.global_batch, seq_len=LENGTH)
     files = rows_file(arguments.csv, made.to_rows, "cluster")
     if arguments.json:
         print_json({"answer": made.said(), "clusters": made.to_rows()})

@@ -102,7 +102,8 @@ def _diagnose(arguments: argparse.Namespace) -> int:
         rate = arguments.mfu is not None or arguments.tokens_per_second is not None
         missing = [name for name in ("global-batch", "seq-len") if getattr(arguments, name.replace("-", "_")) is None]
         if missing and not rate:  # of any step the rate is known; seconds are those of one
-            raise Misused(f"the following arguments are required: {', '.join(f'--{name}' for name in missing)}")
+            names = ", ".join(f"--{name}" for name in missing)
+            raise Misused(f"the following arguments are required: {names}, as seconds are of so much work (not with --mfu)")
         answer = asked_plan(arguments)
         told = is_split(arguments)
     made = diagnose(answer, **_measured(arguments, answer))

@@ -15,11 +15,23 @@ from collections.abc import Callable, Sequence
 from costmodel.catalogue.hardware_words import TIMES, SaidHardware, called_hardware, said_hardware
 from costmodel.catalogue.spellings import holding
 from costmodel.cli import amounts, phrases
-from costmodel.cli.arguments import CommandLine, Misused, Parser, whole
+from costmodel.cli.arguments import CommandLine, Misused, Parser, Several, whole
 from costmodel.cli.launching import launched
-from costmodel.cli.words import FLAGS, VALUED, option_of, settings
+from costmodel.cli.words import MOST, SAID, option_of, settings
 from costmodel.text.errors import CostModelError
-from costmodel.text.suggestions import MEANT, meant
+from costmodel.text.other_names import (
+    ALGORITHMS,
+    FLAGS,
+    HIGHEST,
+    IN_TOKENS,
+    OFF,
+    OFFERED,
+    VALUED,
+    WORDED,
+    value_meant,
+    without_size,
+)
+from costmodel.text.suggestions import MEANT
 
 LEADING = {"collective": 2, "write": 2}
 """Words that stand in front of the hardware and belong to the command; one, the model, where it isn't said."""
@@ -27,14 +39,6 @@ MANY_MODELS = ("sweep", "read", "explain", "calibrate", "trace", "new", "show", 
 """Commands whose words are left as they are: names of files, several models, or no hardware."""
 OF_FILES = ("explain", "calibrate")
 """Those of them beside whose files hardware may stand."""
-NO_WORDS = (
-    "--days", "--memory", "--vram", "--tflops", "--flops",
-)  # fmt: skip
-"""Words of `MEANT` that mean nearly the same as what they stand for, but not quite: they are offered, never taken."""
-VALUES = ("framework", "adapter", "dtype", "optimizer", "recompute", "attention", "schedule", "find")
-"""Options whose values `MEANT` knows by other names, too."""
-NEARLY = ("int8", "8bit", "fp4", "float4", "mxfp4")
-"""Values of `MEANT` that are offered, never taken."""
 BETWEEN = ("on", "vs", "vs.", "versus", "against", "with", "and", "or", "of", "for", "using", "in", "a", "an", "the", "at", "my",
            "fastest", "best", "fine-tune", "finetune", "training", "model", "mfu", "cost", "throughput", "speed")
 FAMILIES = ("llama3", "llama3.1", "llama3.2", "llama2", "llama", "qwen2.5")
@@ -45,10 +49,32 @@ OFFLOADED = {
     "weights": "--parameter-offload", "activations": "--activation-offload",
 }  # fmt: skip
 """What ``--offload`` moves to the host."""
+SETTINGS = re.compile(r"[a-z][a-z_-]*=[^,=]+(,[a-z][a-z_-]*=[^,=]+)+")
+"""Several of a plan in one word."""
 SCALED = re.compile(r"[0-9]{1,4}(\.[0-9]{1,6})?x")
 """So many times what a network has."""
-SWITCHED, SWITCHED_ON = ("false", "no", "off", "0", "true", "yes", "on", "1"), 4
+SWITCHED, SWITCHED_ON = ("false", "no", "off", "none", "0", "true", "yes", "on", "1"), 5
 """Values of other programs' switches, those that turn one off first."""
+SHARDED = {"full_shard": "3", "shard_grad_op": "2", "no_shard": "0"}
+"""Strategies of PyTorch's FSDP by their stages of ZeRO."""
+SOUGHT = {"--batch-size": "batch", "--global-batch": "batch", "--batch": "batch", "--bs": "batch", "--micro-batch": "micro-batch",
+          "--micro-batch-size": "micro-batch", "--mbs": "micro-batch", "--seq-len": "sequence", "--seq": "sequence"}  # fmt: skip
+"""Options whose largest value people ask for, and what finds it."""
+RANKED_BY = ("--objective", "--sort", "--sort-by", "--optimize", "--optimise", "--optimize-for", "--metric", "--rank-by")
+"""Options by which others say what the first of their plans is best in."""
+MEASURES = ("time", "step-time", "speed", "throughput", "cost", "price", "mfu", "tokens/s", "tokens-per-second", "latency")
+"""What is best of the same plan where all run on one cluster."""
+TOLD = ("--tokens-per-second", "--throughput", "--tps", "--mfu", "--step-time", "--breakdown", "--tokens/s", "--show-memory")
+"""What an answer has unasked."""
+WITH_WORDS = {
+    **dict.fromkeys(RANKED_BY, "left out: plans of one cluster are in the same order by time, cost and MFU"),
+    **dict.fromkeys(TOLD, "left out, the answer has it"), "--strategy": "", "--gpus": "",
+}  # fmt: skip
+"""Options that aren't here and whose next word says what is meant; why where nothing is."""
+PER_GPU = ("--tokens-per-second-per-gpu", "--tokens-per-gpu-per-second", "--tgs", "--tok/s/gpu", "--tokens/s/gpu")
+"""Options that say what a GPU alone gets through."""
+IN_NODES = ("--gpus-per-node", "--nproc-per-node", "--gpus_per_node", "--nproc_per_node", "--devices-per-node")
+"""Options that say how many GPUs a node has."""
 SHORT = {"-n": "--gpus", "-g": "--gpus", "-N": "--nodes", "-k": "--top", "--gpu": "--gpus", "--node": "--nodes"}
 FILE = re.compile(r"\.(json|ya?ml|toml|sh|py|log|txt|csv)$", re.IGNORECASE)
 
@@ -72,6 +98,7 @@ def guessed(parser: Parser, argv: Sequence[str]) -> CommandLine:
     if command == "trace":
         words, handed_on, notes = launched(words, known)
     words = phrases.standing(_short(words, known, notes), parser)
+    words = _of_nodes(words, known, notes)
     words = _spelled(amounts.in_days(words, known), known, notes)
     words = phrases.whole_options(amounts.cleaned(amounts.joined(words), known), known, notes)
     unknown = any(word.startswith("--") and word.partition("=")[0] not in known for word in words)  # it may have a value
@@ -91,6 +118,9 @@ def guessed(parser: Parser, argv: Sequence[str]) -> CommandLine:
             if word.lower() not in ("gpus", "gpu", "cards", "card") or called_hardware(before) is None or after[:1].isdigit()
         ]  # fmt: skip
         head, tail = plain[: leading - 1], plain[leading - 1 :]  # an operation, or the format of a launch file
+        if "--plan" in known:
+            tail, plans = _as_plans(tail, known, notes)
+            options += plans
         said = settings(_nodes_of(tail), known, _is_hardware)
         options, plain, notes = [*options, *said.options], _ordered([*head, *said.rest], leading), [*notes, *said.notes]
     if command == "collective":
@@ -134,6 +164,20 @@ def _short(words: Sequence[str], known: dict[str, argparse.Action], notes: list[
     return found
 
 
+def _of_nodes(words: Sequence[str], known: dict[str, argparse.Action], notes: list[str]) -> list[str]:
+    """``--nodes 4 --gpus-per-node 8`` as so many GPUs on these nodes."""
+    pairs = [word.partition("=") if "=" in word else (word, "", after) for word, after in itertools.pairwise([*words, ""])]
+    values = {name: value for name, _, value in pairs if value.isdigit()}
+    each = next((name for name in IN_NODES if name in values), None)
+    if each is None or each in known or "--gpus" not in known or {"--gpus", "--num-gpus"} & values.keys():
+        return list(words)
+    nodes = next((values[name] for name in ("--nodes", "--nnodes", "--num-nodes") if name in values), "1")
+    place = next(place for place, (name, *_) in enumerate(pairs) if name == each)
+    taken = ["--gpus", str(int(nodes) * int(values[each]))]
+    notes.append(f"{each} {values[each]}: taken as {' '.join(taken)}")
+    return [*words[:place], *taken, *words[place + (1 if "=" in words[place] else 2) :]]
+
+
 def _is_file(word: str) -> bool:
     return os.path.sep not in word and os.path.exists(word)
 
@@ -145,33 +189,42 @@ def _spelled(words: Sequence[str], known: dict[str, argparse.Action], notes: lis
     while left:
         word = left.pop(0)
         name, equals, value = word.partition("=")
-        if not word.startswith("--") or name in known or word == "--":
+        if not word.startswith("--") or word == "--":
             found.append(_value(found[-1] if found else "", word, notes))
             continue
-        said = name
-        name = _with_dashes(name, known)
+        said, name = name, _with_dashes(name, known)
+        if equals and (name in FLAGS or name in WITH_WORDS) and name not in known:  # as if the value stood apart
+            left.insert(0, value)
+            equals, value = "", ""
         word = f"{name}{equals}{value}"
+        after = left[0].lower() if left and not equals else ""
+        if name in SOUGHT and (value.lower() or after) in MOST:
+            raise Misused(f"{said} {value or after}: `costmodel capacity MODEL ... --find {SOUGHT[name]}` looks for it")
+        if name in known:
+            found.append(_value("", word, notes))
+            continue
         flag = FLAGS.get(name)
         other = MEANT["option"].get(name)
-        after = left[0].lower() if left and not equals else ""
-        if name in known:
-            found.append(word)
-        elif name == "--offload" and OFFLOADED.get(after) in known:
-            found += [OFFLOADED[after], "1"]
-            notes.append(f"{said} {left.pop(0)}: taken as {' '.join(found[-2:])}")
-        elif flag is not None and not equals and flag[0] in known and not (flag[0] != other and after.isdigit()):
-            if after in SWITCHED:  # as parsers of a dataclass have it
-                left.pop(0)
-            if after in SWITCHED[:SWITCHED_ON]:
-                notes.append(f"{said} {after}: left out")
-                continue
-            found += flag
-            notes.append(f"{said}: taken as {' '.join(flag)}")
+        if (taken := _by_its_word(name, after, known)) is not None:
+            taken_for = f"taken as {' '.join(taken)}" if taken else WITH_WORDS[name]
+            notes.append(f"{said}{f' {left.pop(0)}' if after and not after.startswith('-') else ''}: {taken_for}")
+            found += taken
+        elif flag is not None and flag[0] in known and not (flag[0] != other and after.isdigit()):
+            found += _switched(said, name, flag, left, known, notes)
         elif other == "--network" and SCALED.fullmatch(value or after) and "--set" in known:
             found += ["--set", f"network.bandwidth={value or left.pop(0)}"]
             notes.append(f"{said}: taken as {' '.join(found[-2:])}")
-        elif other in VALUED and name not in NO_WORDS and other in known and flag is None:
-            found.append(f"{other}{equals}{value}")
+        elif name in HIGHEST and after.isdigit() and isinstance(getattr(known.get(other or ""), "type", None), Several):
+            found += [str(other), ",".join(map(str, phrases.spans(f"1-{left.pop(0)}")))]
+            notes.append(f"{said}: taken as {' '.join(found[-2:])}")
+        elif name in PER_GPU and after and "--tokens-per-second" in known:
+            found += ["--tokens-per-second", f"{left.pop(0)}/gpu"]
+            notes.append(f"{said}: taken as {' '.join(found[-2:])}")
+        elif other in VALUED and name not in OFFERED and other in known and (flag is None or value or SAID.fullmatch(after)):
+            if name in IN_TOKENS and (counted := value or (left.pop(0) if left else "")):
+                found += [other, counted if "tok" in counted else f"{counted}tokens"]
+            else:
+                found.append(f"{other}{equals}{value}")
             notes.append(f"{said}: taken as {other}")
         elif (match := re.fullmatch(r"(--[a-z-]+?)-?([0-9]{1,7})", word)) and option_of(match[1], known) in VALUED:
             found += [match[1], match[2]]
@@ -180,11 +233,44 @@ def _spelled(words: Sequence[str], known: dict[str, argparse.Action], notes: lis
     return found
 
 
+def _by_its_word(name: str, after: str, known: dict[str, argparse.Action]) -> list[str] | None:
+    """Options that one isn't, but that the word behind it says: ``--offload cpu``, ``--fsdp full_shard``, ``--strategy zero3``.
+
+    None are needed for what an answer has unasked; None where the word says none.
+    """
+    if name == "--offload" and OFFLOADED.get(after) in known:
+        return [OFFLOADED[after], "1"]
+    if name == "--fsdp" and after in SHARDED and "--zero-stage" in known:
+        return ["--framework", "fsdp2", "--zero-stage", SHARDED[after]]
+    if name == "--strategy" and (flag := FLAGS.get(f"--{after}", ("",)))[0] in known:
+        return list(flag)
+    if name == "--gpus" and "--device" in known and called_hardware(after) is not None:  # of a command that counts them
+        return ["--device", after]
+    if name in RANKED_BY and after in MEASURES and "--top" in known:
+        return []
+    answers = {"--framework", "--zero-stage"} <= known.keys()
+    return [] if name in TOLD and (not after or after.startswith("-")) and answers else None
+
+
+def _switched(
+    said: str, name: str, flag: tuple[str, ...], left: list[str], known: dict[str, argparse.Action], notes: list[str]
+) -> list[str]:
+    """What a switch of another program says, turned on or off by the next word, or with an adapter's rank behind it."""
+    after = left[0].lower() if left else ""
+    if flag[0] == "--adapter" and after.isdigit() and "--lora-rank" in known:
+        flag = (*flag, "--lora-rank", left.pop(0))
+    elif after in SWITCHED:  # as parsers of a dataclass have it
+        left.pop(0)
+        if after in SWITCHED[:SWITCHED_ON]:
+            flag, said = OFF.get(name, ()), f"{said} {after}"
+    notes.append(f"{said}: taken as {' '.join(flag)}" if flag else f"{said}: left out")
+    return list(flag)
+
+
 def _with_dashes(name: str, known: dict[str, argparse.Action]) -> str:
     """An option that programs in Python spell with underscores, by dashes, where that is one."""
     dashed = name.lower().replace("_", "-")
-    sizeless = re.sub("-(size|degree)$", "", dashed)  # as degrees end elsewhere
-    return next((one for one in (dashed, sizeless) if one in known or one in FLAGS or one in MEANT["option"]), name)
+    return next((one for one in (dashed, without_size(dashed)) if one in known or one in FLAGS or one in MEANT["option"]), name)
 
 
 def _planned(words: Sequence[str], known: dict[str, argparse.Action], notes: list[str]) -> list[str]:
@@ -202,6 +288,23 @@ def _planned(words: Sequence[str], known: dict[str, argparse.Action], notes: lis
     return found
 
 
+def _as_plans(
+    words: Sequence[str], known: dict[str, argparse.Action], notes: list[str]
+) -> tuple[list[str], list[str]]:
+    """The words without those that are whole plans, ``tp=8,pp=2``, and software beside these; and the options that say them."""
+    whole = {word for word in words if SETTINGS.fullmatch(word)}
+    if not whole:
+        return list(words), []
+    rest, plans = [], []
+    for word in words:
+        if word in whole or _planned(["--plan", word], known, [])[1] != word:
+            plans += ["--plan", word]
+            notes.append(f"{word[:80]}: taken as --plan {word[:80]}")
+        else:
+            rest.append(word)
+    return rest, _planned(plans, known, notes)
+
+
 def _value(option: str, word: str, notes: list[str]) -> str:
     """What a value is called here, of options whose values people name otherwise; any other word as it is."""
     if word.startswith("-"):
@@ -209,9 +312,11 @@ def _value(option: str, word: str, notes: list[str]) -> str:
     else:
         equals, value = "", word
     kind = option.removeprefix("--")
-    if kind not in VALUES or (word.startswith("-") and not equals):
+    if kind not in WORDED or (word.startswith("-") and not equals):
         return word
-    names = [one if one.lower() in NEARLY else meant(kind, one.strip()) or one for one in value.split(",")]
+    if kind == "adapter" and value.lower() in ALGORITHMS:
+        raise Misused(f"{value} is no adapter: `costmodel post-train --algorithm {value.lower()}` prices a step of it")
+    names = [str(value_meant(kind, one.strip())) if one.strip() else one for one in value.split(",")]
     for one, name in zip(value.split(","), names, strict=True):
         if one != name and name != "none":  # what is off is off in any word
             notes.append(f"{option} {one[:80]}: taken as {name}")
@@ -278,8 +383,8 @@ def _of_kind(options: Sequence[str]) -> list[str]:
     place = given.index("--gpus")
     _, equals, value = options[place].partition("=")
     value = value if equals else "".join(options[place + 1 : place + 2])
-    machine = said_hardware(value)
-    if machine is not None and machine.gpus is not None:
+    machines = [said_hardware(one) for one in value.split(",")]
+    if all(one is not None and one.gpus is not None for one in machines):
         found[place] = f"--device{equals}{value}" if equals else "--device"
     return found
 
@@ -362,13 +467,8 @@ def _no_hardware(word: str) -> CostModelError:
     """The error of a word that stands where hardware would, and names none."""
     from costmodel.catalogue import loader
 
-    size = re.fullmatch(r"([0-9]{1,4})G(i?B)?", word, re.IGNORECASE)
-    if size is None:
-        held_by = {kind: holding(word, loader.names(kind)) for kind in ("device", "cluster")}
-        return loader.unknown("cluster" if held_by["cluster"] and not held_by["device"] else "device", word)
-    held = [name for name in loader.names("device") if round(loader.load_device(name).memory / 2**30) == int(size[1])]
-    meant_by = f"; of {size[1]} GB there are {', '.join(held[:8])}" if held else ""
-    return Misused(f"{word!r} is the memory of a device, not its name: say --device NAME{meant_by}")
+    held_by = {kind: holding(word, loader.names(kind)) for kind in ("device", "cluster")}
+    return loader.unknown("cluster" if held_by["cluster"] and not held_by["device"] else "device", word)
 
 
 def _with_counts(words: list[str], leading: int) -> list[str]:

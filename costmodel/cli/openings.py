@@ -19,7 +19,7 @@ TAKEN = (
     "specs", "params", "parameters", "nodes", "clusters-for", "how-many-gpus", "fit", "energy", "power", "carbon", "electricity",
     "pretrain", "pretraining", "training", "footprint", "memory-usage", "peak-memory", "gpu-memory", "tokens/s", "tok/s", "tps",
     "optimize", "optimise", "autotune", "flops", "flop", "device", "model", "cluster", "bubble", "nccl", "topology", "spec",
-    "serve", "gui", "info", "describe",
+    "serve", "gui", "info", "describe", "time-to-train", "train-time", "training-time", "training-cost",
 )  # fmt: skip
 """Words of `MEANT` that people type for a command and that mean no other."""
 BARE = ("sum", "send", "recv", "p2p")
@@ -33,7 +33,8 @@ MOST = ("longest", "largest", "biggest", "max", "maximum")
 REACHED = {
     "batch": "batch", "max-batch": "batch", "batch-size": "batch", "length": "sequence", "seq-len": "sequence",
     "context": "sequence", "context-length": "sequence", "max-context": "sequence", "max-length": "sequence",
-    "max-seq-len": "sequence",
+    "max-seq-len": "sequence", "longest-sequence": "sequence", "longest-context": "sequence", "largest-batch": "batch",
+    "biggest-batch": "batch", "largest-micro-batch": "micro-batch", "max-micro-batch": "micro-batch",
 }  # fmt: skip
 """Words that open one, and what it is that they ask for."""
 LISTED = {"gpus": "devices", "cards": "devices", "hardware": "devices", "software": "frameworks"}
@@ -46,6 +47,8 @@ NO_SYSTEMS = ("best", "zero", "ps", "ddp")
 """Names of systems that open questions about something else, too."""
 SCALED = ("scale", "scaling", "strong-scaling")
 """Words that open a comparison of several sizes of a cluster."""
+OF_SWEEPS = {"-o", "--output", "--workers", "--engine", "-h", "--help", "--help-all"}
+"""Options that are of a sweep into a file, and of no comparison."""
 MEASURED = ("--step-time", "--mfu", "--tokens-per-second")
 """Options that say what a run was measured at."""
 ASKING = ("how", "can", "does", "will", "would", "do", "which", "what", "is")
@@ -93,6 +96,8 @@ def opened(argv: Sequence[str], commands: Collection[str]) -> CommandLine:
         return CommandLine([first, *line], [])
     if found := _compared_systems(argv):
         return CommandLine(found, [f"taken as compare --systems --system {found[-1]}"])
+    if first == "sweep" and not OF_SWEEPS & {word.partition("=")[0] for word in rest}:
+        return CommandLine(["compare", *rest], ["sweep without a file (-o FILE.parquet): taken as compare"])
     if not first or first in commands or first.startswith("-"):
         return CommandLine(list(argv), [])
     if asked := _system(argv):

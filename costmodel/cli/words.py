@@ -9,38 +9,9 @@ from typing import NamedTuple
 
 from costmodel.cli.amounts import MONEY, NUMBER, SPANS
 from costmodel.cli.arguments import plan_fields
+from costmodel.text.other_names import FLAGS, VALUED
 from costmodel.text.suggestions import MEANT
 
-FLAGS = {
-    "--lora": ("--adapter", "lora"), "--qlora": ("--adapter", "qlora"), "--bf16": ("--dtype", "bf16"),
-    "--zero1": ("--zero-stage", "1"), "--zero2": ("--zero-stage", "2"), "--zero3": ("--zero-stage", "3"),
-    "--zero-1": ("--zero-stage", "1"), "--zero-2": ("--zero-stage", "2"), "--zero-3": ("--zero-stage", "3"),
-    "--fsdp": ("--framework", "fsdp2"), "--fp8": ("--dtype", "fp8"), "--fp16": ("--dtype", "fp16"),
-    "--ddp": ("--framework", "ddp"), "--deepspeed": ("--framework", "deepspeed"), "--megatron": ("--framework", "megatron-core"),
-    "--gradient-checkpointing": ("--recompute", "full"), "--activation-checkpointing": ("--recompute", "full"),
-    "--use-distributed-optimizer": ("--zero-stage", "1"),
-    "--flash-attn": ("--attention", "flash"), "--use-flash-attn": ("--attention", "flash"),
-    "--no-flash": ("--attention", "unfused"), "--no-flash-attn": ("--attention", "unfused"),
-    "--flash-attention": ("--attention", "flash"), "--no-tp": ("--tensor-parallel", "1"), "--no-pp": ("--pipeline-parallel", "1"),
-    "--no-cp": ("--context-parallel", "1"), "--no-ep": ("--expert-parallel", "1"),
-    "--max-batch": ("--find", "batch"), "--max-batch-size": ("--find", "batch"), "--longest": ("--find", "sequence"),
-    "--max-sequence": ("--find", "sequence"), "--no-recompute": ("--recompute", "none"),
-    "--max-seq-len": ("--find", "sequence"), "--load-in-4bit": ("--adapter", "qlora"), "--4bit": ("--adapter", "qlora"),
-    "--load-in-8bit": ("--adapter", "int8-lora"), "--8bit": ("--adapter", "int8-lora"),
-    "--use-lora": ("--adapter", "lora"), "--use-peft": ("--adapter", "lora"),
-    "--cpu-offload": ("--optimizer-offload", "1"), "--offload": ("--optimizer-offload", "1"),
-    "--offload-optimizer": ("--optimizer-offload", "1"), "--offload-params": ("--parameter-offload", "1"),
-    "--full-recompute": ("--recompute", "full"), "--full": ("--adapter", "none"), "--full-finetune": ("--adapter", "none"),
-}  # fmt: skip
-"""Switches of other programs, and the option that says the same."""
-VALUED = (
-    "--seq-len", "--gpus", "--nodes", "--device", "--micro-batch", "--global-batch", "--tensor-parallel", "--pipeline-parallel",
-    "--context-parallel", "--expert-parallel", "--data-parallel", "--virtual-stages", "--zero-stage", "--framework", "--network",
-    "--tokens-per-second", "--step-time", "--log", "--days", "--adapter", "--cluster", "--dtype", "--optimizer", "--recompute",
-    "--price", "--find", "--mfu", "--tokens", "--algorithm", "--sequence-parallel", "--gradient-accumulation", "--attention",
-    "--lora-rank", "--lora-targets",
-)  # fmt: skip
-"""Options whose other spellings (`MEANT`) take the same value."""
 BEHIND = {
     "gpus": "--gpus", "gpu": "--gpus", "cards": "--gpus", "card": "--gpus", "nodes": "--nodes", "node": "--nodes",
     "days": "--days", "day": "--days", "tokens": "--tokens", "mfu": "--mfu", "tok/s": "--tokens-per-second",
@@ -49,11 +20,9 @@ BEHIND = {
 """Words that stand behind the number that they name."""
 NAMED = (
     "--device", "--cluster", "--framework", "--log", "--adapter", "--dtype", "--optimizer", "--recompute", "--find", "--network",
+    "--synchronisation", "--schedule", "--algorithm", "--lora-targets", "--attention",
 )  # fmt: skip
 """Those of them whose value is no number."""
-BARE = {"offload": ("--optimizer-offload", "1"), "grpo": ("--algorithm", "grpo"), "ppo": ("--algorithm", "ppo"),
-        "dpo": ("--algorithm", "dpo"), "rloo": ("--algorithm", "rloo")}  # fmt: skip
-"""Words that alone say what an option with its value says."""
 MOST = ("longest", "largest", "biggest", "max", "maximum")
 """Words in front of what a capacity is of."""
 PER_GPU = ("tokens/s/gpu", "tok/s/gpu", "tps/gpu", "tokens/gpu/s", "tgs")
@@ -153,8 +122,8 @@ def _setting(left: Sequence[str], known: dict[str, argparse.Action]) -> tuple[in
         return 2, option, after
     if "--find" in known and word in MOST and after:
         return 2, "--find", MEANT["find"].get(after.lower(), after.lower())
-    if (flag := BARE.get(word, FLAGS.get(f"--{word}"))) is not None and flag[0] in known:
-        return 1, *flag
+    if (flag := FLAGS.get(f"--{word}")) is not None and flag[0] in known and len(flag) == 2:
+        return 1, flag[0], flag[1]
     if "--find" in known and (word in MEANT["find"] or word in (known["--find"].choices or ())):
         return 1, "--find", MEANT["find"].get(word, word)
     if (named := _named_choice(left, known)) is not None:
@@ -176,4 +145,4 @@ def _named_choice(left: Sequence[str], known: dict[str, argparse.Action]) -> tup
     return (1, "--schedule", word) if word in plan_fields()["schedule"].kind.choices and "--schedule" in known else None
 
 
-__all__ = ["FLAGS", "VALUED", "SaidSettings", "option_of", "settings"]
+__all__ = ["SaidSettings", "option_of", "settings"]

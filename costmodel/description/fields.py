@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from costmodel.formulas.settings import OPEN
 from costmodel.text.checks import PLAIN, choice, flag, integer, listing, mapping, plain, real, text
 from costmodel.text.errors import InvalidValue
+from costmodel.text.other_names import argument_meant, value_meant
 from costmodel.text.suggestions import did_you_mean
 from costmodel.text.templates import filled
 from costmodel.text.units import QUANTITIES, quantity, span
@@ -117,8 +118,8 @@ class OneOf(ValueKind):
         self.whole = all(isinstance(one, int) for one in self.choices)
 
     def check(self, field: str, value: Any) -> Any:
-        """The value, if it is one."""
-        return choice(field, value, self.choices)
+        """The value, if it is one, or a word that people have for it."""
+        return choice(field, value if value in self.choices else value_meant(field, value, self.choices), self.choices)
 
     def code(self, value: Any) -> float:
         """A number of numbers, else the place of a choice."""
@@ -180,7 +181,7 @@ class Spelled(ValueKind):
 
     def check(self, field: str, value: Any) -> Any:
         """The value that is kept."""
-        return self.read(value)
+        return self.read(value if value in self.choices else value_meant(field, value, self.choices))
 
     def code(self, value: Any) -> tuple[float, ...]:
         """The numbers of a value, or of none."""
@@ -438,7 +439,7 @@ def _meant(said: str, names: Iterable[str]) -> str:
 
 
 def by_short_names_too(described: type[Described]) -> type[Described]:
-    """Have a dataclass with rows take the short names of its fields, too.
+    """Have a dataclass with rows take its fields by their short names, and by what other programs call them, too.
 
     Parameters
     ----------
@@ -449,10 +450,24 @@ def by_short_names_too(described: type[Described]) -> type[Described]:
 
     @functools.wraps(make)
     def made(self: Described, **given: object) -> None:
-        make(self, **(given if given.keys() <= names else full_names(described, given)))
+        if not given.keys() <= names:
+            known = names | short_names(described).keys()
+            meant = [{name: value} if name in known else argument_meant(name, value) for name, value in given.items()]
+            given = full_names(described, _joined(meant))
+        make(self, **given)
 
     described.__init__ = made  # type: ignore[method-assign,assignment]
     return described
+
+
+def _joined(parts: Iterable[Mapping[str, object]]) -> dict[str, object]:
+    """Arguments of which none is said twice."""
+    found: dict[str, object] = {}
+    for name, value in itertools.chain.from_iterable(part.items() for part in parts):
+        if name in found:
+            raise InvalidValue(name, value, f"one value, not {found[name]!r} beside it")
+        found[name] = value
+    return found
 
 
 @functools.cache

@@ -12,6 +12,7 @@ from costmodel.arithmetic.named_tuples import Row, changed
 from costmodel.arithmetic.whole_numbers import divisors
 from costmodel.catalogue.asking import ModelLike, asked_search, given, hardware_of, is_bare_device
 from costmodel.catalogue.clusters import ClusterLike
+from costmodel.catalogue.keywords import by_other_names
 from costmodel.catalogue.machines import ROOM
 from costmodel.catalogue.software import framework_on
 from costmodel.description.cluster import Cluster
@@ -26,6 +27,7 @@ from costmodel.evaluation.offers import Offer, offered, offers
 from costmodel.evaluation.search_result import SearchResult
 from costmodel.evaluation.search_space import TOKENS_OF_A_CONTEXT_RANK
 from costmodel.evaluation.verdicts import verdict
+from costmodel.text.attributes import names_what_is_there
 from costmodel.text.checks import kind, positive_int
 from costmodel.text.errors import IllegalPlan, InvalidValue
 from costmodel.text.results import figure
@@ -40,6 +42,7 @@ EACH_NODE, COARSER = 64, 8
 """Up to so many nodes each number of them is tried, then every so manyth up to so many times as many, and so on."""
 
 
+@names_what_is_there
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Capacity:
     """How far a question can be stretched, and the plan to do so with.
@@ -265,6 +268,7 @@ def _asked(
     return _CapacityQuestion(named.model, on, software, plan, {}, fit_probability, {})
 
 
+@by_other_names()
 def longest_sequence(
     model: ModelLike, cluster: ClusterLike | None = None, plan: Plan | None = None, framework: Framework | str | None = None, *,
     global_batch: int | None = None, most: int = LONGEST, fit_probability: float = CHOSEN, **dimensions: object,
@@ -331,6 +335,7 @@ def longest_sequence(
     )  # fmt: skip
 
 
+@by_other_names()
 def largest_batch(
     model: ModelLike, cluster: ClusterLike | None = None, plan: Plan | None = None, framework: Framework | str | None = None, *,
     seq_len: int | None = None, most: int = LARGEST_BATCH, fit_probability: float = CHOSEN, **dimensions: object,
@@ -389,6 +394,7 @@ def largest_batch(
     )  # fmt: skip
 
 
+@by_other_names()
 def largest_micro_batch(
     model: ModelLike, cluster: ClusterLike | None = None, plan: Plan | None = None, framework: Framework | str | None = None, *,
     global_batch: int | None = None, seq_len: int | None = None, most: int = LARGEST_BATCH,
@@ -441,6 +447,7 @@ def largest_micro_batch(
     )  # fmt: skip
 
 
+@by_other_names()
 def most_layers(
     model: ModelLike, cluster: ClusterLike | None = None, plan: Plan | None = None, framework: Framework | str | None = None, *,
     global_batch: int | None = None, seq_len: int | None = None, most: int = DEEPEST, fit_probability: float = CHOSEN,
@@ -528,6 +535,7 @@ def deepened(model: Transformer, layers: int) -> Transformer:
     )  # fmt: skip
 
 
+@by_other_names()
 def fewest_gpus(
     model: ModelLike, cluster: ClusterLike | None = None, plan: Plan | None = None, framework: Framework | str | None = None, *,
     global_batch: int | None = None, seq_len: int | None = None, most: int = MOST_GPUS,

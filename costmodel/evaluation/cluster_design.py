@@ -24,7 +24,7 @@ from costmodel.evaluation.search_result import SearchResult
 from costmodel.evaluation.selection import pareto_front
 from costmodel.text.checks import kind, positive_int, real
 from costmodel.text.errors import CostModelError, IllegalPlan, InvalidValue
-from costmodel.text.results import brief
+from costmodel.text.results import RowTable, brief
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Option:
 
 
 @dataclasses.dataclass(frozen=True)
-class ClusterDesign:
+class ClusterDesign(RowTable):
     """Clusters that were tried: those that reach what was asked for, cheapest first, then the others.
 
     Parameters
@@ -74,6 +74,8 @@ class ClusterDesign:
     """
 
     options: tuple[Option, ...]
+
+    first_column = "cluster"
 
     __repr__ = brief
 

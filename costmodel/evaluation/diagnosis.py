@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.catalogue.changes import replace
 from costmodel.catalogue.clusters import ClusterLike
+from costmodel.catalogue.keywords import by_other_names
 from costmodel.description.fields import Flag, table
 from costmodel.description.labels import field_name, part_name
 from costmodel.description.plan import Plan
@@ -19,6 +20,7 @@ from costmodel.evaluation.estimation import TIME_PARTS, Estimate, estimate
 from costmodel.evaluation.single_changes import changes_for_speed
 from costmodel.formulas import training_step
 from costmodel.formulas.quantities import DeviceNumbers, Number, Software
+from costmodel.text.attributes import names_what_is_there
 from costmodel.text.checks import positive_int, real
 from costmodel.text.errors import CostModelError, InvalidValue
 from costmodel.text.tables import headed
@@ -83,6 +85,7 @@ class MeasuredGain(NamedTuple):
     saves: float
 
 
+@names_what_is_there
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Diagnosis:
     """A measured step against its estimate.
@@ -131,7 +134,7 @@ class Diagnosis:
         return {
             "measured_step_time_s": self.measured, "step_time_s": self.estimate.step_time, "step_time_low_s": low,
             "step_time_high_s": high, "inside": self.inside, "slower_than": self.slower_than, "gap_s": self.gap,
-            "measured_mfu": self.mfu, "mfu": self.estimate.mfu,
+            "measured_mfu": self.mfu, "mfu": self.estimate.mfu, "evidence": self.estimate.evidence,
             "parts": [one._asdict() for one in self.parts],
             "explanations": [
                 {"change": one.change, "step_time_s": one.estimate.step_time, "explains": one.explains}
@@ -170,6 +173,7 @@ def verdict_on(answer: Estimate, measured: float) -> str:
     )
 
 
+@by_other_names(model="answer")
 def diagnose(
     answer: Answer, cluster: ClusterLike | None = None, *, step_time: float | None = None, mfu: float | None = None,
     tokens_per_second: float | None = None, most: int = 5, **asked: Any,

@@ -11,6 +11,7 @@ import numpy as np
 
 from costmodel.catalogue.asking import ModelLike, asked_search, is_bare_device, model_of
 from costmodel.catalogue.clusters import ClusterLike, cluster_of
+from costmodel.catalogue.keywords import by_other_names
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.plan import Plan
@@ -220,6 +221,7 @@ def _cell(result: SearchResult, values: dict[str, object]) -> Cell:
     )
 
 
+@by_other_names()
 def scaling(
     model: ModelLike, cluster: ClusterLike | None = None, *, global_batch: int | None = None, seq_len: int | None = None,
     gpus: Sequence[int] | None = None, framework: Framework | str | None = None, engine: str = "auto", **dimensions: object,

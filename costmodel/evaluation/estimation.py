@@ -11,6 +11,7 @@ from itertools import zip_longest
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.catalogue.asking import ModelLike, ask, asked, given
 from costmodel.catalogue.clusters import ClusterLike, DeviceLike
+from costmodel.catalogue.keywords import by_other_names
 from costmodel.description.cluster import Cluster
 from costmodel.description.fields import hold
 from costmodel.description.framework import Framework
@@ -37,6 +38,7 @@ from costmodel.formulas import training_step
 from costmodel.formulas.quantities import DeviceNumbers, Inputs, Memory, Number, PlanNumbers, Software, Step
 from costmodel.formulas.transformer import adapters
 from costmodel.formulas.transformer.loading import beside_a_step
+from costmodel.text.attributes import names_what_is_there
 from costmodel.text.checks import real
 from costmodel.text.results import figure
 from costmodel.text.tables import headed, table
@@ -72,6 +74,7 @@ class StepParts(Step):
         return exchanged_bytes(self.question, self.plan)
 
 
+@names_what_is_there
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Estimate:
     """What a step of a plan takes; `times` and `memory` split the totals.
@@ -319,7 +322,7 @@ class Estimate:
         row |= {"model_flop": float(self.step.model_flop), "hardware_flop": float(self.step.hardware_flop)}
         row |= {"mfu": self.mfu, "causal_mfu": self.causal_mfu, "hfu": self.hfu}
         row |= {"tokens_per_second": self.tokens_per_second, "peak_memory_bytes": float(self.memory.total)}
-        row |= {f"{part}_bytes": float(getattr(self.memory, part)) for part in MEMORY_PARTS}
+        row |= {f"{part}_bytes": value for part, value in self.memory.parts.items()}
         row |= {"usable_memory_bytes": self.usable_memory, "memory_limit_bytes": self.memory_limit}
         row |= {"memory_margin_bytes": self.memory_margin, "fits": self.fits, "judgement": self.judgement}
         row |= {"loading_memory_bytes": self.loading.device_bytes, "loading_host_memory_bytes": self.loading.host_bytes}
@@ -415,6 +418,7 @@ def probability(field: str, value: float) -> float:
     return real(field, value, 0.001, 0.999)
 
 
+@by_other_names()
 def estimate(
     model: ModelLike, cluster: ClusterLike | None = None, plan: Plan | None = None,
     framework: Framework | str | None = None, *, fit_probability: float = JUDGED, device: DeviceLike | None = None,
@@ -465,6 +469,7 @@ def estimate(
     return Estimate(question=question, plan=accepted, step=step, required_probability=required)
 
 
+@by_other_names()
 def memory(
     model: ModelLike, cluster: ClusterLike | None = None, plan: Plan | None = None, framework: Framework | str | None = None,
     **choices: object,

@@ -20,6 +20,7 @@ from costmodel.formulas.quantities import (
     Software,
 )
 from costmodel.formulas.transformer import memory as formula
+from costmodel.text.attributes import names_what_is_there
 from costmodel.text.checks import whole
 from costmodel.text.results import brief, figure
 from costmodel.text.tables import headed
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
     import pandas
 
 PARTS = Memory._fields[1:]
+"""Parts of a bill; they add up to its total."""
 LEAST_SHOWN = 0.05 * GiB
 """Of a part that is named where a bill is shown in short [bytes]."""
-"""Parts of a bill; they add up to its total."""
 
 
 class MemoryInputs(NamedTuple):
@@ -121,6 +122,7 @@ class MemoryTimeline:
         return pandas.DataFrame(rows)
 
 
+@names_what_is_there
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PeakMemory:
     """What the fullest rank holds at its fullest moment, and every other stage [bytes].
@@ -154,6 +156,11 @@ class PeakMemory:
 
     def _gib(self, part: str) -> str:
         return f"{getattr(self, part) / GiB:.1f}"
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """Parts of the total [bytes]; they add up to it."""
+        return {part: float(getattr(self, part)) for part in PARTS}
 
     @property
     def allocated(self) -> float:

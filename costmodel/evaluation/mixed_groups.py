@@ -27,7 +27,7 @@ from costmodel.evaluation.plan_search import search
 from costmodel.formulas.network.algorithms import ring_all_reduce
 from costmodel.text.checks import kind, mapping, positive_int
 from costmodel.text.errors import IllegalPlan, InvalidValue
-from costmodel.text.results import brief
+from costmodel.text.results import RowTable, brief
 from costmodel.text.units import quantity
 
 MOST_GROUPS, MOST_SHARES = 8, 64
@@ -54,7 +54,7 @@ class GroupShare:
 
 
 @dataclasses.dataclass(frozen=True)
-class UnlikeGroups:
+class UnlikeGroups(RowTable):
     """A step over groups that are not alike.
 
     Parameters
@@ -71,6 +71,7 @@ class UnlikeGroups:
     between_time: float
     tokens: float
 
+    first_column = "site"
     __repr__ = brief
 
     @property

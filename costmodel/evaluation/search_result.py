@@ -6,9 +6,9 @@ import dataclasses
 import functools
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, overload
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -24,16 +24,14 @@ from costmodel.evaluation.departures import departures
 from costmodel.evaluation.estimation import Estimate, lack, not_by_default, while_loading
 from costmodel.evaluation.ranking import Ranking, standings
 from costmodel.formulas.quantities import Settings
+from costmodel.text.attributes import names_what_is_there
 from costmodel.text.checks import whole
 from costmodel.text.errors import IllegalPlan
-from costmodel.text.results import figure, rows_as_csv
+from costmodel.text.results import AnswerTable, figure
 from costmodel.text.tables import headed, table
 from costmodel.text.units import counted, format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    import pandas
-    import polars
-
     from costmodel.studies.partitioning import StageSplit
 
 
@@ -118,8 +116,9 @@ class Replayed(NamedTuple):
     left: str
 
 
+@names_what_is_there
 @dataclasses.dataclass(frozen=True)
-class SearchResult:
+class SearchResult(AnswerTable[Estimate]):
     """What a search found.
 
     Parameters
@@ -160,20 +159,12 @@ class SearchResult:
     find_leaders: Callable[[], Sequence[Estimate]] | None = dataclasses.field(default=None, repr=False, compare=False)
 
     plot = figure
+    first_column = "rank"
 
-    def __len__(self) -> int:
-        return len(self.ranked)
-
-    def __iter__(self) -> Iterator[Estimate]:
-        return iter(self.ranked)
-
-    @overload
-    def __getitem__(self, place: int) -> Estimate: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[Estimate]: ...
-    def __getitem__(self, place: int | slice) -> Estimate | list[Estimate]:
-        """The ranked plan at a place from 0, or some of them."""
-        return self.ranked[place]
+    @property
+    def answers(self) -> list[Estimate]:
+        """The ranked plans."""
+        return self.ranked
 
     def __repr__(self) -> str:
         return search_text(self)
@@ -287,18 +278,6 @@ class SearchResult:
             )
         ]  # fmt: skip
 
-    def to_pandas(self) -> pandas.DataFrame:
-        """The ranked plans as a pandas frame (extra ``frame``)."""
-        import pandas
-
-        return pandas.DataFrame(self.to_rows())
-
-    def to_polars(self) -> polars.DataFrame:
-        """The ranked plans as a polars frame (extra ``frame``)."""
-        import polars
-
-        return polars.DataFrame(self.to_rows(), infer_schema_length=None)
-
     def to_json(self, path: str | Path | None = None) -> str:
         """Counts and ranked plans as JSON; written to `path` if given."""
         document = {
@@ -307,13 +286,6 @@ class SearchResult:
             "closest_miss": self.closest_miss.to_dict() if self.closest_miss else None,
         }  # fmt: skip
         text = json.dumps(document, allow_nan=False)
-        if path is not None:
-            Path(path).write_text(text, encoding="utf-8")
-        return text
-
-    def to_csv(self, path: str | Path | None = None) -> str:
-        """Ranked plans as CSV; written to `path` if given."""
-        text = rows_as_csv(self.to_rows(), ["rank"])
         if path is not None:
             Path(path).write_text(text, encoding="utf-8")
         return text

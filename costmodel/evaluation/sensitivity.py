@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from costmodel.catalogue.clusters import ClusterLike
+from costmodel.catalogue.keywords import by_other_names
 from costmodel.description.question import Question
 from costmodel.evaluation.asked_step import Answer, step_of
 from costmodel.evaluation.engine import evaluate_one
@@ -62,6 +63,7 @@ def step_time(estimate: Estimate, factors: dict[str, float]) -> float:
     return float(evaluate_one(Question(model, cluster, estimate.framework), estimate.plan).total)
 
 
+@by_other_names(model="answer")
 def sensitivities(answer: Answer, cluster: ClusterLike | None = None, **asked: Any) -> tuple[Sensitivity, ...]:
     """Sensitivities of a plan's step time, the largest first.
 

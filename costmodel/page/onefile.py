@@ -12,6 +12,7 @@ from pathlib import Path
 from costmodel.arithmetic.named_tuples import made
 from costmodel.catalogue.asking import ModelLike, asked_search, hardware_of
 from costmodel.catalogue.clusters import ClusterLike
+from costmodel.catalogue.keywords import by_other_names
 from costmodel.catalogue.software import framework_on
 from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER, WRITTEN
 from costmodel.description.fields import table
@@ -234,6 +235,7 @@ def looks() -> dict[str, object]:
     }  # fmt: skip
 
 
+@by_other_names()
 def whatif(
     model: ModelLike, cluster: ClusterLike | None = None, *, global_batch: int | None = None, seq_len: int = SEQ_LEN,
     framework: Framework | str | None = None, price: float = PRICE, command: str = "", **dimensions: object,

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from costmodel.catalogue.asking import asked_search
+from costmodel.catalogue.keywords import by_other_names
 from costmodel.description.dimensions import RANK_ORDER
 from costmodel.description.judgement import CHOSEN
 from costmodel.evaluation import plan_search
@@ -88,6 +89,7 @@ def _played_alike(made: Ledger) -> object:
     return dataclasses.replace(result.plan, rank_order=RANK_ORDER), result.step, tuple(map(_PRICED, made.transactions))
 
 
+@by_other_names()
 def search(
     model: ModelLike, cluster: ClusterLike | None = None, *, global_batch: int | None = None, seq_len: int | None = None,
     framework: Framework | str | None = None, fit_probability: float = CHOSEN, top: int = 20, engine: str = "auto",

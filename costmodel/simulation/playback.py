@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from costmodel.arithmetic.named_tuples import as_number
+from costmodel.catalogue.keywords import by_other_names
 from costmodel.description.schedule import (
     BACKWARD,
     BACKWARD_INPUT,
@@ -436,6 +437,7 @@ def schedule_of(plan: Plan, layers: int, syncs: bool = False, micro_batches: int
     )  # fmt: skip
 
 
+@by_other_names()
 def timeline(
     model: ModelLike, cluster: ClusterLike | None = None, plan: Plan | None = None,
     framework: Framework | str | None = None, *, jitter: float = 0.0, seed: int = 0, **choices: object,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from costmodel.catalogue.keywords import by_other_names
 from costmodel.description.schedule import Schedule
 from costmodel.evaluation.estimation import Estimate, estimate
 from costmodel.formulas.pipeline.schedules import SCHEDULES
@@ -41,6 +42,7 @@ MOST_EVENTS = 10_000_000
 """Entries of the ranks' programs, of all replicas that are played."""
 
 
+@by_other_names()
 def simulate(
     model: ModelLike, cluster: ClusterLike | None = None, plan: Plan | None = None,
     framework: Framework | str | None = None, *, jitter: float = 0.0, seed: int = 0,

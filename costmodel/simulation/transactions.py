@@ -10,6 +10,7 @@ import numpy as np
 
 from costmodel.catalogue.asking import ModelLike, asked
 from costmodel.catalogue.clusters import ClusterLike
+from costmodel.catalogue.keywords import by_other_names
 from costmodel.catalogue.software import framework_on
 from costmodel.description import buckets as rules
 from costmodel.description.buckets import Bucketing, Overlap
@@ -29,7 +30,7 @@ from costmodel.evaluation.transactions import (
 )
 from costmodel.text.checks import choice
 from costmodel.text.errors import InvalidValue, NotModelled
-from costmodel.text.results import figure
+from costmodel.text.results import RowTable, figure
 from costmodel.text.tables import headed, table
 from costmodel.text.units import format_bytes, format_seconds
 
@@ -80,7 +81,7 @@ class Load(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Ledger:
+class Ledger(RowTable):
     """Every transaction of one step.
 
     Parameters
@@ -97,6 +98,7 @@ class Ledger:
     transactions: tuple[Transaction, ...]
 
     plot = figure
+    first_column = "stage"
 
     def __repr__(self) -> str:
         return ledger_text(self)
@@ -241,6 +243,7 @@ class Ledger:
         return pandas.DataFrame(self.to_rows())
 
 
+@by_other_names()
 def ledger(
     model: ModelLike, cluster: ClusterLike | None = None, plan: Plan | None = None,
     framework: Framework | str | None = None, *, buckets: Bucketing | None = None, **choices: object,

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, overload
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """What a text begins with that a spreadsheet would run."""
 
 if TYPE_CHECKING:
+    import pandas
     import plotly.graph_objects as go
+    import polars
 
+T_co = TypeVar("T_co", covariant=True)
 WIDTH, LINES = 80, 10
 """Columns of a text, and its most lines."""
 FIRST = 3
@@ -115,7 +119,65 @@ def figure(self: object, kind: str | None = None) -> go.Figure:
     return made
 
 
-__all__ = ["brief", "cell", "figure", "fitted", "rows_as_csv"]
+__all__ = ["AnswerTable", "RowTable", "brief", "cell", "figure", "fitted", "rows_as_csv"]
+
+
+class RowTable:
+    """A result that is a table: as dictionaries, frames and files."""
+
+    first_column: ClassVar[str]
+    """Of a file without rows."""
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One dictionary a row, with units in the names."""
+        raise NotImplementedError
+
+    def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
+        """The rows as CSV; written to `path` if given."""
+        text = rows_as_csv(self.to_rows(), [self.first_column])
+        if path is not None:
+            with open(path, "w", encoding="utf-8") as stream:
+                stream.write(text)
+        return text
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The rows as a pandas frame (extra ``frame``)."""
+        import pandas
+
+        return pandas.DataFrame(self.to_rows())
+
+    def to_polars(self) -> polars.DataFrame:
+        """The rows as a polars frame (extra ``frame``)."""
+        import polars
+
+        return polars.DataFrame(self.to_rows(), infer_schema_length=None)
+
+
+class AnswerTable(RowTable, Generic[T_co]):
+    """A table whose rows are answers, which a loop goes through and a place picks."""
+
+    @property
+    def answers(self) -> Sequence[T_co]:
+        """The rows."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+    def __iter__(self) -> Iterator[T_co]:
+        return iter(self.answers)
+
+    @overload
+    def __getitem__(self, place: int) -> T_co: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[T_co]: ...
+    def __getitem__(self, place: int | slice) -> T_co | Sequence[T_co]:
+        """The row at a place from 0, or some of them."""
+        return self.answers[place]
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One dictionary a row, with units in the names."""
+        return [cast(Any, one).to_dict() for one in self.answers]
 
 
 def cell(value: object) -> object:

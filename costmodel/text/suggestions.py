@@ -14,8 +14,9 @@ MEANT: dict[str, dict[str, str]] = {
         "autotp": "deepspeed-autotp", "ulysses": "deepspeed-ulysses", "alst": "deepspeed-ulysses", "openrlhf": "deepspeed",
         "jax": "maxtext", "flax": "maxtext", "pytorch-ddp": "ddp",
     },
-    "adapter": {"full": "none", "all": "none", "full-finetune": "none", "full-finetuning": "none", "no": "none", "4bit": "qlora",
-                "gptq": "gptq-lora", "peft": "lora", "8bit": "int8-lora", "int8": "int8-lora", "llm-int8": "int8-lora"},
+    "adapter": {"sft": "none", "full": "none", "all": "none", "full-finetune": "none", "full-finetuning": "none", "no": "none",
+                "4bit": "qlora", "gptq": "gptq-lora", "peft": "lora", "8bit": "int8-lora", "int8": "int8-lora",
+                "llm-int8": "int8-lora"},
     "device": {"hopper": "h100-sxm", "ampere": "a100-sxm-80gb", "blackwell": "b200-sxm", "volta": "v100-sxm-32gb", "ada": "l40s"},
     "dtype": {
         "fp4": "nvfp4", "float4": "nvfp4", "mxfp4": "nvfp4", "bfloat16": "bf16", "half": "fp16", "float16": "fp16",
@@ -48,10 +49,12 @@ MEANT: dict[str, dict[str, str]] = {
         "mbs": "micro-batch", "microbatch": "micro-batch", "layer": "layers", "depth": "layers", "gpu": "gpus", "nodes": "gpus",
         "cards": "gpus",
     },
-    "synchronisation": {"ddp": "all-reduce", "diloco": "local-sgd", "ps": "parameter-server"},
+    "synchronisation": {"allreduce": "all-reduce", "nccl": "all-reduce", "ddp": "all-reduce", "diloco": "local-sgd",
+                        "ps": "parameter-server"},
     "compression": {"topk": "top-k", "powersgd": "power-sgd", "dgc": "top-k", "8bit": "int8"},
     "command": {
         "plan": "search", "tune": "search", "optimize": "search", "rank": "search", "best": "search", "find": "search",
+        "time-to-train": "train", "train-time": "train", "training-time": "train", "training-cost": "train",
         "predict": "estimate", "run": "estimate", "time": "estimate", "cost": "train", "price": "train", "days": "train",
         "fit": "memory", "hardware": "devices", "list": "models", "help": "--help",
         "parse": "read", "export": "write", "launch": "write", "allreduce": "collective", "all-reduce": "collective",
@@ -89,7 +92,13 @@ MEANT: dict[str, dict[str, str]] = {
         "autotune": "search", "rank": "search", "memory_usage": "memory", "peak_memory": "memory", "vram": "memory",
         "fits": "memory", "post_train": "post_training", "cards_for": "cards", "transformer": "Transformer",
         "model_from_config": "load_model", "from_pretrained": "load_model", "ParallelPlan": "Plan",
-        "Model": "Transformer", "GPU": "Device", "Strategy": "Plan", "Parallelism": "Plan",
+        "Model": "load_model", "GPU": "Device", "Strategy": "Plan", "Parallelism": "Plan",
+        "longest": "longest_sequence", "max_seq_len": "longest_sequence", "max_sequence_length": "longest_sequence",
+        "max_context": "longest_sequence", "longest_context": "longest_sequence", "max_batch_size": "largest_batch",
+        "biggest_batch": "largest_batch", "max_micro_batch": "largest_micro_batch", "how_many_gpus": "gpus_in_time",
+        "min_gpus": "fewest_gpus", "which_gpu": "cards", "gpu_table": "cards", "why": "diagnose", "explain_mfu": "diagnose",
+        "training_time": "time_to_train", "train_time": "time_to_train", "training_cost": "time_to_train",
+        "grpo": "post_training", "dpo": "post_training", "ppo": "post_training", "rlhf": "post_training",
     },
     "option": {
         "--tp": "--tensor-parallel", "--tensor-model-parallel-size": "--tensor-parallel", "--pp": "--pipeline-parallel",
@@ -103,16 +112,24 @@ MEANT: dict[str, dict[str, str]] = {
         "--zero": "--zero-stage", "--precision": "--dtype", "--bf16": "--dtype", "--fp8": "--dtype", "--lora": "--adapter",
         "--qlora": "--adapter", "--gradient-checkpointing": "--recompute", "--recompute-granularity": "--recompute",
         "--gpu": "--device", "--num-gpus": "--gpus", "--num-nodes": "--nodes", "--nnodes": "--nodes", "--hardware": "--cluster",
-        "--md": "--markdown", "--offload": "--optimizer-offload", "--cpu-offload": "--optimizer-offload", "--days": "--tokens",
+        "--md": "--markdown", "--offload": "--optimizer-offload", "--cpu-offload": "--optimizer-offload",
         "--time": "--days", "--duration": "--days", "--within": "--days",
-        "--cost": "--price", "--prices": "--price", "--cards": "--device", "--gpu-type": "--device", "--devices": "--device",
+        "--cost": "--price", "--cost-per-gpu-hour": "--price", "--price-per-gpu-hour": "--price",
+        "--gpu-hour-price": "--price", "--hourly-rate": "--price", "--cloud": "--cluster", "--max-tp": "--tensor-parallel",
+        "--max-pp": "--pipeline-parallel", "--max-cp": "--context-parallel", "--max-ep": "--expert-parallel",
+         "--prices": "--price", "--cards": "--device", "--gpu-type": "--device", "--devices": "--device",
         "--clusters": "--cluster", "--method": "--adapter", "--peft": "--adapter", "--finetune": "--adapter",
         "--gpu-count": "--gpus", "--ngpus": "--gpus", "--world-size": "--gpus", "--deadline": "--days", "--token": "--tokens",
         "--max-seq-len": "--seq-len", "--max-seq-length": "--seq-len", "--seqlen": "--seq-len", "--context-length": "--seq-len",
         "--frameworks": "--framework", "--logs": "--log", "--measured": "--step-time", "--iteration-time": "--step-time",
         "--tps": "--tokens-per-second", "--tokens-per-batch": "--global-batch", "--batch-tokens": "--global-batch",
         "--tokens-per-step": "--global-batch", "--global-batch-tokens": "--global-batch",
-        "--in": "--days", "--seq": "--seq-len", "--optim": "--optimizer", "--stage": "--zero-stage", "--ac": "--recompute",
+        "--in": "--days", "--sync": "--synchronisation", "--synchronization": "--synchronisation", "--instance": "--cluster",
+        "--instance-type": "--cluster", "--machine": "--cluster", "--machine-type": "--cluster", "--vm": "--cluster",
+        "--r": "--lora-rank",
+        "--dp-shard": "--data-parallel", "--data-parallel-shard-degree": "--data-parallel", "--hsdp": "--shard-group",
+        "--compile": "--set framework.compiled=yes", "--torch-compile": "--set framework.compiled=yes",
+        "--seq": "--seq-len", "--optim": "--optimizer", "--stage": "--zero-stage", "--ac": "--recompute",
         "--tok/s": "--tokens-per-second", "--tokens/s": "--tokens-per-second", "--token-per-second": "--tokens-per-second",
         "--throughput": "--tokens-per-second", "--checkpointing": "--recompute",
         "--gradient-accumulation-steps": "--gradient-accumulation", "--grad-accum": "--gradient-accumulation",
@@ -152,7 +169,7 @@ ALIKE = 0.6
 """Share of their letters from which the beginnings of two names are of one family."""
 
 
-def _squeezed(word: str) -> str:
+def squeezed(word: str) -> str:
     return re.sub(r"[\s_.-]+", "", word.lower())
 
 
@@ -177,8 +194,8 @@ def meant(kind: str, given: str) -> str | None:
     >>> meant("optimizer", "adamw_8bit"), meant("optimizer", "adam")
     ('adam-8bit', None)
     """
-    wanted = _squeezed(given[:100])
-    return next((name for word, name in MEANT.get(kind, {}).items() if _squeezed(word) == wanted), None)
+    wanted = squeezed(given[:100])
+    return next((name for word, name in MEANT.get(kind, {}).items() if squeezed(word) == wanted), None)
 
 
 def did_you_mean(kind: str, given: str, known: Iterable[str], most: int = 1) -> str:
@@ -196,17 +213,17 @@ def did_you_mean(kind: str, given: str, known: Iterable[str], most: int = 1) -> 
     >>> did_you_mean("framework", "TorchTitan", ["fsdp2", "nemo"]), did_you_mean("op", "all_reduce", ["all-reduce", "send"])
     ('; did you mean fsdp2?', '; did you mean all-reduce?')
     """
-    names, wanted = [str(name) for name in known], _squeezed(given[:100])
-    near = [name for name in names if _squeezed(name) == wanted]
+    names, wanted = [str(name) for name in known], squeezed(given[:100])
+    near = [name for name in names if squeezed(name) == wanted]
     if not near:
         table = MEANT.get(kind, {})
         always = kind != "option"  # an option of another command is none of this one's
-        taken = [name for word, name in table.items() if _squeezed(word) == wanted]
+        taken = [name for word, name in table.items() if squeezed(word) == wanted]
         near = [name for name in taken if name.split(" ")[0] in names or (always and name.startswith("--"))]
     if not near:
         import difflib
 
         plain = {name.lstrip("-"): name for name in names}  # dashes would make all options alike
-        close = difflib.get_close_matches(given[:100].lstrip("-"), plain, n=most, cutoff=0.6 if most == 1 else 0.5)
+        close = difflib.get_close_matches(given[:100].lower().lstrip("-"), plain, n=most, cutoff=0.6 if most == 1 else 0.5)
         near = [plain[name] for name in close if kind != "model" or _of_one_family(given, name)]
     return f"; did you mean {', '.join(near[:most])}?" if near else ""

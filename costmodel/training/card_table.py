@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeAlias
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.catalogue.asking import ModelLike, model_of
 from costmodel.catalogue.calibrations import device_of_calibration, load_calibration
+from costmodel.catalogue.keywords import by_other_names
 from costmodel.catalogue.loader import load_device, names
 from costmodel.catalogue.machines import machine
 from costmodel.catalogue.software import framework_on
@@ -24,14 +25,17 @@ from costmodel.evaluation.capacity import LONGEST, TOKENS
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.many_questions import estimates_of
 from costmodel.evaluation.plan_search import search
+from costmodel.evaluation.simplicity import TIE
 from costmodel.formulas.network import nccl
+from costmodel.text.attributes import names_what_is_there
 from costmodel.text.checks import listing, positive_int
 from costmodel.text.errors import CostModelError, InvalidValue, NotModelled
-from costmodel.text.results import figure, rows_as_csv
+from costmodel.text.results import AnswerTable, figure
 from costmodel.text.tables import headed, table
 from costmodel.text.units import counted, format_bytes, format_seconds
 from costmodel.training.cost import Tariff, prices_of
 from costmodel.training.duration import TrainingRun, time_to_train, token_count
+from costmodel.training.side_by_side import against
 
 ADAPTERS = ("none", "lora", "qlora")
 """What is trained, unless it is said: all weights, an adapter, an adapter beside weights of 4 bits."""
@@ -93,8 +97,9 @@ class Card(NamedTuple):
         return row | (self.run.to_dict() if self.run else {})
 
 
+@names_what_is_there
 @dataclasses.dataclass(frozen=True)
-class CardTable:
+class CardTable(AnswerTable[Card]):
     """Cards by rows: those that fit first.
 
     Parameters
@@ -109,6 +114,7 @@ class CardTable:
     rows: tuple[Card, ...]
 
     plot = figure
+    first_column = "device"
 
     def __repr__(self) -> str:
         shown = [f"{one.device}, {one.trains}: {_brief(one)}" for one in self.fitting[:5]]
@@ -118,8 +124,10 @@ class CardTable:
         rows = [(one.device, one.trains, *_cells(one)) for one in self.fitting]
         return table(self.said(), ("card", "trains", "step", "tokens/s", "longest", "framework"), rows)
 
-    def __len__(self) -> int:
-        return len(self.rows)
+    @property
+    def answers(self) -> tuple[Card, ...]:
+        """The rows."""
+        return self.rows
 
     @property
     def fitting(self) -> tuple[Card, ...]:
@@ -129,6 +137,24 @@ class CardTable:
     def of(self, adapter: str) -> tuple[Card, ...]:
         """The rows of an adapter on which a plan fits."""
         return tuple(one for one in self.fitting if one.adapter == adapter)
+
+    def ties(self, adapter: str) -> tuple[Card, ...]:
+        """The rows of an adapter that can't be told from the fastest within the error, itself among them.
+
+        Parameters
+        ----------
+        adapter : one that was asked about
+        """
+        fitting = self.of(adapter)
+        if not fitting:
+            return ()
+        first = max(fitting, key=_rate)
+        return tuple(one for one in fitting if one is first or against(_step(first), _step(one)).faster >= TIE)
+
+    def to_rows(self) -> list[Row]:
+        """One dictionary a row, with units in the names, and the ends of the 90 % intervals."""
+        tied = {id(one) for adapter in dict.fromkeys(one.adapter for one in self.rows) for one in self.ties(adapter)}
+        return [one.to_dict() | _intervals(one) | {"tied": id(one) in tied} for one in self.rows]
 
     def said(self) -> str:
         """The answer in a sentence for each adapter: the smallest card that fits, the fastest, and with prices the cheapest."""
@@ -153,17 +179,10 @@ class CardTable:
             line += f"; cheapest on {many}{min(priced, key=_cost).device}"
         return line
 
-    def to_rows(self) -> list[Row]:
-        """One dictionary a row, with units in the names."""
-        return [one.to_dict() for one in self.rows]
 
-    def to_csv(self) -> str:
-        """The rows as CSV."""
-        return rows_as_csv(self.to_rows())
-
-
+@by_other_names(device="devices")
 def cards(
-    model: ModelLike, devices: Iterable[str] | None = None, *, adapter: Sequence[str] | str = ADAPTERS, gpus: int = 1,
+    model: ModelLike, devices: Iterable[str] | str | None = None, *, adapter: Sequence[str] | str = ADAPTERS, gpus: int = 1,
     global_batch: int = 16, seq_len: int = 2048, framework: Sequence[str] | str | None = None, tokens: float | str | None = None,
     price: Mapping[str, float] | float | None = None, calibration: str | os.PathLike[str] | None = None,
 ) -> CardTable:  # fmt: skip
@@ -172,7 +191,7 @@ def cards(
     Parameters
     ----------
     model : what is trained
-    devices : names of cards, all GPUs of the catalogue if None
+    devices : names of cards, or one, all GPUs of the catalogue if None
     adapter : what is trained of it, one or several of none (all weights), lora, qlora, gptq-lora, int8-lora
     gpus : cards that train together, in a machine as they come in
     global_batch : sequences of a step
@@ -201,7 +220,8 @@ def cards(
     """
     model = model_of(model)
     positive_int("gpus", gpus, 1024)
-    asked = gpu_names() if devices is None else [load_device(one).name for one in listing("devices", devices)]
+    named = [devices] if isinstance(devices, str) else devices
+    asked = gpu_names() if named is None else [load_device(one).name for one in listing("devices", named)]
     adapters = [adapter] if isinstance(adapter, str) else list(listing("adapter", adapter))
     for one in adapters:
         Plan(global_batch=global_batch, seq_len=seq_len, adapter=one)  # refused here where it is none
@@ -232,6 +252,19 @@ def gpu_names() -> list[str]:
         name for name in names("device")
         if (architecture := load_device(name).architecture) in nccl.FAMILIES or architecture.startswith("cdna")
     ]  # fmt: skip
+
+
+def _step(card: Card) -> Estimate:
+    assert card.estimate is not None
+    return card.estimate
+
+
+def _intervals(card: Card) -> Row:
+    """The ends of the intervals in which 90 % of such estimates lie; nothing where no plan fits."""
+    if card.estimate is None:
+        return {}
+    (low, high), (least, most) = card.estimate.time_interval, card.estimate.memory_interval
+    return {"step_time_low_s": low, "step_time_high_s": high, "memory_low_bytes": least, "memory_high_bytes": most}
 
 
 def _row(device: str, adapter: str, answer: Estimate | None, why: str, prices: Mapping[str, float]) -> Card:

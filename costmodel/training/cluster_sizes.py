@@ -11,20 +11,25 @@ from typing import NamedTuple
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.catalogue.asking import ModelLike, is_bare_device, model_of
 from costmodel.catalogue.clusters import ClusterLike, cluster_of, load_cluster
+from costmodel.catalogue.keywords import by_other_names
 from costmodel.catalogue.loader import names
 from costmodel.description.cluster import Cluster
 from costmodel.description.device import Device
 from costmodel.description.transformer import Transformer
 from costmodel.evaluation.estimation import Estimate, probability
 from costmodel.evaluation.plan_search import search
+from costmodel.text.attributes import names_what_is_there
 from costmodel.text.checks import positive_int, real
 from costmodel.text.errors import CostModelError, IllegalPlan, InvalidValue
-from costmodel.text.results import brief, rows_as_csv
+from costmodel.text.results import AnswerTable, brief
 from costmodel.text.tables import headed, table
 from costmodel.text.units import counted, format_days
 from costmodel.training.cost import Tariff, prices_of
 from costmodel.training.duration import DAY, TrainingRun, time_to_train, token_count
 
+BATCHES = (1024, 4096, 16384)
+"""Sequences of a step that are tried where none are said, until some cluster ends in time: with 4,096 tokens each 4, 17 and 67
+million, as of GPT-3 (3.2 million, arXiv:2005.14165), Llama 3 (16, arXiv:2407.21783) and DeepSeek-V3 (63, arXiv:2412.19437)."""
 SURE = 0.9
 """Probability to end in time from which a cluster is called sure."""
 USUAL_UTILISATION = 0.4
@@ -92,11 +97,12 @@ class ClusterSize:
             figures = {} if size is None else size.run.to_dict()
             row |= {f"{name}{field}": figures.get(field) for field in ("days", "days_low", "days_high", "gpu_hours", "price")}
             row[f"{name}step_time_s"] = None if size is None else size.run.estimate.step_time
-        return row
+        return row | {"evidence": None if self.expected is None else self.expected.run.estimate.evidence}
 
 
+@names_what_is_there
 @dataclasses.dataclass(frozen=True)
-class ClusterSizes:
+class ClusterSizes(AnswerTable[ClusterSize]):
     """Kinds of clusters, those first that need the least money, or without prices the fewest GPUs.
 
     Parameters
@@ -106,6 +112,7 @@ class ClusterSizes:
     within : time that it may take [s]
     required : probability from which a size is called sure
     rows : of the clusters
+    global_batch : sequences of a step
     """
 
     model: Transformer
@@ -113,6 +120,9 @@ class ClusterSizes:
     within: float
     required: float
     rows: tuple[ClusterSize, ...]
+    global_batch: int
+
+    first_column = "cluster"
 
     def __repr__(self) -> str:
         shown = [f"{one.cluster}: {one.expected.gpus:,} GPUs" for one in self.reached[:6] if one.expected]
@@ -126,13 +136,28 @@ class ClusterSizes:
         ]  # fmt: skip
         return table(self.said(), ("cluster", "GPUs", "days", "P(in time)", f"GPUs, {self.required:.0%} sure"), rows)
 
-    def __len__(self) -> int:
-        return len(self.rows)
+    @property
+    def answers(self) -> tuple[ClusterSize, ...]:
+        """The rows."""
+        return self.rows
 
     @property
     def reached(self) -> tuple[ClusterSize, ...]:
         """Those of which some number of GPUs ends in time."""
         return tuple(one for one in self.rows if one.expected is not None)
+
+    def ties(self) -> tuple[ClusterSize, ...]:
+        """The rows that may need no more money, or without prices no more GPUs, than the first needs to be sure; itself first."""
+        if not self.reached:
+            return ()
+        first = self.reached[0]
+        most = _needed(first, first.sure)
+        return tuple(one for one in self.reached if one is first or _needed(one, one.expected) <= most)
+
+    def to_rows(self) -> list[Row]:
+        """One dictionary a cluster, with units in the names."""
+        tied = {id(one) for one in self.ties()}
+        return [one.to_dict() | {"tied": id(one) in tied} for one in self.rows]
 
     def said(self) -> str:
         """The answer in a sentence: the first row's GPUs."""
@@ -147,13 +172,12 @@ class ClusterSizes:
             line += f", {best.sure.gpus:,} with {100 * best.sure.in_time:.0f} %"
         return line
 
-    def to_rows(self) -> list[Row]:
-        """One dictionary a cluster, with units in the names."""
-        return [one.to_dict() for one in self.rows]
 
-    def to_csv(self) -> str:
-        """The clusters as CSV."""
-        return rows_as_csv(self.to_rows(), ["cluster"])
+def _needed(kind: ClusterSize, size: SizeInTime | None) -> float:
+    """Money of a size, or without prices its GPUs; without end where none is."""
+    if size is None:
+        return float("inf")
+    return float(size.gpus) if kind.price is None else float(size.run.cost.price or 0.0)
 
 
 def usual_clusters() -> list[Cluster]:
@@ -181,9 +205,10 @@ def of_any_size(kind: ClusterLike) -> Cluster:
     return cluster_of(kind, gpus=MOST_GPUS if is_bare_device(kind, {}) else None)
 
 
+@by_other_names(cluster="clusters", device="clusters")
 def gpus_in_time(
     model: ModelLike, clusters: ClusterLike | Iterable[ClusterLike] | None = None, *, tokens: float | str, days: float,
-    global_batch: int = 1024, seq_len: int = 4096, framework: str = "megatron-core",
+    global_batch: int | None = None, seq_len: int = 4096, framework: str = "megatron-core",
     price: Mapping[str, float] | float | None = None, sure: float = SURE, **asked: object,
 ) -> ClusterSizes:  # fmt: skip
     """The fewest GPUs of each kind of cluster on which a run ends in time, with the fastest plan that fits.
@@ -195,7 +220,7 @@ def gpus_in_time(
         None
     tokens : of the run
     days : that it may take
-    global_batch : sequences of a step
+    global_batch : sequences of a step; if None the first of `BATCHES` with which some cluster ends in time
     seq_len : [tokens]
     framework : the software
     price : of a GPU for an hour in any currency, one for all or by device or cluster
@@ -229,14 +254,18 @@ def gpus_in_time(
     tried = usual_clusters() if several is None else [of_any_size(one) for one in several]
     tokens = token_count(tokens)
     within = real("days", days, 1e-6, 1e6) * DAY
-    positive_int("global_batch", global_batch, 10**8)
+    batches = BATCHES if global_batch is None else (positive_int("global_batch", global_batch, 10**8),)
     positive_int("seq_len", seq_len, 10**8)
     probability("sure", sure)
     prices = prices_of(price, sorted({name for one in tried for name in (one.name, one.device.name)}))
-    work: Row = {"global_batch": global_batch, "seq_len": seq_len, "framework": framework, **asked}
-    rows = [
-        _row(model, one, tokens, within, sure, prices.get(one.name, prices.get(one.device.name)), work) for one in tried
-    ]  # fmt: skip
+    rows: list[ClusterSize] = []
+    for batch in batches:
+        work: Row = {"global_batch": batch, "seq_len": seq_len, "framework": framework, **asked}
+        rows = [
+            _row(model, one, tokens, within, sure, prices.get(one.name, prices.get(one.device.name)), work) for one in tried
+        ]  # fmt: skip
+        if any(one.expected for one in rows):
+            break
     far = float("inf")
 
     def order(row: ClusterSize) -> tuple[float, float]:
@@ -244,7 +273,7 @@ def gpus_in_time(
             return far, far
         return row.expected.run.cost.price or 0.0, float(row.expected.gpus)
 
-    return ClusterSizes(model, tokens, within, sure, tuple(sorted(rows, key=order)))
+    return ClusterSizes(model, tokens, within, sure, tuple(sorted(rows, key=order)), batch)
 
 
 def _row(

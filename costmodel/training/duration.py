@@ -7,10 +7,12 @@ import functools
 from typing import Any
 
 from costmodel.catalogue.clusters import ClusterLike
+from costmodel.catalogue.keywords import by_other_names
 from costmodel.evaluation.asked_step import Answer, step_of
 from costmodel.evaluation.estimation import Estimate, sentence, title
 from costmodel.evaluation.first_contacts import Error
 from costmodel.formulas.systems import training_run as formulas
+from costmodel.text.attributes import names_what_is_there
 from costmodel.text.checks import kind, real
 from costmodel.text.errors import InvalidValue, NotModelled
 from costmodel.text.results import figure
@@ -23,6 +25,7 @@ from costmodel.training.scaling_laws import ScalingLaw
 DAY = 86400.0
 
 
+@names_what_is_there
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingRun:
     """What a run takes, from its first step to its last token.
@@ -163,6 +166,7 @@ def token_count(tokens: float | str) -> float:
     return real("tokens", read_count("tokens", tokens) if isinstance(tokens, str) else tokens, 1.0, 1e18)
 
 
+@by_other_names(model="answer")
 def time_to_train(
     answer: Answer,
     cluster: ClusterLike | None = None,

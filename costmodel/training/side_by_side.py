@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.catalogue.asking import HARDWARE, ModelLike, given, is_bare_device
 from costmodel.catalogue.clusters import ClusterLike, cluster_of
+from costmodel.catalogue.keywords import by_other_names
 from costmodel.description.cluster import Cluster
 from costmodel.description.fields import full_names
 from costmodel.description.fields import table as fields_of
@@ -22,9 +23,10 @@ from costmodel.evaluation.part_differences import PartDifference, differences
 from costmodel.evaluation.price import BILLION, HOUR
 from costmodel.evaluation.search_result import SearchResult
 from costmodel.simulation.checking import search
+from costmodel.text.attributes import names_what_is_there
 from costmodel.text.checks import mapping
 from costmodel.text.errors import InvalidValue
-from costmodel.text.results import brief, figure, rows_as_csv
+from costmodel.text.results import AnswerTable, brief, figure
 from costmodel.text.tables import headed, table
 from costmodel.text.units import format_bytes, format_seconds
 from costmodel.training.choices import called, crossed
@@ -59,6 +61,7 @@ class Against(NamedTuple):
     cheaper: float | None
 
 
+@names_what_is_there
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ComparedAnswer:
     """One of the answers that are compared.
@@ -96,8 +99,9 @@ class ComparedAnswer:
         return row | (self.run.to_dict() if self.run else {})
 
 
+@names_what_is_there
 @dataclasses.dataclass(frozen=True)
-class SideBySide:
+class SideBySide(AnswerTable[ComparedAnswer]):
     """Answers side by side, each against the first.
 
     Parameters
@@ -108,6 +112,7 @@ class SideBySide:
     choices: tuple[ComparedAnswer, ...]
 
     plot = figure
+    first_column = "choice"
 
     def __repr__(self) -> str:
         return headed(f"SideBySide: {self.said()}", *(f"{one.name}: {_brief(one)}" for one in self.choices))
@@ -116,8 +121,10 @@ class SideBySide:
         rows = [(one.name, label(one.estimate.plan), *_cells(one)) for one in self.choices]
         return table(self.said(), ("", "plan", "step", "tokens/s", "memory", "time", "P(faster)"), rows)
 
-    def __len__(self) -> int:
-        return len(self.choices)
+    @property
+    def answers(self) -> tuple[ComparedAnswer, ...]:
+        """The choices."""
+        return self.choices
 
     @property
     def first(self) -> ComparedAnswer:
@@ -194,14 +201,6 @@ class SideBySide:
             f"cheaper with probability {_share(between.cheaper)}"
         )
 
-    def to_rows(self) -> list[Row]:
-        """One dictionary a choice, with units in the names."""
-        return [one.to_dict() for one in self.choices]
-
-    def to_csv(self) -> str:
-        """The choices as CSV."""
-        return rows_as_csv(self.to_rows())
-
 
 def against(
     first: Estimate, choice: Estimate, first_price: float | None = None, price: float | None = None
@@ -229,6 +228,7 @@ def against(
     )  # fmt: skip
 
 
+@by_other_names(model="answers", models="answers", cluster="clusters")
 def compare(
     answers: Mapping[str, Estimate | SearchResult] | ModelLike | Sequence[ModelLike],
     clusters: ClusterLike | Sequence[ClusterLike] | None = None, *,
@@ -303,6 +303,9 @@ def compare(
 def _best_plans(models: object, clusters: object, asked: Mapping[str, Any]) -> dict[str, Estimate]:
     """The best plan of each combination of values, the nearest to fit where none does."""
     rest = given(asked)
+    if "plans" in rest:
+        wish = "answers by their names in place of a model: compare({'a': estimate(...), 'b': estimate(...)})"
+        raise InvalidValue("plans", rest["plans"], wish)
     beside = {name: rest.pop(name) for name in SEARCHED if name in rest}
     said = {"model": models, "cluster": clusters, **beside, **full_names(Plan, rest, SEARCHED)}
     varied = [[(_called(field, one), {field: one}) for one in _values(field, values)] for field, values in said.items()]

@@ -14,7 +14,7 @@ from costmodel.description.transformer import Transformer
 from costmodel.studies.parameter_servers.servers import Stragglers
 from costmodel.text.checks import kind, listing, positive_int, real
 from costmodel.text.errors import CostModelError, InvalidValue
-from costmodel.text.results import brief, figure
+from costmodel.text.results import RowTable, brief, figure
 from costmodel.training.system_names import CALLED, rows_called
 from costmodel.training.systems import System, SystemSettings
 
@@ -23,7 +23,7 @@ MEASURE = "all-reduce"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Comparison:
+class Comparison(RowTable):
     """Systems side by side, the fastest that fits first.
 
     Parameters
@@ -43,6 +43,7 @@ class Comparison:
 
     __repr__ = brief
     plot = figure
+    first_column = "system"
 
     def __getitem__(self, name: str) -> System:
         """The system of a name."""

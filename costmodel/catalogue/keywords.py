@@ -1,0 +1,127 @@
+"""Arguments of functions by what people call them: ``gpu="h100"``, ``zero=3``, ``micro_batch_size=2``, ``lora=True``."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+from costmodel.catalogue.hardware_words import called_hardware, said_hardware
+from costmodel.description.fields import short_names, table
+from costmodel.description.plan import Plan
+from costmodel.text.errors import InvalidValue
+from costmodel.text.other_names import ALGORITHMS, argument_meant, value_meant
+
+P = ParamSpec("P")
+R = TypeVar("R")
+OF_RUNS = ("tokens", "price", "days", "epochs")
+"""Arguments of a whole run, which people give a step, too."""
+OF_A_NODE = "gpus_per_node"
+"""What says with the nodes how many GPUs there are."""
+READ_HERE = ("gpus", "adapter")
+"""Arguments whose values may be words for something else."""
+
+
+class _Door(NamedTuple):
+    """A function that is asked.
+
+    Parameters
+    ----------
+    name : its name
+    own : its arguments, those by place first
+    places : how many may go by their places
+    open_ended : whether it takes further ones
+    instead : its names for arguments that other functions have
+    """
+
+    name: str
+    own: tuple[str, ...]
+    places: int
+    open_ended: bool
+    instead: Mapping[str, str]
+
+
+def by_other_names(**instead: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Have a function take its arguments, and fields of a plan, by their short names and by what other programs call them.
+
+    Parameters
+    ----------
+    instead : its own names for arguments that are called otherwise elsewhere, as ``device="clusters"``
+
+    Examples
+    --------
+    >>> @by_other_names()
+    ... def asked(model, cluster=None, **choices):
+    ...     return cluster, choices
+    >>> asked("llama3-8b", gpus="8xh100", zero=3, lora=True)
+    ('8xh100', {'zero_stage': 3, 'adapter': 'lora'})
+    """
+
+    def decorated(function: Callable[P, R]) -> Callable[P, R]:
+        code = function.__code__
+        own = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        door = _Door(function.__name__, own, code.co_argcount, bool(code.co_flags & inspect.CO_VARKEYWORDS), instead)
+        plain = frozenset(own).difference(READ_HERE)
+
+        @functools.wraps(function)
+        def asked(*arguments: P.args, **said: P.kwargs) -> R:
+            fits = len(arguments) <= code.co_argcount  # else Python says so
+            if not fits or (said.keys() <= plain and not _has_plan_for_hardware(arguments)):
+                return function(*arguments, **said)
+            return function(*arguments[:1], **_as_meant(door, arguments, said))  # type: ignore[arg-type]
+
+        return asked
+
+    return decorated
+
+
+def _has_plan_for_hardware(by_place: tuple[object, ...]) -> bool:
+    """Whether a plan stands right behind the model: hardware then goes by its name."""
+    return len(by_place) > 1 and isinstance(by_place[1], Plan)
+
+
+def _as_meant(door: _Door, by_place: tuple[object, ...], said: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments behind the first by the names that a function has for them."""
+    names = ("plan" if _has_plan_for_hardware(by_place) else door.own[1], *door.own[2 : door.places])
+    found: dict[str, Any] = dict(zip(names, by_place[1:], strict=False))
+    for name, value in said.items():
+        for own, one in _own_names(door, name, value).items():
+            if own in found:
+                raise InvalidValue(name, value, f"nothing beside {own}={found[own]!r}, which says the same")
+            found[own] = one
+    where = "clusters" if "clusters" in door.own else "cluster"
+    unsaid = found.get(where) is None and found.get("device") is None
+    if unsaid and _is_hardware(found.get("gpus")):
+        found[where] = found.pop("gpus")
+    if found.get(where) is None and "gpus" not in found and isinstance(each := found.get(OF_A_NODE), int):
+        del found[OF_A_NODE]
+        found["gpus"] = each * found.get("nodes", 1)
+    return found
+
+
+def _own_names(door: _Door, name: str, value: Any) -> dict[str, Any]:
+    """One argument by the names that a function has for it."""
+    if name in door.own or name in table(Plan):
+        meant = {name: value_meant(name, value)}
+    elif (whole := short_names(Plan).get(name)) is not None:
+        meant = {whole: value_meant(whole, value)}
+    elif name in OF_RUNS and door.open_ended:
+        raise InvalidValue(name, value, f"nothing of {door.name}: time_to_train(...) takes it, of a whole run")
+    else:
+        meant = argument_meant(name, value)
+    if isinstance(value, str) and value.lower() in ALGORITHMS and "adapter" in meant:
+        raise InvalidValue(name, value, f"an adapter; post_training(..., algorithm={value.lower()!r}) prices a step of it")
+    meant = {door.instead.get(one, one): told for one, told in meant.items()}
+    if not door.open_ended and not meant.keys() <= set(door.own):
+        raise InvalidValue(name, value, f"an argument of {door.name}: {', '.join(door.own)}")
+    return meant
+
+
+def _is_hardware(value: object) -> bool:
+    """Whether a value that stands for a number of GPUs says of what kind they are."""
+    several = value if isinstance(value, list | tuple) else [value]
+    return bool(several) and all(isinstance(one, str) and (said_hardware(one) or called_hardware(one)) for one in several)
+
+
+__all__ = ["by_other_names"]

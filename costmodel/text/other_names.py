@@ -1,0 +1,165 @@
+"""Arguments by what other programs call them, on the command line and in Python, which take the same value or stand for one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from costmodel.text.errors import InvalidValue
+from costmodel.text.suggestions import MEANT, meant, squeezed
+
+FLAGS = {
+    "--lora": ("--adapter", "lora"), "--qlora": ("--adapter", "qlora"), "--bf16": ("--dtype", "bf16"),
+    "--zero1": ("--zero-stage", "1"), "--zero2": ("--zero-stage", "2"), "--zero3": ("--zero-stage", "3"),
+    "--zero-1": ("--zero-stage", "1"), "--zero-2": ("--zero-stage", "2"), "--zero-3": ("--zero-stage", "3"),
+    "--zero3-offload": ("--zero-stage", "3", "--optimizer-offload", "1", "--parameter-offload", "1"),
+    "--zero2-offload": ("--zero-stage", "2", "--optimizer-offload", "1"),
+    "--zero-offload": ("--zero-stage", "2", "--optimizer-offload", "1"),
+    "--fsdp": ("--framework", "fsdp2"), "--fp8": ("--dtype", "fp8"), "--fp16": ("--dtype", "fp16"),
+    "--ddp": ("--framework", "ddp"), "--deepspeed": ("--framework", "deepspeed"), "--megatron": ("--framework", "megatron-core"),
+    "--gradient-checkpointing": ("--recompute", "full"), "--activation-checkpointing": ("--recompute", "full"),
+    "--use-distributed-optimizer": ("--zero-stage", "1"),
+    "--flash-attn": ("--attention", "flash"), "--use-flash-attn": ("--attention", "flash"),
+    "--no-flash": ("--attention", "unfused"), "--no-flash-attn": ("--attention", "unfused"),
+    "--flash-attention": ("--attention", "flash"), "--no-tp": ("--tensor-parallel", "1"), "--no-pp": ("--pipeline-parallel", "1"),
+    "--no-cp": ("--context-parallel", "1"), "--no-ep": ("--expert-parallel", "1"),
+    "--max-batch": ("--find", "batch"), "--max-batch-size": ("--find", "batch"), "--longest": ("--find", "sequence"),
+    "--max-sequence": ("--find", "sequence"), "--no-recompute": ("--recompute", "none"),
+    "--max-seq-len": ("--find", "sequence"), "--load-in-4bit": ("--adapter", "qlora"), "--4bit": ("--adapter", "qlora"),
+    "--load-in-8bit": ("--adapter", "int8-lora"), "--8bit": ("--adapter", "int8-lora"),
+    "--use-lora": ("--adapter", "lora"), "--use-peft": ("--adapter", "lora"),
+    "--cpu-offload": ("--optimizer-offload", "1"), "--offload": ("--optimizer-offload", "1"),
+    "--offload-optimizer": ("--optimizer-offload", "1"), "--offload-params": ("--parameter-offload", "1"),
+    "--packing": ("--batching", "packed"), "--sample-packing": ("--batching", "packed"),
+    "--full-recompute": ("--recompute", "full"), "--full": ("--adapter", "none"), "--full-finetune": ("--adapter", "none"),
+    "--grpo": ("--algorithm", "grpo"), "--ppo": ("--algorithm", "ppo"), "--dpo": ("--algorithm", "dpo"),
+    "--rloo": ("--algorithm", "rloo"), "--parameter-server": ("--synchronisation", "parameter-server"),
+    "--allreduce": ("--synchronisation", "all-reduce"),
+}  # fmt: skip
+"""Switches of other programs, and the options that say the same, each with its value."""
+ALGORITHMS = tuple(said[1] for said in FLAGS.values() if said[0] == "--algorithm")
+"""Of post-training, which others name where an adapter stands here."""
+OFF = {
+    "--gradient-checkpointing": ("--recompute", "none"), "--activation-checkpointing": ("--recompute", "none"),
+    "--full-recompute": ("--recompute", "none"), "--flash-attn": ("--attention", "unfused"),
+    "--use-flash-attn": ("--attention", "unfused"), "--flash-attention": ("--attention", "unfused"),
+    "--use-distributed-optimizer": ("--zero-stage", "0"),
+}  # fmt: skip
+"""The same where such a switch is turned off; one that isn't here says then what is so without it."""
+VALUED = (
+    "--seq-len", "--gpus", "--nodes", "--device", "--micro-batch", "--global-batch", "--tensor-parallel", "--pipeline-parallel",
+    "--context-parallel", "--expert-parallel", "--data-parallel", "--virtual-stages", "--zero-stage", "--framework", "--network",
+    "--tokens-per-second", "--step-time", "--log", "--days", "--adapter", "--cluster", "--dtype", "--optimizer", "--recompute",
+    "--price", "--find", "--mfu", "--tokens", "--algorithm", "--sequence-parallel", "--gradient-accumulation", "--attention",
+    "--lora-rank", "--lora-targets", "--synchronisation", "--shard-group", "--overlap-gradients", "--overlap-parameters",
+    "--overlap-tensor", "--schedule", "--top", "--steps", "--samples",
+)  # fmt: skip
+"""Options whose other spellings (`MEANT`) take the same value."""
+HIGHEST = ("--max-tp", "--max-pp", "--max-cp", "--max-ep")
+"""Words of `MEANT` for a degree that a search shall not pass."""
+OFFERED = ("--memory", "--vram", "--tflops", "--flops", "--format", "--dp-shard", "--data-parallel-shard-degree", "--cloud",
+           *HIGHEST)
+"""Words of `MEANT` that mean nearly the same as what they stand for, but not quite: they are offered, never taken."""
+UNSURE = {
+    **dict.fromkeys(("--batch-size", "--batch", "--bs"), "global_batch, of a step on all GPUs, or micro_batch, of one at once"),
+    **dict.fromkeys(("--time", "--duration", "--within", "--deadline"), "days"),
+    **dict.fromkeys(("--bandwidth", "--network-bandwidth", "--interconnect", "--inter-node-bandwidth", "--internode-bandwidth"),
+                    "network, of a node's NICs together [bytes/s], or a text as '50 GB/s per GPU'"),
+    "--cost": "price, of a GPU for an hour", "--throughput": "tokens_per_second, of all GPUs together",
+    "--workers": "gpus, or of a sweep its processes",
+    **dict.fromkeys(("--offload", "--cpu-offload"), "optimizer_offload, parameter_offload or activation_offload, each a share"),
+}  # fmt: skip
+"""Words that mean one thing to some people and another to others: taken where a note says as what, else refused."""
+IN_TOKENS = ("--tokens-per-batch", "--batch-tokens", "--tokens-per-step", "--global-batch-tokens", "--batch-size-in-tokens")
+"""Those whose value is the batch in tokens, not in sequences."""
+WORDED = (
+    "framework", "adapter", "dtype", "optimizer", "recompute", "attention", "schedule", "find", "synchronisation", "compression",
+)  # fmt: skip
+"""Arguments whose values `MEANT` knows by other names, too."""
+NEARLY = ("int8", "8bit", "fp4", "float4", "mxfp4")
+"""Values of `MEANT` that are offered, never taken."""
+
+
+def value_meant(argument: str, value: object, known: Iterable[object] = ()) -> object:
+    """What a value is called here, of arguments whose values people name otherwise; of several each; any other as it is.
+
+    Parameters
+    ----------
+    argument : its name
+    value : as it was given
+    known : values that it may have, whose case and punctuation don't matter
+
+    Examples
+    --------
+    >>> value_meant("dtype", "bfloat16"), value_meant("optimizer", ["adamw", "sgd"]), value_meant("dtype", "int8")
+    ('bf16', ['adam', 'sgd'], 'int8')
+    >>> value_meant("dtype", "BF16", ["bf16"]), value_meant("recompute", True)
+    ('bf16', 'full')
+    """
+    if argument not in WORDED:
+        return value
+    if isinstance(value, list | tuple):
+        return type(value)(value_meant(argument, one, known) for one in value)
+    if isinstance(value, bool):
+        return meant(argument, "yes" if value else "no") or value
+    if not isinstance(value, str) or value.lower() in NEARLY:
+        return value
+    alike = (one for one in known if isinstance(one, str) and squeezed(one) == squeezed(value[:100]))
+    return meant(argument, value) or next(alike, value)
+
+
+def argument_meant(name: str, value: object) -> dict[str, object]:
+    """An argument of a function by the names that it has here, each with its value; empty where it says what is so anyway.
+
+    Parameters
+    ----------
+    name : as it was given, such as ``micro_batch_size`` or ``zero3``
+    value : of it
+
+    Raises
+    ------
+    InvalidValue
+        for a name that means several things
+
+    Examples
+    --------
+    >>> argument_meant("micro_batch_size", 2), argument_meant("zero3", True), argument_meant("lora", False)
+    ({'micro_batch': 2}, {'zero_stage': 3}, {})
+    >>> argument_meant("gradient_checkpointing", False), argument_meant("colour", "red")
+    ({'recompute': 'none'}, {'colour': 'red'})
+    """
+    option = f"--{name.lower().replace('_', '-')}"
+    if option in UNSURE:
+        raise InvalidValue(name, value, UNSURE[option])
+    if option in IN_TOKENS:
+        raise InvalidValue(name, value, "global_batch in its place, in sequences: these tokens over seq_len")
+    if isinstance(value, bool) and option in FLAGS:
+        said = FLAGS[option] if value else OFF.get(option, ())
+        pairs = zip(said[::2], said[1::2], strict=True)
+        return {_argument(one): int(word) if word.isdigit() else word for one, word in pairs}
+    if option not in MEANT["option"] and (shorter := without_size(option)) in (*VALUED, *MEANT["option"]):
+        option = shorter
+    other = MEANT["option"].get(option, option)
+    taken = other in VALUED and option not in OFFERED and not isinstance(value, bool)
+    found = _argument(other) if taken else name
+    return {found: value_meant(found, value)}
+
+
+def without_size(option: str) -> str:
+    """An option without the word that ends it elsewhere: ``--tensor-parallel-size`` is a degree.
+
+    Parameters
+    ----------
+    option : with its dashes
+    """
+    return re.sub("-(size|degree)$", "", option)
+
+
+def _argument(option: str) -> str:
+    return option.removeprefix("--").replace("-", "_")
+
+
+__all__ = [
+    "ALGORITHMS", "FLAGS", "HIGHEST", "IN_TOKENS", "NEARLY", "OFF", "OFFERED", "UNSURE", "VALUED", "WORDED", "argument_meant",
+    "value_meant", "without_size",
+]  # fmt: skip
