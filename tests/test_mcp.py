@@ -47,13 +47,38 @@ def test_an_official_client_gets_the_librarys_numbers_with_evidence_interval_and
                      "options": {"tensor_parallel": 1, "pipeline_parallel": 1}}),
         ("explain", {"files": [str(launch)], "cluster": CLUSTER, "options": {"gpus": 8}}),
         ("calibrate", {"runs": [str(runs)], "cluster": CLUSTER, "options": {"next": 0}}),
+        ("cards", {"model": MODEL, "devices": ["h100", "4090"], "adapter": ["lora"], "options": {"batch": 8}}),
+        ("cards", {"model": MODEL, "devices": ["h100", "h800", "4090"], "adapter": ["lora", "full"]}),
+        ("gpus", {"model": MODEL, "tokens": "1T", "days": 30, "devices": ["h100"], "options": {"price": 2}}),
+        ("diagnose", {"model": MODEL, "cluster": "8xh100", "mfu": "38%", "options": {"tp": 2}}),
+        ("estimate", {"model": "meta-llama/Meta-Llama-3-8B", "cluster": "8xH100", "options": {"zero": 3, "mbs": 2}}),
         ("estimate", {**ASKED, "model": "llama-99"}),
         ("search", {**ASKED, "options": {"html": "/tmp/page.html"}}),
         ("estimate", {**ASKED, "model": "--help"}),
     )  # fmt: skip
-    assert tools == ["search", "estimate", "explain", "compare", "calibrate"]
-    estimated, searched, compared, explained, calibrated, *refused = answers
-    assert [answer.is_error for answer in answers] == [False] * 5 + [True] * 3
+    assert tools == ["search", "estimate", "cards", "gpus", "diagnose", "explain", "compare", "calibrate"]
+    estimated, searched, compared, explained, calibrated, unsure, of_cards, in_time, diagnosed, by_other_names, *refused = answers
+    assert [answer.is_error for answer in answers] == [False] * 5 + [True] + [False] * 4 + [True] * 3
+    assert "global_batch" in unsure.content[0].text
+
+    chosen, table = of_cards.structured_content, costmodel.cards(MODEL, ["h100", "h800", "4090"], adapter=["lora", "none"])
+    assert chosen["answer"] == table.said() and chosen["ties"]["lora"] == [one.device for one in table.ties("lora")]
+    assert [row["step_time_s"] for row in chosen["cards"]] == pytest.approx([one.estimate.step_time for one in table.fitting])
+    assert all(row["evidence"] and row["interval_90"]["step_time_s"][0] < row["step_time_s"] for row in chosen["cards"])
+    assert {row["device"] for row in chosen["does_not_fit"]} == {"rtx-4090"}
+
+    sized, known_sizes = in_time.structured_content, costmodel.gpus_in_time(MODEL, "h100", tokens="1T", days=30, price=2)
+    row = sized["clusters"][0]
+    assert (row["gpus"], sized["answer"]) == (known_sizes[0].expected.gpus, known_sizes.said()) and row["evidence"]
+    assert row["interval_90"]["days"] == pytest.approx([row["days_low"], row["days_high"]]) and sized["ties"] == [row["cluster"]]
+
+    why, step = diagnosed.structured_content, costmodel.estimate(MODEL, "8xh100", tp=2)
+    assert why["measured_step_time_s"] == pytest.approx(step.step_time * step.mfu / 0.38)
+    assert why["interval_90"]["step_time_s"] == pytest.approx(list(step.time_interval)) and why["evidence"] == step.evidence
+    assert sum(part["gap"] for part in why["parts"]) == pytest.approx(why["gap_s"])
+
+    as_meant = costmodel.estimate(MODEL, "8xh100", zero_stage=3, micro_batch=2)
+    assert by_other_names.structured_content["step_time_s"] == pytest.approx(as_meant.step_time, rel=1e-12)
 
     known = costmodel.estimate(model, cluster, plan)
     told = estimated.structured_content

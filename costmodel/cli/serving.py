@@ -14,16 +14,23 @@ from costmodel.arithmetic.named_tuples import Row
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, Misused, plan_fields
 from costmodel.cli.calibrated import add_calibration
+from costmodel.description.fields import short_names
+from costmodel.description.plan import Plan
+from costmodel.text.errors import InvalidValue
+from costmodel.text.other_names import argument_meant
 
-INSTRUCTIONS = """Time, memory and the best parallel plan of a training run of a transformer on a cluster of GPUs.
-Models, clusters, devices and frameworks are names of the catalogue (llama3-8b, dgx-h100, h100-sxm, fsdp2) or paths of files.
+INSTRUCTIONS = """Time, memory and the best parallel plan of a training run of a transformer on a cluster of GPUs; which card
+trains a model, how many GPUs end a run in time, and why a measured step takes what it takes.
+Models, clusters, devices and frameworks are names of the catalogue or of the Hugging Face hub (llama3-8b, dgx-h100, h100-sxm,
+fsdp2) or paths of files; a cluster is also so many GPUs of a device, 64xh100. What isn't said of a step's work is usual.
 Times are in seconds, sizes in bytes. Every answer says how near measurements are (evidence) and in what interval 90 % of such
-estimates lie; a search also says which plans can't be told from the first within the error (ties). Say these when you pass
-an answer on."""
+estimates lie; what ranks also says which rows can't be told from the first within the error (ties). Say these when you pass an
+answer on."""
 HARDWARE = ("gpus", "nodes", "network", "calibration")
 OF_SEARCH = ("tokens", "price", "fit_probability", "space")
 INTERVALS = {
     "step_time_s": ("step_time_low_s", "step_time_high_s"), "peak_memory_bytes": ("memory_low_bytes", "memory_high_bytes"),
+    "days": ("days_low", "days_high"),
 }  # fmt: skip
 """Of an answer: the ends of the interval in which 90 % of such estimates lie."""
 Options: TypeAlias = dict[str, str | float | bool | list[str | float]]
@@ -37,8 +44,8 @@ def add(commands: Commands) -> None:
     """Add the command."""
     serving = commands.add_parser(
         "mcp", help="tools for an agent, by the Model Context Protocol on stdin and stdout (extra mcp)",
-        description="Serves search, estimate, explain, compare and calibrate to a client of the Model Context Protocol that "
-        "starts this command. Nothing is sent anywhere but to that client.",
+        description="Serves search, estimate, cards, gpus, diagnose, explain, compare and calibrate to a client of the Model "
+        "Context Protocol that starts this command. Nothing is sent anywhere but to that client.",
         examples=("costmodel mcp", "costmodel mcp --calibration mine.toml"),
     )  # fmt: skip
     add_calibration(serving, several=True)
@@ -66,8 +73,8 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 
 def search(
-    model: str, cluster: str, global_batch: int, seq_len: int, framework: str | None = None, top: int = 5,
-    options: Options | None = None,
+    model: str, cluster: str, global_batch: int | None = None, seq_len: int | None = None, framework: str | None = None,
+    top: int = 5, options: Options | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Rank every legal plan of a training run by its step time, and say which plans are tied within the error.
 
@@ -81,7 +88,8 @@ def search(
 
 
 def estimate(
-    model: str, cluster: str, global_batch: int, seq_len: int, framework: str | None = None, options: Options | None = None,
+    model: str, cluster: str, global_batch: int | None = None, seq_len: int | None = None, framework: str | None = None,
+    options: Options | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Time and memory of one plan part by part, whether it fits, and what would make it fit.
 
@@ -91,6 +99,63 @@ def estimate(
     """
     asked = {"cluster": cluster, "global_batch": global_batch, "seq_len": seq_len, "framework": framework}
     found = _answer("estimate", [model], asked | _allowed(options, *HARDWARE, "tokens", "price", "fit_probability"))
+    return {**_told(found), **found}
+
+
+def cards(
+    model: str, devices: list[str] | None = None, adapter: list[str] | None = None, options: Options | None = None
+) -> dict[str, Any]:
+    """Which cards train a model: what fits on each, the longest sequence, tokens a second, and with which framework.
+
+    `devices`: names such as rtx-4090, all GPUs of the catalogue unless they are said. `adapter`: what is trained, of full, lora,
+    qlora, gptq-lora, int8-lora. `options`: gpus (cards that train together), global_batch, seq_len, framework, tokens and price
+    (days and money), calibration. `ties`: cards that can't be told from the fastest, by adapter.
+    """
+    known = ("gpus", "global_batch", "seq_len", "framework", "tokens", "price", "calibration")
+    asked: Options = _allowed(options, *known, plan=False)
+    found = _answer("cards", [model], {"device": devices, "adapter": adapter} | asked)
+    fitting = [{**_told(row), **row} for row in found["cards"] if row["fits"]]
+    ties: dict[str, list[str]] = {}
+    for row in fitting:
+        if row["tied"]:
+            ties.setdefault(row["adapter"], []).append(row["device"])
+    misses = [{name: row[name] for name in ("device", "adapter", "why")} for row in found["cards"] if not row["fits"]]
+    return {"answer": found["answer"], "ties": ties, "cards": fitting, "does_not_fit": misses, "notes": found["notes"]}
+
+
+def gpus(
+    model: str, tokens: str | float, days: float, devices: list[str] | None = None, clusters: list[str] | None = None,
+    options: Options | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """How many GPUs of each kind end a training run in time: the fewest as expected, the fewest that are sure to, what they cost.
+
+    `tokens`: of the run, such as 15T. `devices` or `clusters`: kinds to try, such as h100; usual large ones unless they are said.
+    `options`: global_batch, seq_len, framework, price (of a GPU for an hour), sure (the probability that is called sure),
+    calibration. `ties`: clusters that may need no more money, or without prices no more GPUs, than the first needs to be sure.
+    """
+    known = ("global_batch", "seq_len", "framework", "price", "sure", "calibration")
+    asked: Options = _allowed(options, *known, plan=False)
+    found = _answer("gpus", [model], {"tokens": tokens, "days": days, "device": devices, "cluster": clusters} | asked)
+    rows = [{**_told(row), **row} for row in found["clusters"] if row["gpus"] is not None]
+    misses = [{name: row[name] for name in ("cluster", "why")} for row in found["clusters"] if row["gpus"] is None]
+    ties = [row["cluster"] for row in rows if row["tied"]]
+    return {"answer": found["answer"], "ties": ties, "clusters": rows, "not_in_time": misses, "notes": found["notes"]}
+
+
+def diagnose(
+    model: str, cluster: str, step_time: str | float | None = None, mfu: str | float | None = None,
+    tokens_per_second: str | float | None = None, global_batch: int | None = None, seq_len: int | None = None,
+    framework: str | None = None, options: Options | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Why a measured step takes what it takes: the gap to the estimate by parts, what would explain it, what to change first.
+
+    One of `step_time` (seconds, or a text such as 850ms; with global_batch and seq_len), `mfu` (0.38 or 38%) and
+    `tokens_per_second` (of all GPUs together) is what was measured. `options`: gpus or nodes, network, calibration, and any field
+    of the plan that ran, such as {"tensor_parallel": 8}; where no degree is said the fastest plan is taken.
+    """
+    measured = {"step_time": step_time, "mfu": mfu, "tokens_per_second": tokens_per_second}
+    asked = {"cluster": cluster, "global_batch": global_batch, "seq_len": seq_len, "framework": framework, **measured}
+    found = _answer("diagnose", [model], asked | _allowed(options, *HARDWARE))
     return {**_told(found), **found}
 
 
@@ -106,7 +171,8 @@ def explain(files: list[str], cluster: str, log: str | None = None, options: Opt
 
 
 def compare(
-    model: str, global_batch: int, seq_len: int, over: str, values: list[str | float], options: Options | None = None,
+    model: str, over: str, values: list[str | float], global_batch: int | None = None, seq_len: int | None = None,
+    options: Options | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """The best plan under each value of one choice, side by side: how much faster, how surely, each with its interval.
 
@@ -116,8 +182,7 @@ def compare(
     """
     if len(values) < 2:
         raise _refusal("values: expected two or more of them")
-    asked: Options = {**(options or {}), over: values}
-    _allowed(asked, "cluster", "device", "framework", *HARDWARE, "tokens", "price")
+    asked = _allowed({**(options or {}), over: values}, "cluster", "device", "framework", *HARDWARE, "tokens", "price")
     found = _answer("compare", [model], {**asked, "global_batch": global_batch, "seq_len": seq_len})
     return {**found, "choices": [{**_told(choice), **choice} for choice in found["choices"]]}
 
@@ -135,7 +200,7 @@ def calibrate(
     return {"evidence": f"{found['runs']} runs of one's own", **found}
 
 
-TOOLS: tuple[Callable[..., dict[str, Any]], ...] = (search, estimate, explain, compare, calibrate)
+TOOLS: tuple[Callable[..., dict[str, Any]], ...] = (search, estimate, cards, gpus, diagnose, explain, compare, calibrate)
 
 
 def _told(figures: Mapping[str, Any]) -> Row:
@@ -153,10 +218,24 @@ def _best(plans: Sequence[Mapping[str, Any]]) -> Row:
 def _allowed(options: Options | None, *names: str, plan: bool = True) -> Options:
     """Options of a tool; any other name is refused, so that a call writes no file but the one that it says."""
     known = [*names, *(plan_fields() if plan else ())]
-    for name in options or {}:
-        if name not in known:
-            raise _refusal(f"options: {name[:80]!r}: expected one of {', '.join(known)}")
-    return options or {}
+    found: Options = {}
+    for said, value in (options or {}).items():
+        for name, told in ({said: value} if said in known else _meant(said, value)).items():
+            if name not in known:
+                raise _refusal(f"options: {said[:80]!r}: expected one of {', '.join(known)}")
+            if name in found:
+                raise _refusal(f"options: {said[:80]!r} says {name} a second time")
+            found[name] = told
+    return found
+
+
+def _meant(said: str, value: str | float | bool | list[str | float]) -> Options:
+    """An option by the names that the commands have for it."""
+    short = short_names(Plan)
+    try:
+        return {short[said]: value} if said in short else argument_meant(said, value)  # type: ignore[return-value]
+    except InvalidValue as refused:
+        raise _refusal(f"options: {refused}") from None
 
 
 def _answer(command: str, words: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,7 +261,8 @@ def _answer(command: str, words: Sequence[str], options: Mapping[str, Any]) -> d
     if code not in (codes.ANSWERED, codes.NOTHING_FITS):
         raise _refusal(said[-1] if said else "no answer")
     found: dict[str, Any] = json.loads(out.getvalue())
-    return {**found, "notes": [*found.get("notes", ()), *said]}
+    notes = [*found.get("notes", ()), *(line.removeprefix("note: ") for line in said)]
+    return {**found, "notes": list(dict.fromkeys(notes))}
 
 
 def _own_runs(options: Mapping[str, Any]) -> str | None:
