@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import PurePath
 
 from costmodel.description.adapters import targets_of
 from costmodel.interop.launchers.shell import is_variable
-from costmodel.interop.launchers.table import BATCHINGS, LaunchReading, Writing
+from costmodel.interop.launchers.table import BATCHINGS, LaunchReading, Writing, words
 from costmodel.text.errors import InvalidValue
 
 FSDP_SHARDING = {
@@ -29,6 +30,8 @@ FSDP_STAGES = {
 """Of ZeRO, what a strategy of FSDP amounts to."""
 PAIRS = "a sample is a pair of sequences: a batch of N is priced as N sequences"
 """Of trainers by preferences."""
+PAIRED, REFERRED = words("dpo ipo simpo reward rm orpo cpo"), words("dpo ipo kto")
+"""Methods of preferences whose samples are pairs, and those that have a reference model."""
 FSDP_OFFLOAD = ("parameters", "gradients", "optimizer")
 """What lies in host memory under FSDP's CPU offload: gradients and optimizer step follow the parameters."""
 COMPONENTS = ("optimizer", "parameters", "activations")
@@ -150,9 +153,28 @@ def beside(reading: LaunchReading, field: str, dialect: str) -> None:
     reading.note(f"{hint}: ZeRO stage {stage}{' with offload' if moved else ''} by its name; give it beside this file to be sure")
 
 
+QUANTISED = (
+    ("qlora", r"bnb-?4bit|nf4"), ("int8-lora", r"(?<![a-z0-9])(bnb-?8bit|int-?8|8-?bit)"),
+    ("gptq-lora", r"gptq|awq|(?<![a-z0-9])(int-?4|4-?bit)"),
+)  # fmt: skip
+"""Adapters over the weights of a checkpoint that is quantised already, by what its name contains."""
 EMBEDDINGS, HEADS = ("embed_tokens", "tok_embeddings", "wte", "embed_in"), ("lm_head", "embed_out")
 OF_NO_LAYER = frozenset([*EMBEDDINGS, *HEADS])
 """Names of embeddings and heads, to which no adapter that is priced belongs."""
+
+
+def preferences(reading: LaunchReading, methods: Collection[object]) -> None:
+    """What is said of samples that are a chosen and a rejected sequence, and of a reference model, which adapters don't need.
+
+    Parameters
+    ----------
+    reading : of the files
+    methods : that train, by name
+    """
+    if PAIRED.intersection(methods):
+        reading.note(PAIRS)
+    if REFERRED.intersection(methods) and reading.plan.get("adapter") is None:
+        reading.note("a reference model runs beside the one that trains: neither its weights nor its forward pass is priced")
 
 
 def frozen(bits: object) -> str:
@@ -198,7 +220,9 @@ def adapter(reading: LaunchReading, kind: str | None, rank: int | None = None, t
     """
     if not kind or kind == "none":
         return
-    reading.put("adapter", kind)
+    name = str(reading.one("_name") or "").lower()
+    of_checkpoint = next((held for held, words in QUANTISED if re.search(words, name)), None) if kind == "lora" else None
+    reading.put("adapter", of_checkpoint or kind, derived=of_checkpoint is not None)
     stated = reading.one("_rank")
     if stated is None and rank is not None and not reading.has("_rank") and "_rank" not in reading.variable_fields:
         reading.note(f"adapters of rank {rank}, the framework's own, assumed")

@@ -34,7 +34,7 @@ ELSEWHERE = ("recompute_every", "recompute_modules", "optimizer_states", "optimi
 WIDTHS = {"bucket_bytes": 1.0, "prefetch_bytes": 0.9}
 """Elements of a bucket over the square of the model's width, where transformers fills "auto" in (huggingface/transformers
 src/transformers/integrations/deepspeed.py ``trainer_config_finalize``)."""
-UNLIKE = r"ademamix|adafactor|adagrad|galore|apollo|shampoo|soap|badam|adalomo|lomo|came|schedule_?free|dion"
+UNLIKE = r"ademamix|adafactor|adagrad|galore|apollo|shampoo|soap|badam|adam_?mini|adalomo|lomo|came|schedule_?free|dion"
 KERNELS = {"fused": "flash", "xformers": "flash", "ring": "flash", "auto": None}
 """Kernels of attention of a launch that a plan calls otherwise."""
 MEGATRON = ("megatron-lm", "megatron-deepspeed", "nemo", "megatron-bridge", "gpt-neox")

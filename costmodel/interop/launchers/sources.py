@@ -41,7 +41,7 @@ CLOSES = re.compile(r"""['"`)}\]\\]""")
 IN_BRANCH, NO_BRANCH = "\n?", "\n."
 """Signs among the words of a script that what follows is set only sometimes, and that it is set whatever happens."""
 FLAGS_IN = re.compile(
-    r"(?<!\w)([A-Za-z_]\w{0,99})\+?=\(?\s{0,99}[\"']?\s{0,99}(?:\\\n\s{0,99})?(?:\$\{?\w{1,99}\}?\s{0,99})?(?:\\\n\s{0,99})?--[a-z]"
+    r"(?<![\w-])([A-Za-z_]\w{0,99})\+?=\(?\s{0,99}[\"']?\s{0,99}(?:\\\n\s{0,99})?(?:\$\{?\w{1,99}\}?\s{0,99})?(?:\\\n\s{0,99})?--[a-z]"
 )
 """Where a variable is set to flags."""
 ALONE = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?:\[[@*]\])?\}|([A-Za-z_]\w*))")

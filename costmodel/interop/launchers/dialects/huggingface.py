@@ -91,15 +91,15 @@ MODEL_ROWS = (
             says=says.mapped("dtype", says.LONG_DTYPES, "bfloat16")),
     FlagRow("attn_implementation", "attention", unit.attention, "sdpa where there is one",
             says=says.kernel("flash_attention_2", "eager")),
-    FlagRow("use_flash_attention_2", "attention", unit.yields("flash"), None),
+    FlagRow("use_flash_attention_2 use_flash_attn", "attention", unit.yields("flash"), None),
 )
 ADAPTER_ROWS = (
-    FlagRow("use_peft", "_peft", unit.flag, False, says=lambda w: w.plan.adapter != "none" or None),
+    FlagRow("use_peft use_peft_lora", "_peft", unit.flag, False, says=lambda w: w.plan.adapter != "none" or None),
     FlagRow("lora_r lora_rank", "_rank", unit.whole, says=OWN),
     FlagRow("lora_target_modules", "_targets", unit.listed, says=OWN),
     FlagRow("lora_modules_to_save", "_saved", unit.listed, says=common.edges),
-    FlagRow("load_in_4bit", "_four_bit", unit.flag, False, says=OWN),
-    FlagRow("load_in_8bit", "_eight_bit", unit.flag, False, says=OWN),
+    FlagRow("load_in_4bit use_4bit_quantization", "_four_bit", unit.flag, False, says=OWN),
+    FlagRow("load_in_8bit use_8bit_quantization", "_eight_bit", unit.flag, False, says=OWN),
 )
 LENGTH_ROWS = (
     FlagRow("group_by_length", "_by_length", unit.flag, False, "to 4.57", OWN),
@@ -115,6 +115,7 @@ TRL_ROWS = (
     FlagRow("max_completion_length response_length max_new_tokens", "_completion", unit.count),
     FlagRow("num_generations", "_generations", unit.count),
     FlagRow("num_processes", "_gpus", unit.count),
+    FlagRow("loss_type", "_loss", unit.anything),
 )
 PACKING_ROWS = (
     FlagRow("packing", "_packing", unit.flag, False, says=OWN),
@@ -128,16 +129,14 @@ TRL = words(
 """Keys of TRL, which the Trainer alone doesn't have."""
 ALSO_OF_SCRIPTS = words("dataset_name torch_dtype attn_implementation max_seq_length")
 """Of them, those that scripts of transformers have, too."""
-OF_OTHER_TRAINERS = words(
-    "max_prompt_length num_generations beta reward_funcs use_vllm max_completion_length response_length max_new_tokens"
-)
-"""Of them, those of trainers beside TRL's `SFTTrainer`, whose losses are others."""
 GENERATING = words("grpo rloo ppo gkd nash_md online_dpo xpo")
 """Commands of ``trl`` that start one which makes its samples itself, and scripts of these names."""
 OTHER_TRAINERS = words("dpo kto reward orpo cpo bco prm") | GENERATING
 """And those that start any of them."""
-PAIRED, REFERRED = words("dpo reward orpo cpo"), words("dpo kto")
-"""Of them those whose samples are pairs, and those that have a reference model."""
+WITHOUT_REFERENCE = words("simpo_gamma gamma_beta_ratio cpo_alpha")
+"""Keys of trainers by preferences that have no reference model."""
+TILED = words("sft dpo grpo kto rloo")
+"""Commands of those that never have all logits at once."""
 GENERATED = words("num_generations reward_funcs use_vllm max_completion_length response_length max_new_tokens")
 """Keys of trainers that make their samples."""
 
@@ -188,18 +187,21 @@ def started(reading: LaunchReading) -> set[str]:
     return {word.rpartition("/")[2].removesuffix(".py") for word in reading.irrelevant}
 
 
-def of_another_trainer(reading: LaunchReading) -> bool:
-    """Whether another of TRL's trainers is started than `SFTTrainer`."""
-    return bool(reading.keys & OF_OTHER_TRAINERS or started(reading) & OTHER_TRAINERS)
+def of_a_logit_trainer(reading: LaunchReading) -> bool:
+    """Whether the trainer of TRL's that is started has whole logits, as those beside `TILED` have.
+
+    References
+    ----------
+    huggingface/trl@v1.15.0 trl/trainer/{sft,dpo,grpo,kto,rloo}_trainer.py ``add_fused_lm_head``
+    """
+    return bool(started(reading) & (OTHER_TRAINERS - TILED) or reading.keys & WITHOUT_REFERENCE)
 
 
 def preferences(reading: LaunchReading) -> None:
-    """What is said of samples that are a chosen and a rejected sequence, and of a reference model, which adapters don't need."""
-    names, by_beta = started(reading), "beta" in reading.keys and not reading.keys & GENERATED
-    if names & PAIRED or by_beta:
-        reading.note(common.PAIRS)
-    if (names & REFERRED or (by_beta and not names & PAIRED)) and reading.plan.get("adapter") is None:
-        reading.note("a reference model runs beside the one that trains: neither its weights nor its forward pass is priced")
+    """What is said of trainers by preferences, which commands, scripts and keys name."""
+    names, alone = started(reading), reading.keys & WITHOUT_REFERENCE or reading.one("_loss") in common.PAIRED - common.REFERRED
+    by_beta = "beta" in reading.keys and not reading.keys & GENERATED and not names & OTHER_TRAINERS
+    common.preferences(reading, names | ({"orpo" if alone else "dpo"} if by_beta else set()))
 
 
 def by_deepspeed(reading: LaunchReading) -> bool:
@@ -272,8 +274,11 @@ def rules(reading: LaunchReading) -> None:
     trainer(reading)
     if not of_trl(reading):
         reading.framework = "transformers"
-    elif not of_another_trainer(reading) and not reading.one("fused_cross_entropy"):
+    elif not of_a_logit_trainer(reading):
         reading.put("loss", reading.dialect.about.loss, derived=True)
+        if reading.one("fused_cross_entropy"):  # whose other kernels stay
+            reading.put("fused_cross_entropy", False)
+            reading.note("TRL from 1.15 takes Liger's kernels but its loss, in place of which it has its own, as little")
     generation(reading)
     if of_trl(reading):
         preferences(reading)
