@@ -47,7 +47,7 @@ def offload(reading: LaunchReading) -> None:
     if not moved and any(f"_offload_{name}" in reading.variable_fields for name in COMPONENTS):
         return
     reading.put("offload", moved)
-    if "optimizer" in moved and reading.one("_offload_optimizer"):
+    if "optimizer" in moved:
         reading.put("optimizer_offload", reading.one("_offload_fraction", 1.0))
     if "activations" in moved:
         reading.put("activation_offload", reading.one("_offload_activation_fraction", 1.0))
@@ -147,8 +147,8 @@ def beside(reading: LaunchReading, field: str, dialect: str) -> None:
     stage = int(found[1])
     reading.defaults["zero_stage"] = stage
     moved = ["optimizer", *(["parameters"] if stage == 3 else [])] if "offload" in base.lower() else []
-    if moved and not reading.has("_offload_optimizer") and reading.plan.get("offload") is None:
-        reading.defaults["offload"] = moved
+    if moved and not reading.has("_offload_optimizer"):
+        reading.defaults["offload"] = [*moved, *(reading.plan.pop("offload", None) or [])]
         reading.put("optimizer_offload", 1.0)
     reading.note(f"{hint}: ZeRO stage {stage}{' with offload' if moved else ''} by its name; give it beside this file to be sure")
 

@@ -22,7 +22,7 @@ from costmodel.text.results import brief
 VOCABULARY = 50_304
 """Where no file states one: GPT-2's, padded to a multiple of 128 as Megatron does."""
 OPTIMIZERS = (
-    ("adam-8bit", r"8bit"), ("muon", r"muon"), ("sgd-momentum", r"lion|sgd"), ("rmsprop", r"rmsprop"),
+    ("adam-8bit", r"8bit|4bit|fp8"), ("muon", r"muon"), ("sgd-momentum", r"lion|sgd"), ("rmsprop", r"rmsprop"),
     ("adam", r"adamw?(?!\w*mix)|lamb|mcore"),
 )  # fmt: skip
 """Optimizers of `Plan` by what an optimizer's name contains: Lion keeps one moment, as momentum does; LAMB two, as Adam."""
@@ -482,8 +482,8 @@ def optimizer(launch: Described, notes: list[str]) -> str | None:
         )
     for known, words in OPTIMIZERS:
         if re.search(words, plain):
-            if known == "sgd-momentum":
-                notes.append(f"optimizer {name} priced as {known}: one moment")
+            if known == "sgd-momentum" or "4bit" in plain:
+                notes.append(f"optimizer {name} priced as {known}{': one moment' if known == 'sgd-momentum' else ''}")
             return None if known == "adam" else known
     raise NotModelled(
         f"{_names(launch)}: optimizer {str(name)[:60]!r} is not modelled; price another with settings={{'optimizer': 'adam'}}"

@@ -11,6 +11,7 @@ from costmodel.interop.launchers.table import (
     Dialect,
     FlagRow,
     LaunchReading,
+    Statement,
     Writing,
     without,
 )
@@ -131,6 +132,8 @@ ROWS = (
     FlagRow("liger_glu_activation", "fused_activation", unit.flag),
     *hf.CHECKPOINT_ROWS,
     FlagRow("rl", "_rl", unit.word),
+    FlagRow("reward_model", "_reward", unit.flag, False),
+    FlagRow("fsdp_config", "_fsdp_config", unit.anything),
     FlagRow("world_size", "_gpus", unit.count),
     FlagRow("ring_attn_func", "_ring", unit.word),
     FlagRow("flash_attn_cross_entropy liger_fused_linear_cross_entropy cut_cross_entropy", "_fused_loss", unit.flag),
@@ -150,11 +153,12 @@ def rules(reading: LaunchReading) -> None:
         reading.put("mixed_precision", False)
     hf.fsdp(reading)
     if reading.one("_recompute") == "offload":
-        reading.said.pop("_recompute")
-        reading.put("recompute", "full")
+        reading.said["_recompute"] = [Statement("full", "gradient_checkpointing offload")]
         reading.say("_offload_activations", True, "gradient_checkpointing offload")
-    reading.put("recompute", reading.one("_recompute") or reading.one("_fsdp_recompute"))
     kind = reading.one("_adapter")
+    if kind and reading.one("_offload_activations"):
+        reading.put("recompute", "none", derived=True)  # src/axolotl/loaders/model.py ``_apply_activation_checkpointing``
+    reading.put("recompute", reading.one("_recompute") or reading.one("_fsdp_recompute"))
     if kind == "lora":
         kind = "gptq-lora" if reading.one("_gptq") else common.frozen(common.bits(reading))
     every = "all" if reading.one("_every") else None
@@ -162,7 +166,10 @@ def rules(reading: LaunchReading) -> None:
     common.devices(reading)
     common.offload(reading)
     common.batching(reading)
+    if reading.has("_rl") and not reading.has("_reentrant"):
+        reading.say("_reentrant", False, "rl")  # src/axolotl/core/builders/base.py ``_configure_gradient_checkpointing``
     hf.beside_others(reading)
+    common.preferences(reading, [reading.one("_rl"), "reward" if reading.one("_reward") else None])
     if reading.one("_fused_loss"):
         reading.put("fused_cross_entropy", True)
     _mesh(reading)
