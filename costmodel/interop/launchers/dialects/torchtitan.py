@@ -103,6 +103,10 @@ ROWS = (
     FlagRow("parallelism.enable_sequence_parallel", "sequence_parallel", unit.flag, True, "from 2026"),
     FlagRow("activation_checkpoint.mode activation_checkpoint", "recompute", checkpointing, "selective",
             says=says.mapped("recompute", {"none": "none", "full": "full"}, "selective")),
+    FlagRow("activation_checkpoint.selective_ac_option", "_every", unit.word, "2", "to 2026-01",
+            says=lambda w: "op" if w.plan.recompute == "operators" else None),
+    FlagRow("optimizer.early_step_in_backward", "update_in_backward", unit.yields(True), False, "2025-02 to 2026-01",
+            says=says.where_true("update_in_backward")),
     FlagRow("optimizer.name optimizer", "optimizer", unit.word, "AdamW", says=says.fixed("AdamW")),
     FlagRow("optimizer.implementation", "optimizer_kernel", unit.one_of(IMPLEMENTATIONS), None, "from 2025-02",
             says=says.mapped("optimizer_kernel", {kernel: word for word, kernel in IMPLEMENTATIONS.items()})),
@@ -110,6 +114,10 @@ ROWS = (
     FlagRow("training.enable_cpu_offload experimental.enable_cpu_offload", "_offload_fsdp", unit.flag, False),
     FlagRow("model_spec", "_spec", unit.word),
     FlagRow("compile.enable training.compile", "_compile", unit.flag, False),
+    FlagRow("compile.components", "_compiled", unit.listed, "model loss", "from 2025-08"),
+    FlagRow("module", "_module", unit.word, None, "from 2026-02"),
+    FlagRow("config", "_config", unit.word, None, "from 2026-02"),
+    FlagRow("loss", "_loss", unit.anything, None, "from 2026-02"),
     FlagRow("model_spec.attn_backend model.attn_backend", "_attention", unit.word),
     FlagRow("comm", "_comm", unit.anything),
 )
@@ -129,7 +137,9 @@ def rules(reading: LaunchReading) -> None:
     family, flavor = reading.one("_family"), reading.one("_flavor")
     if family:
         reading.model_name = f"{family} {flavor}" if flavor else family
-    reading.model_name = reading.one("_spec") or reading.model_name
+    reading.model_name = reading.one("_spec") or reading.one("_config") or reading.model_name
+    _registry(reading)
+    _compiled(reading)
     reading.defaults["sequence_parallel"] = (reading.one("tensor_parallel") or 1) > 1
     kernel = str(reading.one("_attention") or "")
     if kernel:
@@ -144,6 +154,38 @@ def rules(reading: LaunchReading) -> None:
         )
     elif reading.has("_tokens"):
         reading.version = "2026"
+
+
+def _registry(reading: LaunchReading) -> None:
+    """What a file of TOML means where it is silent, and a run of the registry of Python instead.
+
+    References
+    ----------
+    pytorch/torchtitan@2ea6197b9 torchtitan/config/job_config.py ``ActivationCheckpoint``; @9810191bb (#2386, February 2026): the
+    registry; @786e26f8e (#2937, April 2026): ``ChunkedCELoss`` in its configurations
+    """
+    if any(reading.has(field) for field in ("_config", "_module", "_spec", "_tokens", "_step_tokens")):
+        if not reading.has("_loss"):
+            reading.put("loss", "chunk-by-chunk", derived=True)
+        if reading.one("_config"):
+            reading.note(f"what isn't stated comes from the configuration {reading.one('_config')}, which isn't opened")
+            for field in () if reading.has("_tokens") else ("micro_batch", "gradient_accumulation"):
+                reading.defaults.pop(field)
+    elif reading.one("recompute", "selective") == "selective" and "recompute" not in reading.settled:
+        every = str(reading.one("_every", "2"))
+        if every.isdigit():  # else by operators
+            reading.put("recompute_every", int(every), derived=True)
+
+
+def _compiled(reading: LaunchReading) -> None:
+    """What ``torch.compile`` makes of the layers and of the loss, which isn't PyTorch's loss-parallel then."""
+    components = reading.one("_compiled", ["model", "loss"]) if reading.one("_compile") else []
+    if "loss" in components and (reading.one("tensor_parallel") or 1) == 1:
+        reading.put("loss", "compiled", derived=True)
+    if "model" in components:
+        for field in ("fused_norms", "fused_activation"):
+            reading.put(field, True, derived=True)
+        reading.unpriced.append("compile")
 
 
 def _fsdp(reading: LaunchReading) -> None:
