@@ -200,13 +200,13 @@ def liger(reading: LaunchReading) -> None:
 
 
 def bits(reading: LaunchReading) -> int | None:
-    """Bits of a frozen base by switches of transformers, `load_in_4bit` and `load_in_8bit`.
+    """Bits of a frozen base by switches of transformers, `load_in_4bit` and `load_in_8bit`, or by their number.
 
     Parameters
     ----------
     reading : of the files
     """
-    return 4 if reading.one("_four_bit") else 8 if reading.one("_eight_bit") else None
+    return 4 if reading.one("_four_bit") else 8 if reading.one("_eight_bit") else reading.one("_bits")
 
 
 def adapter(reading: LaunchReading, kind: str | None, rank: int | None = None, targets: str | None = None) -> None:

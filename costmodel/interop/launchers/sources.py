@@ -264,6 +264,7 @@ def _tokens(text: str, name: str, script: bool) -> list[str]:
     tokens: list[str] = []
     held: list[str] = []
     depth = tried = 0
+    passed = False
     for line in lines:
         if script and not held:
             before, depth = depth, max(0, depth + _opened(line))
@@ -271,7 +272,9 @@ def _tokens(text: str, name: str, script: bool) -> list[str]:
                 tokens.append(IN_BRANCH if depth else NO_BRANCH)
             stated = assignments(line)
             if stated is None and line.split() and line.split()[0].split("(")[0] in COMMANDS:
-                continue
+                passed = words(hide(line), comments=True) is None  # what it says goes on over the end of the line
+                if not passed:
+                    continue
             line = line if stated is None else stated
         held.append(line)
         if len(held) > 1 and not CLOSES.search(line):
@@ -284,6 +287,9 @@ def _tokens(text: str, name: str, script: bool) -> list[str]:
         if split is None:
             continue
         held = []
+        if passed:
+            passed = False
+            continue
         if script:  # a semicolon ends the word that it stands at
             split = [part for token in split for part in ((token[:-1], ";") if token.endswith(";") else (token,)) if part]
         for token in split:

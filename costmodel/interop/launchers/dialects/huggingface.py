@@ -91,18 +91,19 @@ MODEL_ROWS = (
             says=says.mapped("dtype", says.LONG_DTYPES, "bfloat16")),
     FlagRow("attn_implementation", "attention", unit.attention, "sdpa where there is one",
             says=says.kernel("flash_attention_2", "eager")),
-    FlagRow("use_flash_attention_2 use_flash_attn", "attention", unit.yields("flash"), None),
+    FlagRow("use_flash_attention_2 use_flash_attn flash_attn", "attention", unit.yields("flash"), None),
 )
 ADAPTER_ROWS = (
-    FlagRow("use_peft use_peft_lora", "_peft", unit.flag, False, says=lambda w: w.plan.adapter != "none" or None),
+    FlagRow("use_peft use_peft_lora use_lora lora_enable", "_peft", unit.flag, False, says=lambda w: w.plan.adapter != "none" or None),
     FlagRow("lora_r lora_rank", "_rank", unit.whole, says=OWN),
     FlagRow("lora_target_modules", "_targets", unit.listed, says=OWN),
     FlagRow("lora_modules_to_save", "_saved", unit.listed, says=common.edges),
-    FlagRow("load_in_4bit use_4bit_quantization", "_four_bit", unit.flag, False, says=OWN),
+    FlagRow("load_in_4bit use_4bit_quantization q_lora", "_four_bit", unit.flag, False, says=OWN),
     FlagRow("load_in_8bit use_8bit_quantization", "_eight_bit", unit.flag, False, says=OWN),
+    FlagRow("bits", "_bits", unit.count, None, "qlora.py and LLaVA"),
 )
 LENGTH_ROWS = (
-    FlagRow("group_by_length", "_by_length", unit.flag, False, "to 4.57", OWN),
+    FlagRow("group_by_length group_by_modality_length", "_by_length", unit.flag, False, "to 4.57", OWN),
     FlagRow("train_sampling_strategy", "_by_length", unit.one_of(SAMPLING), "random", "from 5.0"),
 )
 LOSS_ROWS = (
@@ -123,7 +124,7 @@ PACKING_ROWS = (
     FlagRow("padding_free", "_padding_free", unit.flag, False, says=OWN),
 )
 TRL = words(
-    "max_prompt_length num_generations use_peft dataset_num_proc max_length packing beta lora_r reward_funcs dataset_config "
+    "max_prompt_length num_generations use_peft dataset_num_proc max_length packing beta reward_funcs dataset_config "
     "dataset_name use_vllm max_seq_length dataset_mixer dataset_mixture max_completion_length attn_implementation torch_dtype"
 )
 """Keys of TRL, which the Trainer alone doesn't have."""
@@ -261,10 +262,12 @@ def fsdp(reading: LaunchReading) -> None:
 
 def shard(reading: LaunchReading) -> None:
     """Low-rank adapters and quantised weights."""
-    quantised = common.bits(reading)
-    if reading.one("_peft") or reading.one("_rank") or quantised:
+    quantised, asked = common.bits(reading), reading.one("_peft")
+    if asked or (asked is None and (reading.one("_rank") or quantised)):
         # trl/trainer/model_config.py ModelConfig: rank 16, and where no module is named PEFT's of Llama and its like
         common.adapter(reading, common.frozen(quantised), 16, "q-v")
+        if not (reading.has("_targets") or of_trl(reading)):
+            reading.note("adapters of queries and values, as PEFT has them for Llama, assumed: no file names the matrices")
 
 
 def rules(reading: LaunchReading) -> None:

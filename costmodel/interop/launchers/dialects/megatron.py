@@ -357,7 +357,13 @@ def rules(reading: LaunchReading) -> None:
 def _swift(reading: LaunchReading) -> None:
     reading.version = "ms-swift"
     reading.model_name = reading.one("_name") or reading.model_name
-    reading.defaults |= {"zero_stage": 1, "dtype": "bf16", "attention": "flash", "micro_batch": 1, "global_batch": 16}
+    # modelscope/ms-swift@3602360a5 swift/megatron/arguments/megatron_args.py
+    reading.defaults |= {
+        "zero_stage": 1, "dtype": "bf16", "attention": "flash", "micro_batch": 1, "global_batch": 16, "recompute": "selective",
+    }  # fmt: skip
+    for field, value in (("fused_cross_entropy", True), ("batching", "padding-free")):
+        if not reading.has(field) and not (field == "batching" and reading.has("_padding_free")):
+            reading.put(field, value, derived=True)
     name = str(reading.one("_attention_word") or "")
     if name:
         reading.put(
