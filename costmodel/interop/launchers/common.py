@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 from pathlib import PurePath
 
 from costmodel.description.adapters import targets_of
@@ -163,17 +162,23 @@ OF_NO_LAYER = frozenset([*EMBEDDINGS, *HEADS])
 """Names of embeddings and heads, to which no adapter that is priced belongs."""
 
 
-def preferences(reading: LaunchReading, methods: Collection[object]) -> None:
+def started(reading: LaunchReading) -> set[str]:
+    """Commands, modules and scripts without their folders, which are words of a command line that no flag has."""
+    return {re.sub(r"^(train|run)_", "", re.split(r"[/.]", word.removesuffix(".py"))[-1]) for word in reading.irrelevant}
+
+
+def preferences(reading: LaunchReading, *methods: object) -> None:
     """What is said of samples that are a chosen and a rejected sequence, and of a reference model, which adapters don't need.
 
     Parameters
     ----------
     reading : of the files
-    methods : that train, by name
+    *methods : that train, by name, beside those that a command, a module or a script is called
     """
-    if PAIRED.intersection(methods):
+    named = started(reading).union(methods)
+    if PAIRED & named:
         reading.note(PAIRS)
-    if REFERRED.intersection(methods) and reading.plan.get("adapter") is None:
+    if REFERRED & named and reading.plan.get("adapter") is None:
         reading.note("a reference model runs beside the one that trains: neither its weights nor its forward pass is priced")
 
 

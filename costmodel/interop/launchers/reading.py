@@ -290,8 +290,11 @@ def _piece(raw: object) -> str:
 
 def _launcher(reading: LaunchReading, entry: Entry, key: str) -> bool:
     """Whether an entry is a flag of the program that starts the processes; its sizes are noted."""
+    if key not in SIZES and key not in LAUNCHER:
+        return False
+    raw, *others = entry.raw if isinstance(entry.raw, list) else [entry.raw]
+    reading.irrelevant += others  # the program and its arguments
     if row := SIZES.get(key):
-        raw = entry.raw[0] if isinstance(entry.raw, list) else entry.raw  # what follows is the program and its arguments
         if is_variable(raw):
             reading.unresolved[entry.shown] = str(raw)
             reading.variable_fields.add(row.field)
@@ -306,14 +309,12 @@ def _launcher(reading: LaunchReading, entry: Entry, key: str) -> bool:
         if value is not UNSTATED and value:
             reading.say(row.field, value, f"{entry.shown} {raw}")
         return True
-    if key in LAUNCHER:
-        if key == "hostfile":
-            reading.say("_hostfile", True, entry.shown)
-        if key == "config_file" and isinstance(entry.raw, str | list):
-            reading.say("_accelerate", entry.raw if isinstance(entry.raw, str) else entry.raw[0], entry.shown)
-        reading.irrelevant.append(entry.shown)
-        return True
-    return False
+    if key == "hostfile":
+        reading.say("_hostfile", True, entry.shown)
+    if key == "config_file" and isinstance(raw, str):
+        reading.say("_accelerate", raw, entry.shown)
+    reading.irrelevant.append(entry.shown)
+    return True
 
 
 def _apply(

@@ -16,6 +16,8 @@ NAME = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
 VARIABLE = re.compile(r"`|\$\(|\$\[|\$[A-Za-z_0-9@]")
 PLAIN = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
 DEFAULT = re.compile(r"\$\{([A-Za-z_]\w*|[0-9]{1,2}):?[-=]([^${}]*)\}")
+QUOTED = re.compile(r"""(["'])([^"']*)\1""")
+"""A word of a default between quotation marks, which a shell takes off."""
 CALCULATED = re.compile(
     r"""
     \$\(\s*+expr\s++(?P<expr>[^()`$]++)\)                                 # $(expr 2 \* 8)
@@ -66,7 +68,7 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
         for _ in range(TURNS):
             before = text
             text = _replaced(PLAIN, text, lambda match: variables.get(match[1] or match[2], match[0]))
-            text = _replaced(DEFAULT, text, lambda match: variables.get(match[1]) or match[2])
+            text = _replaced(DEFAULT, text, lambda match: variables.get(match[1]) or QUOTED.sub(r"\2", match[2]))
             text = _replaced(CALCULATED, text, lambda match: _calculated(match, variables))
             text = _innermost(text, variables)
             if text == before:

@@ -40,6 +40,8 @@ CLOSES = re.compile(r"""['"`)}\]\\]""")
 """Signs without which a line closes no quotation that an earlier one opened."""
 IN_BRANCH, NO_BRANCH = "\n?", "\n."
 """Signs among the words of a script that what follows is set only sometimes, and that it is set whatever happens."""
+SEVERAL = re.compile(r"--[a-z][\w-]*\s")
+"""A flag with its value in one word, which an array that is expanded without quotation marks splits again."""
 FLAGS_IN = re.compile(
     r"(?<![\w-])([A-Za-z_]\w{0,99})\+?=\(?\s{0,99}[\"']?\s{0,99}(?:\\\n\s{0,99})?(?:\$\{?\w{1,99}\}?\s{0,99})?(?:\\\n\s{0,99})?--[a-z]"
 )
@@ -295,7 +297,8 @@ def _tokens(text: str, name: str, script: bool) -> list[str]:
         for token in split:
             assigned = re.fullmatch(r"[A-Za-z_]\w*\+?=\(?(.*)", token, re.DOTALL)
             several = assigned and re.search(r"(^|\s)--[a-z]", assigned[1])
-            tokens += [show(word) for word in (assigned[1].split() if assigned and several else [token])]
+            again = assigned[1].split() if assigned and several else words(token, comments=False) if SEVERAL.match(token) else None
+            tokens += [show(word) for word in again or [token]]
         tokens.append(LINE_END)
         if len(tokens) > MAX_WORDS:
             raise UnreadableFile(f"{name}: more than {MAX_WORDS} words, which no launch file has")

@@ -169,7 +169,7 @@ def rules(reading: LaunchReading) -> None:
     if reading.has("_rl") and not reading.has("_reentrant"):
         reading.say("_reentrant", False, "rl")  # src/axolotl/core/builders/base.py ``_configure_gradient_checkpointing``
     hf.beside_others(reading)
-    common.preferences(reading, [reading.one("_rl"), "reward" if reading.one("_reward") else None])
+    common.preferences(reading, reading.one("_rl"), "reward" if reading.one("_reward") else None)
     if reading.one("_fused_loss"):
         reading.put("fused_cross_entropy", True)
     _mesh(reading)

@@ -105,6 +105,7 @@ TITANS_ROWS = (
 
 def rules(reading: LaunchReading) -> None:
     """What the plugin amounts to."""
+    common.preferences(reading)
     plugin = reading.one("_plugin")
     stage = {"zero1": 1, "zero1_cpu": 1, "zero2": 2, "zero2_cpu": 2, "ddp": 0}.get(str(plugin))
     reading.put("zero_stage", stage if stage is not None else reading.one("_zero"))

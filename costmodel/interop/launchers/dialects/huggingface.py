@@ -183,11 +183,6 @@ def of_trl(reading: LaunchReading) -> bool:
     return bool(reading.keys & (TRL - ALSO_OF_SCRIPTS)) or "trl" in reading.irrelevant
 
 
-def started(reading: LaunchReading) -> set[str]:
-    """Commands and scripts without their folders, which are words of a command line that no flag has."""
-    return {word.rpartition("/")[2].removesuffix(".py") for word in reading.irrelevant}
-
-
 def of_a_logit_trainer(reading: LaunchReading) -> bool:
     """Whether the trainer of TRL's that is started has whole logits, as those beside `TILED` have.
 
@@ -195,14 +190,14 @@ def of_a_logit_trainer(reading: LaunchReading) -> bool:
     ----------
     huggingface/trl@v1.15.0 trl/trainer/{sft,dpo,grpo,kto,rloo}_trainer.py ``add_fused_lm_head``
     """
-    return bool(started(reading) & (OTHER_TRAINERS - TILED) or reading.keys & WITHOUT_REFERENCE)
+    return bool(common.started(reading) & (OTHER_TRAINERS - TILED) or reading.keys & WITHOUT_REFERENCE)
 
 
 def preferences(reading: LaunchReading) -> None:
-    """What is said of trainers by preferences, which commands, scripts and keys name."""
-    names, alone = started(reading), reading.keys & WITHOUT_REFERENCE or reading.one("_loss") in common.PAIRED - common.REFERRED
-    by_beta = "beta" in reading.keys and not reading.keys & GENERATED and not names & OTHER_TRAINERS
-    common.preferences(reading, names | ({"orpo" if alone else "dpo"} if by_beta else set()))
+    """What is said of TRL's trainers by preferences, which commands, scripts and keys name."""
+    alone = reading.keys & WITHOUT_REFERENCE or reading.one("_loss") in common.PAIRED - common.REFERRED
+    by_beta = "beta" in reading.keys and not reading.keys & GENERATED and not common.started(reading) & OTHER_TRAINERS
+    common.preferences(reading, "orpo" if alone else "dpo" if by_beta else None)
 
 
 def by_deepspeed(reading: LaunchReading) -> bool:
@@ -220,7 +215,7 @@ def as_trl_trains(reading: LaunchReading) -> None:
     ``create_model_from_path``
     """
     reading.defaults["recompute"] = "full"
-    if not reading.keys & GENERATED and not started(reading) & GENERATING:
+    if not reading.keys & GENERATED and not common.started(reading) & GENERATING:
         reading.defaults["seq_len"] = 1024  # ``max_length``
     half = reading.one("_fp16", False)
     brain = reading.one("_bf16", not half)
@@ -291,7 +286,7 @@ def rules(reading: LaunchReading) -> None:
 
 def generation(reading: LaunchReading) -> None:
     """What is said of samples that the run makes itself: a sequence is a prompt and its completion."""
-    if reading.has("_generations") or reading.has("_completion") or started(reading) & GENERATING:
+    if reading.has("_generations") or reading.has("_completion") or common.started(reading) & GENERATING:
         reading.note("generates while it trains: only the training step is priced")
         if not reading.has("seq_len"):
             reading.defaults.pop("seq_len", None)

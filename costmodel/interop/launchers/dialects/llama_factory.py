@@ -130,7 +130,7 @@ def rules(reading: LaunchReading) -> None:
     if lifted(reading):
         reading.put("base_dtype", "fp32", derived=True)
     loss, stage = str(reading.one("_loss")), reading.one("_stage")
-    common.preferences(reading, [loss if stage == "dpo" and loss in common.PAIRED else stage])
+    common.preferences(reading, loss if stage == "dpo" and loss in common.PAIRED else stage)
     common.beside(reading, "_deepspeed", "deepspeed")
     common.beside(reading, "_config_file", "deepspeed")
     common.beside(reading, "_accelerate", "accelerate")

@@ -53,7 +53,7 @@ OWN_ROWS = (
             says.mapped("recompute", {"selective": "selective"})),
     FlagRow("cpu_optimizer", "_offload_optimizer", unit.flag, False, says=OWN),
     FlagRow("optimizer", "optimizer", unit.word, "adam", "from 1.0", says.mapped("optimizer", {"adam": "adam", "None": "adam"})),
-    FlagRow("use_flash_attn_v2 use_flash_attn use_flash_attn_v1", "_attention", unit.yields("flash"), None, "from 3.0",
+    FlagRow("use_flash_attn_v2 use_flash_attn use_flash_attn_v1 use_flash_attn_triton", "_attention", unit.yields("flash"), None, "from 3.0",
             "attention"),
     FlagRow("ds_sequence_parallel_size", "ulysses_parallel", unit.count, 1),
     FlagRow("deepspeed_config", "_config_file", unit.word),

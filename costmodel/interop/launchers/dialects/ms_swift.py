@@ -82,7 +82,7 @@ def rules(reading: LaunchReading) -> None:
     reading.put("optimizer", "muon" if "muon" in own else own or None)
     hf.trainer(reading)
     hf.generation(reading)
-    common.preferences(reading, [reading.one("_rlhf")])
+    common.preferences(reading, reading.one("_rlhf"))
     _processes(reading)
     gpus = reading.one("_gpus") or (reading.one("_per_node") or 0) * (reading.one("_nodes") or 1)
     each = gpus * (reading.one("micro_batch") or 1)

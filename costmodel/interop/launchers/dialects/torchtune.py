@@ -94,7 +94,7 @@ def rules(reading: LaunchReading) -> None:
     # torchtune/models/llama3/_parallelism.py: norms between shares of a sequence
     reading.defaults["sequence_parallel"] = (reading.one("tensor_parallel") or 1) > 1
     loss, compiled = reading.one("_loss"), reading.one("_compiled")
-    common.preferences(reading, ["dpo"] if "DPO" in str(loss) else [])
+    common.preferences(reading, "dpo" if "DPO" in str(loss) else None)
     eager = {"LinearCrossEntropyLoss": "chunked-upcast", "CEWithChunkedOutputLoss": "chunked-eager"}
     if loss in eager:
         reading.put("loss", "chunked" if compiled else eager[loss])
