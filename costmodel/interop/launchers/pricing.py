@@ -189,10 +189,11 @@ def check_variables(launch: Described, shaped: bool, sized: bool, only_model: bo
 def software_of(launch: Described) -> str:
     """The catalogue's framework that prices a launch."""
     dialect, said = about(launch.dialect), launch.plan_fields
+    fsdp = said.get("fsdp") or {}
     return variant(
         dialect.software, tensor=said.get("tensor_parallel") or 1, pipeline=said.get("pipeline_parallel") or 1,
         ring=said.get("context_parallel") or 1, heads=said.get("ulysses_parallel") or 1, stage=said.get("zero_stage") or 0,
-        sharded=bool(said.get("fsdp")), second=(said.get("fsdp") or {}).get("version") == 2, framework=dialect.framework,
+        sharded=bool(fsdp), second=(fsdp.get("version") or fsdp.get("default_version")) == 2, framework=dialect.framework,
     )  # fmt: skip
 
 

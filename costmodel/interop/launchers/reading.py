@@ -264,18 +264,19 @@ def take(
     if isinstance(raw, list) and source.layout == "args" and row.unit not in (anything, listed):
         raw, *others = raw
         reading.unknown += [f"{word} (after {entry.shown})" for word in others if not is_variable(word)]
-    if is_variable(raw):
-        reading.unresolved[entry.shown] = " ".join(raw) if isinstance(raw, list) else str(raw)
-        reading.variable_fields.add(row.field)
-        return
     try:
-        value = row.unit(raw)
+        value = UNSTATED if is_variable(raw) else row.unit(raw)
     except Expected as wanted:
-        raise InvalidValue(entry.shown, entry.raw, str(wanted)) from None
+        if not entry.emptied:
+            raise InvalidValue(entry.shown, entry.raw, str(wanted)) from None
+        raw = value = entry.emptied
     except Foreign:
         reading.unknown.append(f"{entry.shown}={_short(entry.raw)}")
         return
-    if value is not UNSTATED:
+    if is_variable(raw):
+        reading.unresolved[entry.shown] = " ".join(raw) if isinstance(raw, list) else str(raw)
+        reading.variable_fields.add(row.field)
+    elif value is not UNSTATED:
         reading.say(row.field, value, shown)
 
 
@@ -293,7 +294,7 @@ def _launcher(reading: LaunchReading, entry: Entry, key: str) -> bool:
     if key not in SIZES and key not in LAUNCHER:
         return False
     raw, *others = entry.raw if isinstance(entry.raw, list) else [entry.raw]
-    reading.irrelevant += others  # the program and its arguments
+    reading.irrelevant += map(str, others)  # the program and its arguments
     if row := SIZES.get(key):
         if is_variable(raw):
             reading.unresolved[entry.shown] = str(raw)

@@ -43,9 +43,10 @@ IN_BRANCH, NO_BRANCH = "\n?", "\n."
 SEVERAL = re.compile(r"--[a-z][\w-]*\s")
 """A flag with its value in one word, which an array that is expanded without quotation marks splits again."""
 FLAGS_IN = re.compile(
-    r"(?<![\w-])([A-Za-z_]\w{0,99})\+?=\(?\s{0,99}[\"']?\s{0,99}(?:\\\n\s{0,99})?(?:\$\{?\w{1,99}\}?\s{0,99})?(?:\\\n\s{0,99})?--[a-z]"
+    r"(?<![\w-])([A-Za-z_]\w{0,99})\+?=\(?\s{0,99}[\"']?\s{0,99}(?:\\\n\s{0,99})?(?:\$\{?\w{1,99}\}?\s{0,99})?(?:\\\n\s{0,99})?"
+    r"(?:--[a-z]|[\"']?[a-z_]{1,99}\.[\w.]{1,99}=)"
 )
-"""Where a variable is set to flags."""
+"""Where a variable is set to flags, or to values of dotted names."""
 ALONE = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?:\[[@*]\])?\}|([A-Za-z_]\w*))")
 FILLED_IN = {"ZERO_STAGE": "zero_stage"}
 """Words of a template of DeepSpeed's configuration, as Megatron-DeepSpeed's scripts replace them by ``sed``, and their flags."""
@@ -218,6 +219,8 @@ def arguments(
         elif token in SHELL:
             aside, continues = True, False
             loose.append(token)
+        elif continues and _flags_of(token, of_flags):
+            continue
         elif continues:
             overrides.setdefault(len(entries) - 1, [str(entries[-1].raw)]).append(token)
         elif aside or not flags:
@@ -231,10 +234,10 @@ def arguments(
         if entry.key or not isinstance(entry.raw, int):
             listed.append(entry._replace(raw=" ".join(overrides[place])) if place in overrides else entry)
             continue
-        option, values = flags[entry.raw]
-        values = [word for value in values for word in _words(value, held, of_flags)]
+        option, given = flags[entry.raw]
+        values = [word for value in given for word in _words(value, held, of_flags)]
         raw = True if not values else values[0] if len(values) == 1 else values
-        listed.append(Entry(option.lstrip("-").replace("-", "_"), raw, option))
+        listed.append(Entry(option.lstrip("-").replace("-", "_"), raw, option, "" if values else " ".join(given)))
     said = {entry.key for entry in listed}
     for name, key in ENVIRONMENT.items():
         if name in environment and key not in said and held.known.get(name, "").isdigit():
@@ -244,14 +247,19 @@ def arguments(
 
 def _words(token: str, held: Variables, of_flags: frozenset[str]) -> list[str]:
     """What a shell makes of a word: a variable's several words, or none; flags among them were read where it is set."""
-    alone = ALONE.fullmatch(token)
-    if alone and (alone[1] or alone[2]) in of_flags:
+    if _flags_of(token, of_flags):
         return []
     value = held.expand(token)
     if "$" not in token or not (value.strip() == "" or re.search(r"\s", value)):
         return [value]
     several = value.split()
     return several[: next((place for place, word in enumerate(several) if word.startswith("--")), len(several))]
+
+
+def _flags_of(token: str, of_flags: frozenset[str]) -> bool:
+    """Whether a word is a variable of flags, which were read where it is set."""
+    alone = ALONE.fullmatch(token)
+    return alone is not None and (alone[1] or alone[2]) in of_flags
 
 
 def _is_flag(token: str) -> bool:
@@ -296,8 +304,10 @@ def _tokens(text: str, name: str, script: bool) -> list[str]:
             split = [part for token in split for part in ((token[:-1], ";") if token.endswith(";") else (token,)) if part]
         for token in split:
             assigned = re.fullmatch(r"[A-Za-z_]\w*\+?=\(?(.*)", token, re.DOTALL)
-            several = assigned and re.search(r"(^|\s)--[a-z]", assigned[1])
-            again = assigned[1].split() if assigned and several else words(token, comments=False) if SEVERAL.match(token) else None
+            several = assigned and re.search(r"(^|\s)(--[a-z]|[a-z_]+\.[\w.]+=)", assigned[1])
+            again = assigned[1].split() if assigned and several else None
+            if SEVERAL.match(token):
+                again = words(token, comments=False)
             tokens += [show(word) for word in again or [token]]
         tokens.append(LINE_END)
         if len(tokens) > MAX_WORDS:

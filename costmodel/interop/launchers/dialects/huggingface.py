@@ -11,7 +11,9 @@ OPTIM = {"adam": "adamw_torch", "adam-8bit": "adamw_8bit", "muon": "muon", "sgd-
 """Optimizers of a plan in the Trainer's words."""
 KERNELS = {"fused": "adamw_torch_fused", "foreach": "adamw_torch"}
 """Adam by the kernels of a plan."""
-RESHARD = {"true": True, "false": False}
+RESHARD = {
+    "true": True, "false": False, "full_shard": True, "shard_grad_op": False, "hybrid_shard": True, "hybrid_shard_zero2": False,
+}  # fmt: skip
 SAMPLING = {"random": False, "sequential": False, "group_by_length": True}
 
 
@@ -35,7 +37,7 @@ def split(w: Writing) -> bool:
     return w.plan.tensor_parallel > 1 or w.plan.context_parallel > 1
 
 
-NAME_ROWS = (FlagRow("model_name_or_path model_name", "_name", unit.word, says=OWN),)
+NAME_ROWS = FlagRow("model_name_or_path model_name", "_name", unit.word, says=OWN),
 BATCH_ROWS = (
     FlagRow("per_device_train_batch_size per_gpu_train_batch_size", "micro_batch", unit.count, 8, says=OWN),
     FlagRow("gradient_accumulation_steps", "gradient_accumulation", unit.count, 1, says=OWN),
@@ -52,8 +54,8 @@ SHARD_ROWS = (
     FlagRow("deepspeed.bf16.enabled", "_bf16", unit.flag, False, says=OWN, when=Writing.by_deepspeed),
     FlagRow("deepspeed.fp16.enabled", "_fp16", unit.flag, False),
     FlagRow("fsdp", "_fsdp", unit.anything, says=fsdp_words, when=Writing.by_fsdp),
-    FlagRow("fsdp_config.offload_params fsdp_config.fsdp_offload_params fsdp_offload_params", "_offload_fsdp", unit.flag, False,
-            says=OWN, when=Writing.by_fsdp),
+    FlagRow("fsdp_config.offload_params fsdp_config.fsdp_offload_params fsdp_offload_params fsdp_config.cpu_offload",
+            "_offload_fsdp", unit.flag, False, says=OWN, when=Writing.by_fsdp),
 )
 FSDP_ROWS = (
     FlagRow("fsdp_config.sharding_strategy fsdp_config.fsdp_sharding_strategy", "fsdp.sharding", unit.word),
@@ -82,7 +84,7 @@ CHECKPOINT_ROWS = (
 READ_ROWS = (
     *CHECKPOINT_ROWS,
     FlagRow("fsdp_config", "_fsdp_config", unit.anything),
-    FlagRow("fsdp_config.fsdp_version fsdp_config.version", "fsdp.version", unit.count, 1),
+    FlagRow("fsdp_config.fsdp_version fsdp_config.version", "fsdp.version", unit.count, "2, before 5.10 1"),
     FlagRow("deepspeed", "_deepspeed", unit.anything),
     FlagRow("activation_offloading", "_offload_activations", unit.flag, False, "TRL"),
 )
@@ -94,7 +96,8 @@ MODEL_ROWS = (
     FlagRow("use_flash_attention_2 use_flash_attn flash_attn", "attention", unit.yields("flash"), None),
 )
 ADAPTER_ROWS = (
-    FlagRow("use_peft use_peft_lora use_lora lora_enable", "_peft", unit.flag, False, says=lambda w: w.plan.adapter != "none" or None),
+    FlagRow("use_peft use_peft_lora use_lora lora_enable", "_peft", unit.flag, False,
+            says=lambda w: w.plan.adapter != "none" or None),
     FlagRow("lora_r lora_rank", "_rank", unit.whole, says=OWN),
     FlagRow("lora_target_modules", "_targets", unit.listed, says=OWN),
     FlagRow("lora_modules_to_save", "_saved", unit.listed, says=common.edges),
@@ -138,6 +141,11 @@ WITHOUT_REFERENCE = words("simpo_gamma gamma_beta_ratio cpo_alpha")
 """Keys of trainers by preferences that have no reference model."""
 TILED = words("sft dpo grpo kto rloo")
 """Commands of those that never have all logits at once."""
+OF_FIRST_FSDP = words("fsdp_transformer_layer_cls_to_wrap fsdp_min_num_params evaluation_strategy no_cuda") | {
+    f"fsdp_config.{start}{name}" for start in ("", "fsdp_")
+    for name in words("backward_prefetch forward_prefetch use_orig_params limit_all_gathers sync_module_states sharding_strategy")
+}  # fmt: skip
+"""Keys of releases, or of FSDP, that came before its second version."""
 GENERATED = words("num_generations reward_funcs use_vllm max_completion_length response_length max_new_tokens")
 """Keys of trainers that make their samples."""
 
@@ -236,6 +244,8 @@ def beside_others(reading: LaunchReading) -> None:
 
 def fsdp(reading: LaunchReading) -> None:
     """The Trainer's `fsdp` words and `fsdp_config` table."""
+    if isinstance(named := reading.one("_fsdp_config"), str):
+        reading.note(f"fsdp_config names {named[:80]}: what it says, of checkpoints and offload too, is left out")
     stated: object = reading.one("_fsdp")
     named = stated.split() if isinstance(stated, str) else ["full_shard"] if stated is True else stated
     chosen = [str(one).lower() for one in named] if isinstance(named, list) else []
@@ -255,6 +265,21 @@ def fsdp(reading: LaunchReading) -> None:
     common.fsdp(reading, fields)
 
 
+def version_of_fsdp(reading: LaunchReading) -> None:
+    """Which FSDP the Trainer takes where no file says it: the second, unless keys are of a release that had the first.
+
+    References
+    ----------
+    huggingface/transformers v5.10.1 src/transformers/training_args.py ``_process_fsdp_args``: ``version`` of 2, 1 in v5.9.0
+    """
+    fields = reading.plan.get("fsdp")
+    if not fields or fields.get("version") or reading.has("_kind") or reading.keys & OF_FIRST_FSDP:
+        return
+    if "hybrid" not in str(fields.get("sharding")):
+        fields["default_version"] = 2
+        reading.note("FSDP of version 2, as transformers has it from 5.10 where none is said; before, fsdp_config.version=1")
+
+
 def shard(reading: LaunchReading) -> None:
     """Low-rank adapters and quantised weights."""
     quantised, asked = common.bits(reading), reading.one("_peft")
@@ -270,6 +295,7 @@ def rules(reading: LaunchReading) -> None:
     if of_trl(reading):
         as_trl_trains(reading)
     trainer(reading)
+    version_of_fsdp(reading)
     if not of_trl(reading):
         reading.framework = "transformers"
     elif not of_a_logit_trainer(reading):

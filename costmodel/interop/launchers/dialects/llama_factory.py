@@ -21,7 +21,7 @@ METHODS = {"full": "full", "lora": "lora", "freeze": "freeze", "oft": "lora"}
 BACKENDS = {"fsdp2": "fsdp2", "fsdpturbo": "fsdp2", "deepspeed": "deepspeed", "ddp": "ddp"}
 BATCHINGS = {"normal": False, "padding_free": True, "dynamic_padding_free": True}
 """Of version 1, whether samples stand in a row without padding."""
-OWN_OPTIMIZERS = ("badam", "galore", "apollo", "adam_mini", "muon")
+OWN_OPTIMIZERS = "badam", "galore", "apollo", "adam_mini", "muon"
 """Those that switches of its own turn on, in place of the Trainer's."""
 WITH_MEGATRON = (
     "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "expert_model_parallel_size",
@@ -102,8 +102,9 @@ def lifted(reading: LaunchReading) -> bool:
     hiyouga/LLaMA-Factory@ff6d4d12 src/llamafactory/model/adapter.py, ``init_adapter``: ``cast_trainable_params_to_fp32``
     """
     half = reading.one("_bf16") or reading.one("_fp16")
-    narrow = reading.one("_pure") or reading.one("_own_optimizer") == "badam" or hf.by_deepspeed(reading) or reading.plan.get("fsdp")
-    return bool(half and reading.one("_method") == "full" and not narrow)
+    narrow = reading.one("_pure") or reading.one("_own_optimizer") == "badam"
+    by_another = hf.by_deepspeed(reading) or reading.plan.get("fsdp")
+    return bool(half and reading.one("_method") == "full" and not narrow and not by_another)
 
 
 def rules(reading: LaunchReading) -> None:

@@ -14,22 +14,12 @@ from costmodel.description.transformer import Transformer
 from costmodel.interop.launchers import common, says
 from costmodel.interop.launchers import values as unit
 from costmodel.interop.launchers.settle import schedule_of
-from costmodel.interop.launchers.table import (
-    ABOVE_ONE,
-    OWN,
-    Dialect,
-    FlagRow,
-    LaunchReading,
-    Writing,
-    words,
-)
+from costmodel.interop.launchers.table import ABOVE_ONE, OWN, Dialect, FlagRow, LaunchReading, Writing, words
 
 SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 RECIPES = {"mxfp8": "mxfp8", "delayed": "fp8", "tensorwise": "fp8", "blockwise": "fp8", "custom": "fp8"}
 FORMATS = {"e4m3": "fp8", "hybrid": "fp8", "none": unit.UNSTATED, "true": "fp8", "false": unit.UNSTATED}
-SWIFT = words(
-    "split_dataset_ratio load_from_cache_file save_safetensors dataset_num_proc tuner_type train_type num_train_epochs"
-)
+SWIFT = words("split_dataset_ratio load_from_cache_file save_safetensors dataset_num_proc tuner_type train_type num_train_epochs")
 """Flags that ms-swift alone has."""
 KERNELS = {"flash": "flash", "fused": "fused", "unfused": "unfused", "local": "unfused", "auto": "auto"}
 MODULES = {
@@ -48,17 +38,13 @@ GRAPHS = {"none": False, "local": True, "transformer_engine": True, FULL_ITERATI
 DISPATCHERS = {"alltoall": "all-to-all", "flex": "deduplicated", "allgather": unit.UNSTATED}
 """Ways of tokens to experts; Megatron's own default gathers all tokens on every rank."""
 NORMS = {"RMSNorm": "rmsnorm", "LayerNorm": "layernorm", "LayerNorm1p": "layernorm"}
-ORDER = ("tensor", "context", "pipeline", "data")
+ORDER = "tensor", "context", "pipeline", "data"
 """Of ranks, with ``--use-tp-pp-dp-mapping``."""
 
 
 def pattern(raw: object) -> object:
     """Layers without experts, of ``--moe-layer-freq``: a list such as ``[0]*3+[1]*58``, or every n-th has them."""
-    text = (
-        "".join(map(str, raw))
-        if isinstance(raw, list) and all(isinstance(one, str) for one in raw)
-        else str(raw)
-    )
+    text = "".join(map(str, raw)) if isinstance(raw, list) and all(isinstance(one, str) for one in raw) else str(raw)
     text = re.sub(r"[\s'\"()]", "", text)
     if re.fullmatch(r"\d{1,4}", text):
         return int(text)
@@ -366,9 +352,7 @@ def _swift(reading: LaunchReading) -> None:
             reading.put(field, value, derived=True)
     name = str(reading.one("_attention_word") or "")
     if name:
-        reading.put(
-            "attention", "flash" if "flash" in name else {"sdpa": "fused", "eager": "unfused"}.get(name)
-        )
+        reading.put("attention", "flash" if "flash" in name else {"sdpa": "fused", "eager": "unfused"}.get(name))
 
 
 def adapter(reading: LaunchReading) -> None:
@@ -430,9 +414,7 @@ def chunks(reading: LaunchReading) -> None:
         reading.variable_fields.add("virtual_stages")
     if pipeline and each and layers and not reading.has("virtual_stages"):
         if layers % (pipeline * each):
-            reading.conflict(
-                f"{each} layers a virtual stage and {layers} layers over {pipeline} pipeline ranks"
-            )
+            reading.conflict(f"{each} layers a virtual stage and {layers} layers over {pipeline} pipeline ranks")
         elif layers // (pipeline * each) > 1:
             reading.put("virtual_stages", layers // (pipeline * each), derived=True)
     if pipeline and layout and not reading.has("virtual_stages"):
@@ -559,9 +541,7 @@ def recompute(reading: LaunchReading) -> None:
         reading.put("recompute_modules", modules(named) or None)
     layers, total = reading.one("_recompute_layers"), reading.one("model.num_layers")
     if how == "full" and reading.one("_recompute_method") == "block" and layers is not None and total:
-        per_stage = -(
-            -total // ((reading.one("pipeline_parallel") or 1) * (reading.plan.get("virtual_stages") or 1))
-        )
+        per_stage = -(-total // ((reading.one("pipeline_parallel") or 1) * (reading.plan.get("virtual_stages") or 1)))
         if 0 < layers < per_stage:
             reading.put("recompute_every", per_stage // layers if per_stage % layers == 0 else layers / per_stage)
 

@@ -27,11 +27,7 @@ def converters(raw: object) -> object:
     if raw is None:
         return unit.UNSTATED
     text = " ".join(map(str, raw)) if isinstance(raw, list) else str(raw)
-    for pattern, meaning in (
-        ("nvfp4", "nvfp4"),
-        (r"mxfp8|\bmx\b|linear\.mx|grouped_mm\.mx", "mxfp8"),
-        ("float8|fp8", "fp8"),
-    ):
+    for meaning, pattern in (("nvfp4", "nvfp4"), ("mxfp8", r"mxfp8|\bmx\b|linear\.mx|grouped_mm\.mx"), ("fp8", "float8|fp8")):
         if re.search(pattern, text.lower()):
             return meaning
     if text.strip("[]'\" ") == "":
@@ -42,12 +38,7 @@ def converters(raw: object) -> object:
 def checkpointing(raw: object) -> object:
     """The mode, or the class of the registry."""
     name = str(raw).lower()
-    for key, meaning in (
-        ("full", "full"),
-        ("selective", "selective"),
-        ("memory", "selective"),
-        ("none", "none"),
-    ):
+    for key, meaning in (("full", "full"), ("selective", "selective"), ("memory", "selective"), ("none", "none")):
         if key in name:
             return meaning
     raise unit.Foreign("none, selective, full")
@@ -143,15 +134,9 @@ def rules(reading: LaunchReading) -> None:
     reading.defaults["sequence_parallel"] = (reading.one("tensor_parallel") or 1) > 1
     kernel = str(reading.one("_attention") or "")
     if kernel:
-        reading.defaults["attention"] = {"sdpa": "fused", "flex": "fused", "varlen": "flash"}.get(
-            kernel, "fused"
-        )
+        reading.defaults["attention"] = {"sdpa": "fused", "flex": "fused", "varlen": "flash"}.get(kernel, "fused")
     if reading.has("_local_batch"):
-        reading.version = (
-            "2024"
-            if {"training.batch_size", "experimental.pipeline_parallel_degree"} & reading.keys
-            else "2025"
-        )
+        reading.version = "2024" if {"training.batch_size", "experimental.pipeline_parallel_degree"} & reading.keys else "2025"
     elif reading.has("_tokens"):
         reading.version = "2026"
 
@@ -208,9 +193,7 @@ def _batch(reading: LaunchReading) -> None:
     tokens, length = reading.one("_tokens"), reading.one("seq_len")
     if tokens and length:
         if tokens % length:
-            reading.conflict(
-                f"num_tokens_per_microbatch_per_dp_rank {tokens} is no multiple of max_context_length {length}"
-            )
+            reading.conflict(f"num_tokens_per_microbatch_per_dp_rank {tokens} is no multiple of max_context_length {length}")
         else:
             reading.put("micro_batch", tokens // length, derived=True)
     if reading.one("_step_tokens") and length:
