@@ -113,6 +113,8 @@ def offloaded_fsdp(reading: LaunchReading) -> dict[str, object]:
 
 STAGE_BY_NAME = re.compile(r"(?:zero|stage|(?<![a-z])z)[-_ ]?(?:stage[-_ ]?)?([0-3])(?![0-9])")
 
+OFFLOADS = re.compile(r"(?<!no[-_])(?<!without[-_])offload")
+
 
 def beside(reading: LaunchReading, field: str, dialect: str) -> None:
     """What follows from a configuration that a file names: nothing more where one was given, else what its name says.
@@ -145,7 +147,7 @@ def beside(reading: LaunchReading, field: str, dialect: str) -> None:
         return
     stage = int(found[1])
     reading.defaults["zero_stage"] = stage
-    moved = ["optimizer", *(["parameters"] if stage == 3 else [])] if "offload" in base.lower() else []
+    moved = ["optimizer", *(["parameters"] if stage == 3 else [])] if OFFLOADS.search(base.lower()) else []
     if moved and not reading.has("_offload_optimizer"):
         reading.defaults["offload"] = [*moved, *(reading.plan.pop("offload", None) or [])]
         reading.put("optimizer_offload", 1.0)

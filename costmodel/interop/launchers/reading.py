@@ -10,6 +10,7 @@ from pathlib import Path
 from costmodel.description.fields import Flag, Real, Whole, table
 from costmodel.description.plan import Plan
 from costmodel.interop.launchers.dialects import DIALECTS
+from costmodel.interop.launchers.dialects.accelerate import ACCELERATE, LAUNCHED
 from costmodel.interop.launchers.launch import EXTRA_FIELDS, PLAN_FIELDS
 from costmodel.interop.launchers.pricing import Launch
 from costmodel.interop.launchers.settle import settle
@@ -119,6 +120,8 @@ def read_launch(
     for place in order:
         if chosen[place] not in [chosen[other] for other in order[: order.index(place)]]:
             chosen[place].rules(reading)
+    if reading.launched and ACCELERATE not in chosen:
+        ACCELERATE.rules(reading)
     settle(reading)
     _hint(reading, [chosen[place] for place in order])
     return _launch(reading, [one.name for one in sources])
@@ -227,6 +230,7 @@ def _key(dialect: Dialect, key: str) -> str:
 def _absorb(reading: LaunchReading, source: Source, dialect: Dialect, settings: Mapping[str, str]) -> set[str]:
     """Look up every entry of a file; returns the settings that replaced one."""
     index = dialect.index
+    launched = {} if source.layout != "args" else {key: row for key, row in LAUNCHED.items() if key not in index}
     used = set(source.variables & settings.keys())
     reading.irrelevant += source.words
     for text in source.twice:
@@ -238,7 +242,15 @@ def _absorb(reading: LaunchReading, source: Source, dialect: Dialect, settings: 
         if _plain(key) in replaced and key in index:
             used |= {name for name in settings if _plain(name) == _plain(key)}
             entry = entry._replace(raw=replaced[_plain(key)])
-        take(reading, entry, key, dialect, index, source)
+        if key in launched:
+            reading.launched = True
+            raw, *others = entry.raw if isinstance(entry.raw, list) else [entry.raw]
+            if launched[key].field == "_kind" and raw is not True:  # a switch has no value
+                raw, others = True, [raw, *others]
+            reading.irrelevant += map(str, others)  # the program and its arguments
+            take(reading, entry._replace(raw=raw), key, dialect, launched, source)
+        else:
+            take(reading, entry, key, dialect, index, source)
     return used
 
 
@@ -252,7 +264,7 @@ def take(
     """Note what one entry states, or in which list of what isn't used it belongs."""
     if source.layout == "args" and key not in index and _launcher(reading, entry, key):
         return
-    standing = dialect.standing(key)
+    standing = "row" if key in index else dialect.standing(key)
     if standing == "unknown" and (entry.shown == "-m" or entry.key.lower().startswith("env_vars.")):
         standing = "irrelevant"  # a module to run, and the environment
     if standing != "row":

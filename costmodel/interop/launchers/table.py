@@ -262,6 +262,8 @@ class LaunchReading:
         self.variable_fields: set[str] = set()
         self.settled: set[str] = set()
         self.missing: dict[str, str] = {}
+        self.launched = False
+        """Whether flags of ``accelerate launch`` are among the words of a command line."""
         self.files: list[tuple[str, str]] = []
         """Name and dialect of every file."""
 

@@ -209,6 +209,30 @@ def test_megatron_of_ms_swift_recomputes_attention_and_fuses_the_loss_unless_it_
     assert (told.recompute, told.fused_cross_entropy, told.batching) == ("none", False, "full")
 
 
+# What starts the processes
+
+
+@pytest.mark.parametrize(("flags", "said", "software"), [
+    ("--mixed_precision bf16 --use_deepspeed --deepspeed_config_file ds/stage3_no_offloading.conf", {"zero_stage": 3}, "deepspeed"),
+    ("--mixed_precision bf16 --use_deepspeed --zero_stage 3 --offload_optimizer_device cpu",
+     {"zero_stage": 3, "optimizer_offload": 1.0}, "deepspeed"),
+    ("--mixed_precision bf16 --use_fsdp --fsdp_version 2 --fsdp_activation_checkpointing true",
+     {"zero_stage": 3, "recompute": "full"}, "hf-fsdp2"),
+    ("--mixed_precision bf16 --use_fsdp --fsdp_sharding_strategy SHARD_GRAD_OP --fsdp_offload_params true",
+     {"zero_stage": 2, "optimizer_offload": 1.0}, "hf-fsdp"),
+    ("--mixed_precision bf16 --multi_gpu", {"zero_stage": 0}, "hf-trainer"),
+])  # fmt: skip
+def test_flags_of_accelerate_launch_are_its_files_keys(flags, said, software):
+    """allenai/open-instruct@e6c3044aa scripts/train/qwen/finetune_7b.sh; huggingface/accelerate@16cb6eb8
+    src/accelerate/commands/launch.py."""
+    rest = "finetune.py --model_name_or_path Qwen/Qwen3-8B --per_device_train_batch_size 1 --max_seq_length 2048 --do_train"
+    launch = read_launch(f"accelerate launch --num_processes 8 {flags} {rest}")
+    found = {**launch.assumed, **{field: value for field, value in launch.plan_fields.items() if value is not None}}
+    assert (launch.gpus, found["dtype"], software_of(launch)) == (8, "bf16", software)
+    assert {field: found.get(field) for field in said} == said
+    assert found.get("optimizer_offload") == said.get("optimizer_offload")
+
+
 # What a shell makes of a script
 
 
