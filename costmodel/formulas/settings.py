@@ -335,7 +335,7 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
     copied = ops.where(operand < ops.pick(choices.dtype, _ACTIVATION), operand, 0.0) * defaults.narrow_copies
     packed, _, _, _, _ = adapters.packing(choices.adapter)
     # no update needs a wide copy of what is frozen
-    primary = ops.where(trains, defaults.narrow_weights, 1.0)
+    primary = ops.where(trains, _chosen(choices.narrow_parameters, defaults.narrow_weights), 1.0)
     layouts = ops.where(choices.transposed_weights > 0.0, 2.0, ops.pick(choices.dtype, _LAYOUTS))
     logit = ops.where(choices.fused_cross_entropy > 0.0, 2.0, defaults.logit_bytes)
     wide_residual = ops.maximum(

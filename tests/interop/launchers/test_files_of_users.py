@@ -237,7 +237,7 @@ def test_flags_of_accelerate_launch_are_its_files_keys(flags, said, software):
 
 
 def test_a_flag_that_a_variable_of_its_own_name_sets_keeps_its_value():
-    """simplescaling/s1@77272c6 train/sft.sh; modelscope/ms-swift@3602360a5 examples/train/multi-node/torchrun/train_node1.sh."""
+    """simplescaling/s1@77272c6 train/sft.sh; modelscope/ms-swift@3602360a5 examples/train/multi-node/torchrun."""
     script = ["#!/bin/bash", "per_device_train_batch_size=4", "nproc_per_node=8", "nnodes=2", ""]
     script += ["torchrun --nproc_per_node=$nproc_per_node \\"]
     script += ["    --nnodes=$nnodes train.py --model_name_or_path Qwen/Qwen3-8B \\"]

@@ -251,6 +251,8 @@ PLAN_ROWS = (
     FlagRow("bf16", "_wide", unit.yields("bf16"), says=lambda w: WIDE.get(str(w.plan.dtype)) == "bf16"),
     FlagRow("fp16", "_wide", unit.yields("fp16"), says="dtype"),
     FlagRow("torch_dtype", "_wide", unit.one_of(LONG), None, "ms-swift"),
+    FlagRow("fp8_param_gather fp4_param_gather", "narrow_parameters", unit.flag, False, "from core 0.6",
+            says.where_true("narrow_parameters")),
     FlagRow("fp8_format fp8", "_fp8", unit.one_of(FORMATS), None, "from core 0.3",
             says.mapped("dtype", {"fp8": "hybrid", "mxfp8": "e4m3"})),
     FlagRow("fp8_e4m3 fp8_hybrid", "_fp8", unit.yields("fp8"), None, "3.0 to core 0.2"),
