@@ -15,7 +15,7 @@ from costmodel.interop.launchers.launch import EXTRA_FIELDS, PLAN_FIELDS
 from costmodel.interop.launchers.pricing import Launch
 from costmodel.interop.launchers.settle import settle
 from costmodel.interop.launchers.shell import is_variable
-from costmodel.interop.launchers.sources import LAYOUTS, Source, is_text, load
+from costmodel.interop.launchers.sources import LAYOUTS, WORLD, Source, is_text, load
 from costmodel.interop.launchers.table import Dialect, FlagRow, LaunchReading, words
 from costmodel.interop.launchers.trees import Entry
 from costmodel.interop.launchers.values import (
@@ -52,11 +52,7 @@ MAX_HINTS, LONGEST_FLAG = 50, 100
 """Unknown flags of which it is looked up what may be meant, and the characters of one."""
 SIZES = {
     spelling: row
-    for row in (
-        FlagRow("nnodes num_nodes num_machines nodes N", "_nodes", whole),
-        FlagRow("nproc_per_node num_gpus gpus_per_node", "_per_node", whole),
-        FlagRow("num_processes", "_gpus", whole),
-    )
+    for row in (FlagRow(flags, field, whole) for field, flags in WORLD.items())
     for spelling in row.flags.split()
 }
 """Flags of the program that starts the processes, which say how many there are."""

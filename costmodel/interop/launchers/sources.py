@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from costmodel.interop.launchers.shell import NAME, assignments, expand, hide, is_variable, show
+from costmodel.interop.launchers.shell import NAME, assignments, expand, hide, is_variable, show, slurm
 from costmodel.interop.launchers.splitting import words
 from costmodel.interop.launchers.trees import MAX_ENTRIES, Entry, flat, parse, read_json, resolve_tree
 from costmodel.text import user_files
@@ -53,6 +53,14 @@ FILLED_IN = {"ZERO_STAGE": "zero_stage"}
 
 ENVIRONMENT = {"NPROC_PER_NODE": "nproc_per_node", "NNODES": "nnodes"}
 """Variables by which programs that start torchrun themselves are told its sizes, where no flag says them."""
+JOB = {"SLURM_GPUS_PER_NODE": "nproc_per_node", "SLURM_NNODES": "nnodes"}
+"""The same of a job of Slurm's."""
+WORLD = {
+    "_nodes": "nnodes num_nodes num_machines nodes N", "_per_node": "nproc_per_node num_gpus gpus_per_node",
+    "_gpus": "num_processes",
+}  # fmt: skip
+"""Flags of the program that starts the processes, which say how many there are, by what each says."""
+SIZED = frozenset(" ".join(WORLD.values()).split())
 
 
 class Source(NamedTuple):
@@ -180,6 +188,9 @@ def arguments(
     tokens = _tokens(text, name, script)
     assignment = re.compile(r"([A-Za-z_]\w*)=(.*)" if script else r"([A-Z_][A-Z0-9_]*)=(.*)", re.DOTALL)
     held = Variables(variables, name)
+    job = slurm(text) if script else {}
+    for variable, value in job.items():
+        held.set(variable, value)
     of_flags = frozenset(FLAGS_IN.findall(text))
     flags: list[tuple[str, list[str]]] = []
     entries: list[Entry] = []
@@ -242,6 +253,9 @@ def arguments(
     for name, key in ENVIRONMENT.items():
         if name in environment and key not in said and held.known.get(name, "").isdigit():
             listed.append(Entry(key, held.known[name], environment[name]))
+    for variable, key in JOB.items() if not said & SIZED else ():
+        if variable in job:
+            listed.append(Entry(key, job[variable], f"#SBATCH {variable}={job[variable]}"))
     return tuple(listed), tuple(loose)
 
 

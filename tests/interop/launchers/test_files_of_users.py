@@ -213,7 +213,7 @@ def test_megatron_of_ms_swift_recomputes_attention_and_fuses_the_loss_unless_it_
 
 
 @pytest.mark.parametrize(("flags", "said", "software"), [
-    ("--mixed_precision bf16 --use_deepspeed --deepspeed_config_file ds/stage3_no_offloading.conf", {"zero_stage": 3}, "deepspeed"),
+    ("--mixed_precision bf16 --use_deepspeed --deepspeed_config_file ds/stage3_no_offload.conf", {"zero_stage": 3}, "deepspeed"),
     ("--mixed_precision bf16 --use_deepspeed --zero_stage 3 --offload_optimizer_device cpu",
      {"zero_stage": 3, "optimizer_offload": 1.0}, "deepspeed"),
     ("--mixed_precision bf16 --use_fsdp --fsdp_version 2 --fsdp_activation_checkpointing true",
@@ -276,3 +276,17 @@ def test_a_value_that_a_script_leaves_to_be_filled_in_is_asked_for():
     with pytest.raises(CostModelError, match="MODEL_PATH"):
         resolve(read_launch(text))
     assert resolve(read_launch(text, settings={"MODEL_PATH": "llama2-7b"})).model.name == "llama2-7b"
+
+
+@pytest.mark.parametrize(("lines", "words", "gpus"), [
+    ("--nodes=4\n#SBATCH --gpus-per-node=4", "python pretrain_gpt.py --tensor-model-parallel-size $SLURM_GPUS_PER_NODE", 16),
+    ("-N 2\n#SBATCH --gres=gpu:h100:8 # a node", "torchrun --nnodes $SLURM_NNODES --nproc_per_node 4 pretrain_gpt.py", 8),
+    ("--nodes=2\n#SBATCH --ntasks-per-node=4\n#SBATCH --gpus-per-task=1", "python pretrain_gpt.py", 8),
+    ("--job-name=one", "torchrun --nnodes 1 --nproc_per_node 8 pretrain_gpt.py", 8),
+])  # fmt: skip
+def test_a_job_of_slurm_says_its_sizes_where_no_flag_does(lines, words, gpus):
+    """swiss-ai/pretrain-code@531cc8b long_context/training_scripts/70B/70b-8k.sh; Slurm's sbatch(1), "OUTPUT ENVIRONMENT
+    VARIABLES"."""
+    model = "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --micro-batch-size 1 --seq-length 4096 --bf16"
+    launch = read_launch(f"#!/bin/bash\n#SBATCH {lines}\nsrun {words} {model}\n")
+    assert launch.gpus == gpus and not launch.unresolved
