@@ -100,7 +100,7 @@ def read_launch(
         kind("source", one, (str, Path), "pathlib.Path(name)")
     settings = {str(key): str(value) for key, value in mapping("settings", settings or {}).items()}
     sources = _loaded(_with_companion(given), settings)
-    chosen = [_named(dialect) if dialect and place == 0 else guess(one) for place, one in enumerate(sources)]
+    chosen = _chosen(sources, dialect)
     first = next((place for place, one in enumerate(chosen) if not one.about.part), 0)
     order = [first, *(place for place in range(len(sources)) if place != first)]
     reading = LaunchReading(chosen[first])
@@ -121,6 +121,20 @@ def read_launch(
     settle(reading)
     _hint(reading, [chosen[place] for place in order])
     return _launch(reading, [one.name for one in sources])
+
+
+def _chosen(sources: Sequence[Source], dialect: str | None) -> list[Dialect]:
+    """The dialect of every file; a command line beside others may have no flags but those of what starts the processes."""
+    found: list[Dialect | None] = []
+    for place, one in enumerate(sources):
+        try:
+            found.append(_named(dialect) if dialect and place == 0 else guess(one))
+        except CostModelError:
+            if one.layout != "args" or len(sources) == 1 or not {entry.key for entry in one.entries} & (SIZES.keys() | LAUNCHER):
+                raise
+            found.append(None)
+    other = next((one for one in found if one is not None), None) or guess(sources[0])
+    return [one or other for one in found]
 
 
 def _loaded(given: Sequence[str | Path], settings: Mapping[str, str]) -> list[Source]:

@@ -324,6 +324,7 @@ def slurm(text: str) -> dict[str, str]:
     all_tasks = options.get("ntasks", nodes * tasks if nodes and tasks else None)
     known = {
         "SLURM_NNODES": nodes, "SLURM_JOB_NUM_NODES": nodes, "SLURM_GPUS_PER_NODE": each, "SLURM_GPUS_ON_NODE": each,
-        "SLURM_NTASKS_PER_NODE": tasks, "SLURM_NTASKS": all_tasks, "SLURM_NPROCS": all_tasks,
+        "SLURM_GPUS_PER_TASK": options.get("gpus-per-task"), "SLURM_NTASKS_PER_NODE": tasks, "SLURM_NTASKS": all_tasks,
+        "SLURM_NPROCS": all_tasks,
     }  # fmt: skip
     return {name: str(value) for name, value in known.items() if value}

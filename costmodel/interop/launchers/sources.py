@@ -277,9 +277,9 @@ def _flags_of(token: str, of_flags: frozenset[str]) -> bool:
 
 
 def _is_flag(token: str) -> bool:
-    return (token.startswith("--") and len(token) > 2) or re.fullmatch(
-        r"-[A-Za-z]\w*(=.*)?", token, re.DOTALL
-    ) is not None
+    if token.endswith(")") and "(" not in token:  # a pattern of ``case``
+        return False
+    return (token.startswith("--") and len(token) > 2) or re.fullmatch(r"-[A-Za-z]\w*(=.*)?", token, re.DOTALL) is not None
 
 
 def _tokens(text: str, name: str, script: bool) -> list[str]:

@@ -290,3 +290,15 @@ def test_a_job_of_slurm_says_its_sizes_where_no_flag_does(lines, words, gpus):
     model = "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --micro-batch-size 1 --seq-length 4096 --bf16"
     launch = read_launch(f"#!/bin/bash\n#SBATCH {lines}\nsrun {words} {model}\n")
     assert launch.gpus == gpus and not launch.unresolved
+
+
+def test_a_command_that_only_starts_processes_is_read_beside_the_file_that_it_names(tmp_path):
+    """axolotl-ai-cloud/axolotl@067b021c8 examples/slurm/axolotl.slurm."""
+    (tmp_path / "run.yaml").write_text(AXOLOTL)
+    started = "#!/bin/bash\n#SBATCH --gpus-per-task=8\nsrun axolotl train run.yaml --launcher torchrun -- --nnodes=2 %s\n"
+    (tmp_path / "run.slurm").write_text(started % "--nproc_per_node=$SLURM_GPUS_PER_TASK --rdzv_backend=c10d")
+    for names in (("run.yaml", "run.slurm"), ("run.slurm", "run.yaml")):
+        launch = read_launch([tmp_path / name for name in names])
+        assert (launch.framework, launch.gpus, launch.plan_fields["seq_len"]) == ("axolotl", 16, 4096)
+    with pytest.raises(CostModelError, match="no known framework"):
+        read_launch(tmp_path / "run.slurm")
