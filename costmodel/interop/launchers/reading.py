@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -209,6 +210,9 @@ def guess(source: Source) -> Dialect:
     CostModelError
         where no dialect knows a tenth of them
     """
+    side_by_side = {" ".join(pair) for pair in itertools.pairwise(source.words)}
+    if named := next((one for one in DIALECTS if side_by_side.intersection(one.about.commands)), None):
+        return named
     best, most = None, 0.0
     keys = {entry.key for entry in source.entries}
     for dialect in DIALECTS:

@@ -205,6 +205,8 @@ def test_megatron_of_ms_swift_recomputes_attention_and_fuses_the_loss_unless_it_
     --tensor_model_parallel_size 2 --sequence_parallel true --micro_batch_size 1 --global_batch_size 16 --train_iters 100 %s"""
     read = plan(text % "", gpus=8)
     assert (read.recompute, read.fused_cross_entropy, read.batching) == ("selective", True, "padding-free")
+    adapted = text.replace("--tensor_model_parallel_size 2 --sequence_parallel true", "--lora_rank 8 --loss_scale hermes")
+    assert read_launch(adapted % "--agent_template hermes --split_dataset_ratio 0.01").dialect == "megatron"
     told = plan(text % "--recompute_granularity none --cross_entropy_loss_fusion false --padding_free false", gpus=8)
     assert (told.recompute, told.fused_cross_entropy, told.batching) == ("none", False, "full")
 
