@@ -304,3 +304,9 @@ def test_a_command_that_only_starts_processes_is_read_beside_the_file_that_it_na
         assert (launch.framework, launch.gpus, launch.plan_fields["seq_len"]) == ("axolotl", 16, 4096)
     with pytest.raises(CostModelError, match="no known framework"):
         read_launch(tmp_path / "run.slurm")
+
+
+def test_a_hash_within_a_word_starts_no_comment():
+    """modelscope/ms-swift@3602360a5 examples/megatron/lora/loss_scale.sh: all that comes after ``dataset#10000``."""
+    text = "#!/bin/bash\nmegatron sft --model Qwen/Qwen2.5-7B --dataset some/set#10000 \\\n    --max_length 2048 # of all\n"
+    assert read_launch(text).plan_fields["seq_len"] == 2048

@@ -282,11 +282,11 @@ def version_of_fsdp(reading: LaunchReading) -> None:
 
 def shard(reading: LaunchReading) -> None:
     """Low-rank adapters and quantised weights."""
-    quantised, asked = common.bits(reading), reading.one("_peft")
+    quantised, asked, known = common.bits(reading), reading.one("_peft"), reading.plan.get("adapter")
     if asked or (asked is None and (reading.one("_rank") or quantised)):
         # trl/trainer/model_config.py ModelConfig: rank 16, and where no module is named PEFT's of Llama and its like
         common.adapter(reading, common.frozen(quantised), 16, "q-v")
-        if not (reading.has("_targets") or of_trl(reading)):
+        if not (known or reading.has("_targets") or of_trl(reading)):
             reading.note("adapters of queries and values, as PEFT has them for Llama, assumed: no file names the matrices")
 
 
