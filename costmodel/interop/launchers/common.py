@@ -164,6 +164,20 @@ OF_NO_LAYER = frozenset([*EMBEDDINGS, *HEADS])
 """Names of embeddings and heads, to which no adapter that is priced belongs."""
 
 
+def generated(reading: LaunchReading) -> None:
+    """Of ms-swift's methods that make their samples: ``max_length`` is a prompt's, and a sequence that and its completion.
+
+    References
+    ----------
+    modelscope/ms-swift@3602360a5 docs/source_en/Instruction/Command-line-parameters.md, swift/arguments/rlhf_args.py
+    """
+    if reading.one("_rlhf") in ("ppo", "grpo", "gkd"):
+        prompt = reading.one("seq_len")
+        reading.said.pop("seq_len", None)
+        if prompt and "seq_len" not in reading.settled:
+            reading.put("seq_len", prompt + reading.one("_completion", 512), derived=True)
+
+
 def started(reading: LaunchReading) -> set[str]:
     """Commands, modules and scripts without their folders, which are words of a command line that no flag has."""
     return {re.sub(r"^(train|run)_", "", re.split(r"[/.]", word.removesuffix(".py"))[-1]) for word in reading.irrelevant}

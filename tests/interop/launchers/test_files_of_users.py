@@ -310,3 +310,14 @@ def test_a_hash_within_a_word_starts_no_comment():
     """modelscope/ms-swift@3602360a5 examples/megatron/lora/loss_scale.sh: all that comes after ``dataset#10000``."""
     text = "#!/bin/bash\nmegatron sft --model Qwen/Qwen2.5-7B --dataset some/set#10000 \\\n    --max_length 2048 # of all\n"
     assert read_launch(text).plan_fields["seq_len"] == 2048
+
+
+@pytest.mark.parametrize(("command", "method", "tokens"), [
+    ("swift rlhf", "grpo", 2048 + 1024), ("swift rlhf", "dpo", 2048),
+    ("megatron rlhf --tensor_model_parallel_size 2", "grpo", 2048 + 1024), ("megatron rlhf", "dpo", 2048),
+])  # fmt: skip
+def test_max_length_of_ms_swift_is_the_prompts_where_completions_are_generated(command, method, tokens):
+    """modelscope/ms-swift@3602360a5 docs/source_en/Instruction/Command-line-parameters.md: "In PPO, GRPO, GKD and inference
+    scenarios, `max_length` refers to `max_prompt_length`"."""
+    text = f"{command} --rlhf_type {method} --model Qwen/Qwen2.5-7B --max_length 2048 --max_completion_length 1024"
+    assert read_launch(text, gpus=2).plan_fields["seq_len"] == tokens

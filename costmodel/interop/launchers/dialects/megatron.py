@@ -231,6 +231,8 @@ PLAN_ROWS = (
     FlagRow("global_batch_size", "global_batch", unit.count, says=OWN),
     FlagRow("seq_length encoder_seq_length", "seq_len", unit.count, says=OWN),
     FlagRow("max_length", "seq_len", unit.count, None, "ms-swift"),
+    FlagRow("max_completion_length", "_completion", unit.count, 512, "ms-swift"),
+    FlagRow("rlhf_type", "_rlhf", unit.word, None, "ms-swift"),
     FlagRow("expert_model_parallel_size", "expert_parallel", unit.count, 1, "from core 0.4", OWN, says.has_experts),
     FlagRow("expert_tensor_parallel_size", "expert_tensor_parallel", unit.count, "tensor_parallel", "from core 0.9", OWN,
             says.has_experts),
@@ -344,6 +346,8 @@ def rules(reading: LaunchReading) -> None:
 
 def _swift(reading: LaunchReading) -> None:
     reading.version = "ms-swift"
+    common.generated(reading)
+    common.preferences(reading, reading.one("_rlhf"))
     reading.model_name = reading.one("_name") or reading.model_name
     # modelscope/ms-swift@3602360a5 swift/megatron/arguments/megatron_args.py
     reading.defaults |= {

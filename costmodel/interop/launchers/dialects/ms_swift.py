@@ -81,6 +81,7 @@ def rules(reading: LaunchReading) -> None:
     own = str(reading.one("_own_optimizer") or "")
     reading.put("optimizer", "muon" if "muon" in own else own or None)
     hf.trainer(reading)
+    common.generated(reading)
     hf.generation(reading)
     common.preferences(reading, reading.one("_rlhf"))
     _processes(reading)
