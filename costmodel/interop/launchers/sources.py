@@ -317,11 +317,11 @@ def _tokens(text: str, name: str, script: bool) -> list[str]:
         if script:  # a semicolon ends the word that it stands at
             split = [part for token in split for part in ((token[:-1], ";") if token.endswith(";") else (token,)) if part]
         for token in split:
-            assigned = re.fullmatch(r"[A-Za-z_]\w*\+?=\(?(.*)", token, re.DOTALL)
-            several = assigned and re.search(r"(^|\s)(--[a-z]|[a-z_]+\.[\w.]+=)", assigned[1])
-            again = assigned[1].split() if assigned and several else None
-            if SEVERAL.match(token):
-                again = words(token, comments=False)
+            assigned = re.fullmatch(r"[A-Za-z_]\w*\+?=(?:\((.*?)\)?|(.*))", token, re.DOTALL)
+            inner = assigned[1] or assigned[2] or "" if assigned else ""
+            again = None
+            if SEVERAL.match(token) or re.search(r"(^|\s)(--[a-z]|[a-z_]+\.[\w.]+=)", inner):
+                again = words(inner or token, comments=False) or inner.split()
             tokens += [show(word) for word in again or [token]]
         tokens.append(LINE_END)
         if len(tokens) > MAX_WORDS:

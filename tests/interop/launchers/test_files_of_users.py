@@ -269,6 +269,9 @@ def test_overrides_that_a_variable_holds_are_read_where_it_is_set():
     text += "CMD=\"python run_recipe.py --recipe gpt_oss_20b_peft_config $(echo \"$CLI_OVERRIDES\" | tr ' ' ' ')\"\n"
     said = read_launch(text).plan_fields
     assert (said["global_batch"], said["seq_len"]) == (16, 2048)
+    added = "#!/bin/bash\nN=4\nCMD=(python run_recipe.py --recipe llama3_8b_pretrain_config)\n"
+    added += "CMD+=(train.micro_batch_size=\"${N}\")\nE=\nCMD+=(optimizer.use_precision_aware_optimizer=\"${E}\")\n"
+    assert read_launch(added).plan_fields["micro_batch"] == 4
 
 
 def test_a_value_that_a_script_leaves_to_be_filled_in_is_asked_for():

@@ -207,7 +207,7 @@ MODEL_ROWS = (
     FlagRow("qk_head_dim qk_nope_head_dim", "model.qk_head_dim", unit.count,
             says=lambda w: int(w.model.head_dim or 0) - w.model.rope_head_dim, when=latent),
     FlagRow("qk_pos_emb_head_dim qk_rope_head_dim", "model.qk_rope_head_dim", unit.count, says=OWN, when=latent),
-    FlagRow("mtp_num_layers", "model.mtp_layers", unit.count, says=OWN),
+    FlagRow("mtp_num_layers", "model.mtp_layers", unit.whole, says=OWN),
     FlagRow("make_vocab_size_divisible_by", "_padding", unit.count, 128),
     FlagRow("window_size", "model.window", window),
     FlagRow("window_attn_skip_freq", "_window_freq", pattern),
