@@ -492,6 +492,8 @@ class Framework:
             Restriction("activation_input_dtype", (None, *self.activation_input_dtypes), "activation_input_dtype="
                         f"{{activation_input_dtype}}: {self.name} stores what an activation reads as it is",
                         reason="stored_by_framework"),
+            Restriction("narrow_parameters", (None, False, self.narrow_copies), f"narrow_parameters={{narrow_parameters}}: "
+                        f"{self.name} holds weights in 16 or 32 bit", reason="parameters_of_framework"),
             Restriction("update_in_backward", (False, self.updates_in_backward), "update_in_backward={update_in_backward}: "
                         f"{self.name} updates all weights after the backward pass", reason="update_of_framework"),
             Restriction("mixed_precision", (None, True, self.trains_copies), f"mixed_precision={{mixed_precision}}: {self.name} "

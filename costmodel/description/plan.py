@@ -177,6 +177,8 @@ class Plan:
         and the host does nothing for a micro-batch but to read it
     fused_experts : bias, activation, router's probability and cast of an expert are part of its grouped products' kernels
         (``--use-transformer-engine-op-fuser`` of Megatron-Core on Blackwell), which takes ``dtype="mxfp8"``
+    narrow_parameters : layers' weights are held in the dtype of products of 8 or 4 bit alone, and gathered so
+        (``--fp8-param-gather``); the framework's own if None
     fused_operators : Transformer Engine's operation fuser runs dense MLPs and adapters
         (``--use-transformer-engine-op-fuser``): an activation writes the next product's operand in 8 bit itself, and products add
         what adapters make
@@ -313,6 +315,9 @@ class Plan:
         owner=Owner("cuda_graphs", (True,)),
         inert="this model has none of them, or its host is faster than its device"))  # fmt: skip
     fused_experts: bool = field(default=False, metadata=row(Flag(), rare=True, software=True, owner=Owner("dtype", ("mxfp8",))))
+    narrow_parameters: bool | None = field(default=None, metadata=row(
+        Flag(), rare=True, software=True, leaner=(True,),
+        inert="no weights that train are multiplied in 8 or 4 bit"))  # fmt: skip
     fused_operators: bool = field(default=False, metadata=row(
         Flag(), rare=True, software=True,
         inert="neither an MLP's activation is cast to fp8 or mxfp8 nor are there adapters"))  # fmt: skip

@@ -614,6 +614,7 @@ class PlanChoices(NamedTuple):
     fused_activation: Number
     cuda_graphs: Number
     graph_modules: CapturedModules  # none: all of a layer
+    narrow_parameters: Number
     fused_experts: Number
     fused_operators: Number
     overlap_gradients: Number

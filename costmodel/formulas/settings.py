@@ -128,7 +128,7 @@ OUTER_BYTES = 8.0
 LOSSES = {
     "upcast": 12.0, "upcast-autocast": 20.0, "16-bit": 6.0, "in-place": 8.0, "compiled": 4.0, "loss-parallel": 22.0,
     "vocab-parallel": 6.0, "fused": 2.0, "fused-linear": 0.0, "chunked": 2.0, "upcast-kept": 14.0, "16-bit-kept": 8.0,
-    "chunked-upcast": 5.25, "chunked-eager": 6.5, "tiled": 0.0,
+    "chunked-upcast": 5.25, "chunked-eager": 6.5, "tiled": 0.0, "chunk-by-chunk": 1.5,
 }  # fmt: skip
 """Bytes held per logit at the peak. Three tensors are there together: first logits, their copy and its log-softmax, then the
 log-softmax, its gradient and that of its input. Hugging Face's upcast has them in 32 bit (transformers src/transformers/loss/
@@ -144,11 +144,13 @@ torchtune's by chunks, compiled, has them all in 16 bit, and eager the log-softm
 (pytorch/torchtune@v0.6.1 torchtune/modules/loss/ce_chunked_output_loss.py); one with the head's
 product inside, eager, keeps the log-softmax of all in 32 bit and beside it 10 bytes of one chunk of eight, its gradient twice in
 32 bit and once in 16 (pytorch/torchtune@bd2a0fc torchtune/modules/loss/cross_entropy_loss.py ``LinearCrossEntropyLoss``). TRL's
-tiled one has a tile at a time, and again for the backward pass (huggingface/trl@v1.16.0 trl/kernels/chunked_logprob.py)."""
+tiled one has a tile at a time, and again for the backward pass (huggingface/trl@v1.16.0 trl/kernels/chunked_logprob.py);
+torchtitan's, chunk by chunk, an eighth of the upcast, each with its backward pass (pytorch/torchtitan@b5bcd76
+torchtitan/components/loss.py ``ChunkedLossWrapper``)."""
 LOSS_TRAFFIC = {
     "upcast": 36.0, "upcast-autocast": 42.0, "16-bit": 20.0, "in-place": 24.0, "compiled": 8.0, "loss-parallel": 80.0,
     "vocab-parallel": 52.0, "fused": 8.0, "fused-linear": 8.0, "chunked": 8.0, "upcast-kept": 36.0, "16-bit-kept": 20.0,
-    "chunked-upcast": 36.0, "chunked-eager": 36.0, "tiled": 6.0,
+    "chunked-upcast": 36.0, "chunked-eager": 36.0, "tiled": 6.0, "chunk-by-chunk": 36.0,
 }  # fmt: skip
 """Bytes read and written per logit, forward and backward, beside the head's products; each kernel reads and writes a tensor once.
 Hugging Face's upcast: a cast of 6, a log-softmax of 8; zeros of 4, the log-softmax's gradient of 12, a cast of 6. Under
@@ -333,7 +335,7 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
     copied = ops.where(operand < ops.pick(choices.dtype, _ACTIVATION), operand, 0.0) * defaults.narrow_copies
     packed, _, _, _, _ = adapters.packing(choices.adapter)
     # no update needs a wide copy of what is frozen
-    primary = ops.where(trains, defaults.narrow_weights, 1.0)
+    primary = ops.where(trains, _chosen(choices.narrow_parameters, defaults.narrow_weights), 1.0)
     layouts = ops.where(choices.transposed_weights > 0.0, 2.0, ops.pick(choices.dtype, _LAYOUTS))
     logit = ops.where(choices.fused_cross_entropy > 0.0, 2.0, defaults.logit_bytes)
     wide_residual = ops.maximum(

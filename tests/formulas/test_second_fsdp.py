@@ -60,3 +60,17 @@ def test_a_short_sequence_is_fullest_as_the_forward_pass_begins():
     unit = (model.parameters - table - 2048) // 16
     passing = found.logits + found.buffers - found.asked.software.memory.workspace + found.activations
     assert passing == pytest.approx(2 * (2 * table + 2 * unit), rel=5e-3)
+
+
+def test_gradients_of_several_micro_batches_are_whole_from_accelerate_1_11():
+    """``no_sync`` turns the reduction off: huggingface/accelerate@ec92b1af src/accelerate/accelerator.py; in 16 bit, as they
+    are summed: pytorch v2.13.0 torch/distributed/fsdp/_fully_shard/_fsdp_param.py ``to_accumulated_grad_if_needed``."""
+    plan = Plan(global_batch=16, seq_len=1024, micro_batch=2, data_parallel=4, zero_stage=3)
+    for release, held in (("hf-fsdp2", 2.0), ("hf-fsdp2@2025-09", 4.0 / 4)):
+        found = estimate(LLAMA, load_cluster("dgx-h100", gpus=4), plan, release).memory
+        assert found.gradients == pytest.approx(held * LLAMA.parameters, rel=0.01)
+
+
+def test_gradients_of_weights_on_the_host_go_there_as_they_are_reduced():
+    """pytorch v2.13.0 torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py ``foreach_reduce``."""
+    assert memory("hf-fsdp2", parameter_offload=1.0, optimizer_offload=1.0).gradients == 0.0

@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from costmodel.description.adapters import targets_of
 from costmodel.interop.launchers.shell import is_variable
-from costmodel.interop.launchers.table import BATCHINGS, LaunchReading, Writing
+from costmodel.interop.launchers.table import BATCHINGS, LaunchReading, Writing, words
 from costmodel.text.errors import InvalidValue
 
 FSDP_SHARDING = {
@@ -29,6 +29,8 @@ FSDP_STAGES = {
 """Of ZeRO, what a strategy of FSDP amounts to."""
 PAIRS = "a sample is a pair of sequences: a batch of N is priced as N sequences"
 """Of trainers by preferences."""
+PAIRED, REFERRED = words("dpo ipo simpo reward rm orpo cpo"), words("dpo ipo kto")
+"""Methods of preferences whose samples are pairs, and those that have a reference model."""
 FSDP_OFFLOAD = ("parameters", "gradients", "optimizer")
 """What lies in host memory under FSDP's CPU offload: gradients and optimizer step follow the parameters."""
 COMPONENTS = ("optimizer", "parameters", "activations")
@@ -44,7 +46,7 @@ def offload(reading: LaunchReading) -> None:
     if not moved and any(f"_offload_{name}" in reading.variable_fields for name in COMPONENTS):
         return
     reading.put("offload", moved)
-    if "optimizer" in moved and reading.one("_offload_optimizer"):
+    if "optimizer" in moved:
         reading.put("optimizer_offload", reading.one("_offload_fraction", 1.0))
     if "activations" in moved:
         reading.put("activation_offload", reading.one("_offload_activation_fraction", 1.0))
@@ -111,6 +113,8 @@ def offloaded_fsdp(reading: LaunchReading) -> dict[str, object]:
 
 STAGE_BY_NAME = re.compile(r"(?:zero|stage|(?<![a-z])z)[-_ ]?(?:stage[-_ ]?)?([0-3])(?![0-9])")
 
+OFFLOADS = re.compile(r"(?<!no[-_])(?<!without[-_])offload")
+
 
 def beside(reading: LaunchReading, field: str, dialect: str) -> None:
     """What follows from a configuration that a file names: nothing more where one was given, else what its name says.
@@ -143,16 +147,55 @@ def beside(reading: LaunchReading, field: str, dialect: str) -> None:
         return
     stage = int(found[1])
     reading.defaults["zero_stage"] = stage
-    moved = ["optimizer", *(["parameters"] if stage == 3 else [])] if "offload" in base.lower() else []
-    if moved and not reading.has("_offload_optimizer") and reading.plan.get("offload") is None:
-        reading.defaults["offload"] = moved
+    moved = ["optimizer", *(["parameters"] if stage == 3 else [])] if OFFLOADS.search(base.lower()) else []
+    if moved and not reading.has("_offload_optimizer"):
+        reading.defaults["offload"] = [*moved, *(reading.plan.pop("offload", None) or [])]
         reading.put("optimizer_offload", 1.0)
     reading.note(f"{hint}: ZeRO stage {stage}{' with offload' if moved else ''} by its name; give it beside this file to be sure")
 
 
+QUANTISED = (
+    ("qlora", r"bnb-?4bit|nf4"), ("int8-lora", r"(?<![a-z0-9])(bnb-?8bit|int-?8|8-?bit)"),
+    ("gptq-lora", r"gptq|awq|(?<![a-z0-9])(int-?4|4-?bit)"),
+)  # fmt: skip
+"""Adapters over the weights of a checkpoint that is quantised already, by what its name contains."""
 EMBEDDINGS, HEADS = ("embed_tokens", "tok_embeddings", "wte", "embed_in"), ("lm_head", "embed_out")
 OF_NO_LAYER = frozenset([*EMBEDDINGS, *HEADS])
 """Names of embeddings and heads, to which no adapter that is priced belongs."""
+
+
+def generated(reading: LaunchReading) -> None:
+    """Of ms-swift's methods that make their samples: ``max_length`` is a prompt's, and a sequence that and its completion.
+
+    References
+    ----------
+    modelscope/ms-swift@3602360a5 docs/source_en/Instruction/Command-line-parameters.md, swift/arguments/rlhf_args.py
+    """
+    if reading.one("_rlhf") in ("ppo", "grpo", "gkd"):
+        prompt = reading.one("seq_len")
+        reading.said.pop("seq_len", None)
+        if prompt and "seq_len" not in reading.settled:
+            reading.put("seq_len", prompt + reading.one("_completion", 512), derived=True)
+
+
+def started(reading: LaunchReading) -> set[str]:
+    """Commands, modules and scripts without their folders, which are words of a command line that no flag has."""
+    return {re.sub(r"^(train|run)_", "", re.split(r"[/.]", word.removesuffix(".py"))[-1]) for word in reading.irrelevant}
+
+
+def preferences(reading: LaunchReading, *methods: object) -> None:
+    """What is said of samples that are a chosen and a rejected sequence, and of a reference model, which adapters don't need.
+
+    Parameters
+    ----------
+    reading : of the files
+    *methods : that train, by name, beside those that a command, a module or a script is called
+    """
+    named = started(reading).union(methods)
+    if PAIRED & named:
+        reading.note(PAIRS)
+    if REFERRED & named and reading.plan.get("adapter") is None:
+        reading.note("a reference model runs beside the one that trains: neither its weights nor its forward pass is priced")
 
 
 def frozen(bits: object) -> str:
@@ -178,13 +221,13 @@ def liger(reading: LaunchReading) -> None:
 
 
 def bits(reading: LaunchReading) -> int | None:
-    """Bits of a frozen base by switches of transformers, `load_in_4bit` and `load_in_8bit`.
+    """Bits of a frozen base by switches of transformers, `load_in_4bit` and `load_in_8bit`, or by their number.
 
     Parameters
     ----------
     reading : of the files
     """
-    return 4 if reading.one("_four_bit") else 8 if reading.one("_eight_bit") else None
+    return 4 if reading.one("_four_bit") else 8 if reading.one("_eight_bit") else reading.one("_bits")
 
 
 def adapter(reading: LaunchReading, kind: str | None, rank: int | None = None, targets: str | None = None) -> None:
@@ -198,7 +241,9 @@ def adapter(reading: LaunchReading, kind: str | None, rank: int | None = None, t
     """
     if not kind or kind == "none":
         return
-    reading.put("adapter", kind)
+    name = str(reading.one("_name") or "").lower()
+    of_checkpoint = next((held for held, words in QUANTISED if re.search(words, name)), None) if kind == "lora" else None
+    reading.put("adapter", of_checkpoint or kind, derived=of_checkpoint is not None)
     stated = reading.one("_rank")
     if stated is None and rank is not None and not reading.has("_rank") and "_rank" not in reading.variable_fields:
         reading.note(f"adapters of rank {rank}, the framework's own, assumed")

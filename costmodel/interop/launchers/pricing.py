@@ -22,7 +22,7 @@ from costmodel.text.results import brief
 VOCABULARY = 50_304
 """Where no file states one: GPT-2's, padded to a multiple of 128 as Megatron does."""
 OPTIMIZERS = (
-    ("adam-8bit", r"8bit"), ("muon", r"muon"), ("sgd-momentum", r"lion|sgd"), ("rmsprop", r"rmsprop"),
+    ("adam-8bit", r"8bit|4bit|fp8"), ("muon", r"muon"), ("sgd-momentum", r"lion|sgd"), ("rmsprop", r"rmsprop"),
     ("adam", r"adamw?(?!\w*mix)|lamb|mcore"),
 )  # fmt: skip
 """Optimizers of `Plan` by what an optimizer's name contains: Lion keeps one moment, as momentum does; LAMB two, as Adam."""
@@ -34,7 +34,7 @@ ELSEWHERE = ("recompute_every", "recompute_modules", "optimizer_states", "optimi
 WIDTHS = {"bucket_bytes": 1.0, "prefetch_bytes": 0.9}
 """Elements of a bucket over the square of the model's width, where transformers fills "auto" in (huggingface/transformers
 src/transformers/integrations/deepspeed.py ``trainer_config_finalize``)."""
-UNLIKE = r"ademamix|adafactor|adagrad|galore|apollo|shampoo|soap|badam|adalomo|lomo|came|schedule_?free|dion"
+UNLIKE = r"ademamix|adafactor|adagrad|galore|apollo|shampoo|soap|badam|adam_?mini|adalomo|lomo|came|schedule_?free|dion"
 KERNELS = {"fused": "flash", "xformers": "flash", "ring": "flash", "auto": None}
 """Kernels of attention of a launch that a plan calls otherwise."""
 MEGATRON = ("megatron-lm", "megatron-deepspeed", "nemo", "megatron-bridge", "gpt-neox")
@@ -189,10 +189,11 @@ def check_variables(launch: Described, shaped: bool, sized: bool, only_model: bo
 def software_of(launch: Described) -> str:
     """The catalogue's framework that prices a launch."""
     dialect, said = about(launch.dialect), launch.plan_fields
+    fsdp = said.get("fsdp") or {}
     return variant(
         dialect.software, tensor=said.get("tensor_parallel") or 1, pipeline=said.get("pipeline_parallel") or 1,
         ring=said.get("context_parallel") or 1, heads=said.get("ulysses_parallel") or 1, stage=said.get("zero_stage") or 0,
-        sharded=bool(said.get("fsdp")), second=(said.get("fsdp") or {}).get("version") == 2, framework=dialect.framework,
+        sharded=bool(fsdp), second=(fsdp.get("version") or fsdp.get("default_version")) == 2, framework=dialect.framework,
     )  # fmt: skip
 
 
@@ -482,8 +483,8 @@ def optimizer(launch: Described, notes: list[str]) -> str | None:
         )
     for known, words in OPTIMIZERS:
         if re.search(words, plain):
-            if known == "sgd-momentum":
-                notes.append(f"optimizer {name} priced as {known}: one moment")
+            if known == "sgd-momentum" or "4bit" in plain:
+                notes.append(f"optimizer {name} priced as {known}{': one moment' if known == 'sgd-momentum' else ''}")
             return None if known == "adam" else known
     raise NotModelled(
         f"{_names(launch)}: optimizer {str(name)[:60]!r} is not modelled; price another with settings={{'optimizer': 'adam'}}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -10,11 +11,12 @@ from pathlib import Path
 from costmodel.description.fields import Flag, Real, Whole, table
 from costmodel.description.plan import Plan
 from costmodel.interop.launchers.dialects import DIALECTS
+from costmodel.interop.launchers.dialects.accelerate import ACCELERATE, LAUNCHED
 from costmodel.interop.launchers.launch import EXTRA_FIELDS, PLAN_FIELDS
 from costmodel.interop.launchers.pricing import Launch
 from costmodel.interop.launchers.settle import settle
 from costmodel.interop.launchers.shell import is_variable
-from costmodel.interop.launchers.sources import LAYOUTS, Source, is_text, load
+from costmodel.interop.launchers.sources import LAYOUTS, WORLD, Source, is_text, load
 from costmodel.interop.launchers.table import Dialect, FlagRow, LaunchReading, words
 from costmodel.interop.launchers.trees import Entry
 from costmodel.interop.launchers.values import (
@@ -51,11 +53,7 @@ MAX_HINTS, LONGEST_FLAG = 50, 100
 """Unknown flags of which it is looked up what may be meant, and the characters of one."""
 SIZES = {
     spelling: row
-    for row in (
-        FlagRow("nnodes num_nodes num_machines nodes N", "_nodes", whole),
-        FlagRow("nproc_per_node num_gpus gpus_per_node", "_per_node", whole),
-        FlagRow("num_processes", "_gpus", whole),
-    )
+    for row in (FlagRow(flags, field, whole) for field, flags in WORLD.items())
     for spelling in row.flags.split()
 }
 """Flags of the program that starts the processes, which say how many there are."""
@@ -103,7 +101,7 @@ def read_launch(
         kind("source", one, (str, Path), "pathlib.Path(name)")
     settings = {str(key): str(value) for key, value in mapping("settings", settings or {}).items()}
     sources = _loaded(_with_companion(given), settings)
-    chosen = [_named(dialect) if dialect and place == 0 else guess(one) for place, one in enumerate(sources)]
+    chosen = _chosen(sources, dialect)
     first = next((place for place, one in enumerate(chosen) if not one.about.part), 0)
     order = [first, *(place for place in range(len(sources)) if place != first)]
     reading = LaunchReading(chosen[first])
@@ -119,9 +117,25 @@ def read_launch(
     for place in order:
         if chosen[place] not in [chosen[other] for other in order[: order.index(place)]]:
             chosen[place].rules(reading)
+    if reading.launched and ACCELERATE not in chosen:
+        ACCELERATE.rules(reading)
     settle(reading)
     _hint(reading, [chosen[place] for place in order])
     return _launch(reading, [one.name for one in sources])
+
+
+def _chosen(sources: Sequence[Source], dialect: str | None) -> list[Dialect]:
+    """The dialect of every file; a command line beside others may have no flags but those of what starts the processes."""
+    found: list[Dialect | None] = []
+    for place, one in enumerate(sources):
+        try:
+            found.append(_named(dialect) if dialect and place == 0 else guess(one))
+        except CostModelError:
+            if one.layout != "args" or len(sources) == 1 or not {entry.key for entry in one.entries} & (SIZES.keys() | LAUNCHER):
+                raise
+            found.append(None)
+    other = next((one for one in found if one is not None), None) or guess(sources[0])
+    return [one or other for one in found]
 
 
 def _loaded(given: Sequence[str | Path], settings: Mapping[str, str]) -> list[Source]:
@@ -196,6 +210,9 @@ def guess(source: Source) -> Dialect:
     CostModelError
         where no dialect knows a tenth of them
     """
+    side_by_side = {" ".join(pair) for pair in itertools.pairwise(source.words)}
+    if named := next((one for one in DIALECTS if side_by_side.intersection(one.about.commands)), None):
+        return named
     best, most = None, 0.0
     keys = {entry.key for entry in source.entries}
     for dialect in DIALECTS:
@@ -227,6 +244,7 @@ def _key(dialect: Dialect, key: str) -> str:
 def _absorb(reading: LaunchReading, source: Source, dialect: Dialect, settings: Mapping[str, str]) -> set[str]:
     """Look up every entry of a file; returns the settings that replaced one."""
     index = dialect.index
+    launched = {} if source.layout != "args" else {key: row for key, row in LAUNCHED.items() if key not in index}
     used = set(source.variables & settings.keys())
     reading.irrelevant += source.words
     for text in source.twice:
@@ -238,7 +256,15 @@ def _absorb(reading: LaunchReading, source: Source, dialect: Dialect, settings: 
         if _plain(key) in replaced and key in index:
             used |= {name for name in settings if _plain(name) == _plain(key)}
             entry = entry._replace(raw=replaced[_plain(key)])
-        take(reading, entry, key, dialect, index, source)
+        if key in launched:
+            reading.launched = True
+            raw, *others = entry.raw if isinstance(entry.raw, list) else [entry.raw]
+            if launched[key].field == "_kind" and raw is not True:  # a switch has no value
+                raw, others = True, [raw, *others]
+            reading.irrelevant += map(str, others)  # the program and its arguments
+            take(reading, entry._replace(raw=raw), key, dialect, launched, source)
+        else:
+            take(reading, entry, key, dialect, index, source)
     return used
 
 
@@ -252,7 +278,7 @@ def take(
     """Note what one entry states, or in which list of what isn't used it belongs."""
     if source.layout == "args" and key not in index and _launcher(reading, entry, key):
         return
-    standing = dialect.standing(key)
+    standing = "row" if key in index else dialect.standing(key)
     if standing == "unknown" and (entry.shown == "-m" or entry.key.lower().startswith("env_vars.")):
         standing = "irrelevant"  # a module to run, and the environment
     if standing != "row":
@@ -264,18 +290,19 @@ def take(
     if isinstance(raw, list) and source.layout == "args" and row.unit not in (anything, listed):
         raw, *others = raw
         reading.unknown += [f"{word} (after {entry.shown})" for word in others if not is_variable(word)]
-    if is_variable(raw):
-        reading.unresolved[entry.shown] = " ".join(raw) if isinstance(raw, list) else str(raw)
-        reading.variable_fields.add(row.field)
-        return
     try:
-        value = row.unit(raw)
+        value = UNSTATED if is_variable(raw) else row.unit(raw)
     except Expected as wanted:
-        raise InvalidValue(entry.shown, entry.raw, str(wanted)) from None
+        if not entry.emptied:
+            raise InvalidValue(entry.shown, entry.raw, str(wanted)) from None
+        raw = value = entry.emptied
     except Foreign:
         reading.unknown.append(f"{entry.shown}={_short(entry.raw)}")
         return
-    if value is not UNSTATED:
+    if is_variable(raw):
+        reading.unresolved[entry.shown] = " ".join(raw) if isinstance(raw, list) else str(raw)
+        reading.variable_fields.add(row.field)
+    elif value is not UNSTATED:
         reading.say(row.field, value, shown)
 
 
@@ -290,8 +317,11 @@ def _piece(raw: object) -> str:
 
 def _launcher(reading: LaunchReading, entry: Entry, key: str) -> bool:
     """Whether an entry is a flag of the program that starts the processes; its sizes are noted."""
+    if key not in SIZES and key not in LAUNCHER:
+        return False
+    raw, *others = entry.raw if isinstance(entry.raw, list) else [entry.raw]
+    reading.irrelevant += map(str, others)  # the program and its arguments
     if row := SIZES.get(key):
-        raw = entry.raw[0] if isinstance(entry.raw, list) else entry.raw  # what follows is the program and its arguments
         if is_variable(raw):
             reading.unresolved[entry.shown] = str(raw)
             reading.variable_fields.add(row.field)
@@ -306,14 +336,12 @@ def _launcher(reading: LaunchReading, entry: Entry, key: str) -> bool:
         if value is not UNSTATED and value:
             reading.say(row.field, value, f"{entry.shown} {raw}")
         return True
-    if key in LAUNCHER:
-        if key == "hostfile":
-            reading.say("_hostfile", True, entry.shown)
-        if key == "config_file" and isinstance(entry.raw, str | list):
-            reading.say("_accelerate", entry.raw if isinstance(entry.raw, str) else entry.raw[0], entry.shown)
-        reading.irrelevant.append(entry.shown)
-        return True
-    return False
+    if key == "hostfile":
+        reading.say("_hostfile", True, entry.shown)
+    if key == "config_file" and isinstance(raw, str):
+        reading.say("_accelerate", raw, entry.shown)
+    reading.irrelevant.append(entry.shown)
+    return True
 
 
 def _apply(

@@ -16,6 +16,8 @@ NAME = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
 VARIABLE = re.compile(r"`|\$\(|\$\[|\$[A-Za-z_0-9@]")
 PLAIN = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
 DEFAULT = re.compile(r"\$\{([A-Za-z_]\w*|[0-9]{1,2}):?[-=]([^${}]*)\}")
+QUOTED = re.compile(r"""(["'])([^"']*)\1""")
+"""A word of a default between quotation marks, which a shell takes off."""
 CALCULATED = re.compile(
     r"""
     \$\(\s*+expr\s++(?P<expr>[^()`$]++)\)                                 # $(expr 2 \* 8)
@@ -66,7 +68,7 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
         for _ in range(TURNS):
             before = text
             text = _replaced(PLAIN, text, lambda match: variables.get(match[1] or match[2], match[0]))
-            text = _replaced(DEFAULT, text, lambda match: variables.get(match[1]) or match[2])
+            text = _replaced(DEFAULT, text, lambda match: variables.get(match[1]) or QUOTED.sub(r"\2", match[2]))
             text = _replaced(CALCULATED, text, lambda match: _calculated(match, variables))
             text = _innermost(text, variables)
             if text == before:
@@ -294,3 +296,35 @@ def assignments(line: str) -> str | None:
 
 LET = re.compile(r"""["']?\b([A-Za-z_]\w*+)\s*+=(?!=)\s*+([^"'\s]+(?:\s*+[-+*/%]\s*+[^"'\s]++)*+)["']?""")
 OPTIONS = re.compile(r"(?:\s*+-[A-Za-z]++\s++)++")
+
+# Slurm
+
+SBATCH = re.compile(r"^#SBATCH\s+(?:--([a-z-]+)|-([A-Za-z]))(?:=|[ \t]+)([^\s#]+)", re.MULTILINE)
+COUNTED = re.compile(r"(?:.*:)?(\d{1,6})")
+
+
+def slurm(text: str) -> dict[str, str]:
+    """Variables that Slurm sets for a job by the ``#SBATCH`` lines of its script, as far as these say nodes, GPUs and tasks.
+
+    Parameters
+    ----------
+    text : of the script
+
+    Examples
+    --------
+    >>> slurm("#SBATCH -N 4\\n#SBATCH --gres=gpu:h100:8\\n#SBATCH --ntasks-per-node=1\\n")["SLURM_GPUS_PER_NODE"]
+    '8'
+    """
+    options = {}
+    for long, short, value in SBATCH.findall(text):
+        if counted := COUNTED.fullmatch(value):
+            options[long or {"N": "nodes", "n": "ntasks", "G": "gpus"}.get(short, short)] = int(counted[1])
+    nodes, tasks = options.get("nodes"), options.get("ntasks-per-node")
+    each = options.get("gpus-per-node", options.get("gres", (options.get("gpus-per-task") or 0) * (tasks or 0)))
+    all_tasks = options.get("ntasks", nodes * tasks if nodes and tasks else None)
+    known = {
+        "SLURM_NNODES": nodes, "SLURM_JOB_NUM_NODES": nodes, "SLURM_GPUS_PER_NODE": each, "SLURM_GPUS_ON_NODE": each,
+        "SLURM_GPUS_PER_TASK": options.get("gpus-per-task"), "SLURM_NTASKS_PER_NODE": tasks, "SLURM_NTASKS": all_tasks,
+        "SLURM_NPROCS": all_tasks,
+    }  # fmt: skip
+    return {name: str(value) for name, value in known.items() if value}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from costmodel.interop.launchers.shell import NAME, assignments, expand, hide, is_variable, show
+from costmodel.interop.launchers.shell import NAME, assignments, expand, hide, is_variable, show, slurm
 from costmodel.interop.launchers.splitting import words
 from costmodel.interop.launchers.trees import MAX_ENTRIES, Entry, flat, parse, read_json, resolve_tree
 from costmodel.text import user_files
@@ -40,16 +40,27 @@ CLOSES = re.compile(r"""['"`)}\]\\]""")
 """Signs without which a line closes no quotation that an earlier one opened."""
 IN_BRANCH, NO_BRANCH = "\n?", "\n."
 """Signs among the words of a script that what follows is set only sometimes, and that it is set whatever happens."""
+SEVERAL = re.compile(r"--[a-z][\w-]*\s")
+"""A flag with its value in one word, which an array that is expanded without quotation marks splits again."""
 FLAGS_IN = re.compile(
-    r"(?<!\w)([A-Za-z_]\w{0,99})\+?=\(?\s{0,99}[\"']?\s{0,99}(?:\\\n\s{0,99})?(?:\$\{?\w{1,99}\}?\s{0,99})?(?:\\\n\s{0,99})?--[a-z]"
+    r"(?<![\w-])([A-Za-z_]\w{0,99})\+?=\(?\s{0,99}[\"']?\s{0,99}(?:\\\n\s{0,99})?(?:\$\{?\w{1,99}\}?\s{0,99})?(?:\\\n\s{0,99})?"
+    r"(?:--[a-z]|[\"']?[a-z_]{1,99}\.[\w.]{1,99}=)"
 )
-"""Where a variable is set to flags."""
+"""Where a variable is set to flags, or to values of dotted names."""
 ALONE = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?:\[[@*]\])?\}|([A-Za-z_]\w*))")
 FILLED_IN = {"ZERO_STAGE": "zero_stage"}
 """Words of a template of DeepSpeed's configuration, as Megatron-DeepSpeed's scripts replace them by ``sed``, and their flags."""
 
 ENVIRONMENT = {"NPROC_PER_NODE": "nproc_per_node", "NNODES": "nnodes"}
 """Variables by which programs that start torchrun themselves are told its sizes, where no flag says them."""
+JOB = {"SLURM_GPUS_PER_NODE": "nproc_per_node", "SLURM_NNODES": "nnodes"}
+"""The same of a job of Slurm's."""
+WORLD = {
+    "_nodes": "nnodes num_nodes num_machines nodes N", "_per_node": "nproc_per_node num_gpus gpus_per_node",
+    "_gpus": "num_processes",
+}  # fmt: skip
+"""Flags of the program that starts the processes, which say how many there are, by what each says."""
+SIZED = frozenset(" ".join(WORLD.values()).split())
 
 
 class Source(NamedTuple):
@@ -177,6 +188,9 @@ def arguments(
     tokens = _tokens(text, name, script)
     assignment = re.compile(r"([A-Za-z_]\w*)=(.*)" if script else r"([A-Z_][A-Z0-9_]*)=(.*)", re.DOTALL)
     held = Variables(variables, name)
+    job = slurm(text) if script else {}
+    for variable, value in job.items():
+        held.set(variable, value)
     of_flags = frozenset(FLAGS_IN.findall(text))
     flags: list[tuple[str, list[str]]] = []
     entries: list[Entry] = []
@@ -216,6 +230,8 @@ def arguments(
         elif token in SHELL:
             aside, continues = True, False
             loose.append(token)
+        elif continues and _flags_of(token, of_flags):
+            continue
         elif continues:
             overrides.setdefault(len(entries) - 1, [str(entries[-1].raw)]).append(token)
         elif aside or not flags:
@@ -229,21 +245,23 @@ def arguments(
         if entry.key or not isinstance(entry.raw, int):
             listed.append(entry._replace(raw=" ".join(overrides[place])) if place in overrides else entry)
             continue
-        option, values = flags[entry.raw]
-        values = [word for value in values for word in _words(value, held, of_flags)]
+        option, given = flags[entry.raw]
+        values = [word for value in given for word in _words(value, held, of_flags)]
         raw = True if not values else values[0] if len(values) == 1 else values
-        listed.append(Entry(option.lstrip("-").replace("-", "_"), raw, option))
+        listed.append(Entry(option.lstrip("-").replace("-", "_"), raw, option, "" if values else " ".join(given)))
     said = {entry.key for entry in listed}
     for name, key in ENVIRONMENT.items():
         if name in environment and key not in said and held.known.get(name, "").isdigit():
             listed.append(Entry(key, held.known[name], environment[name]))
+    for variable, key in JOB.items() if not said & SIZED else ():
+        if variable in job:
+            listed.append(Entry(key, job[variable], f"#SBATCH {variable}={job[variable]}"))
     return tuple(listed), tuple(loose)
 
 
 def _words(token: str, held: Variables, of_flags: frozenset[str]) -> list[str]:
     """What a shell makes of a word: a variable's several words, or none; flags among them were read where it is set."""
-    alone = ALONE.fullmatch(token)
-    if alone and (alone[1] or alone[2]) in of_flags:
+    if _flags_of(token, of_flags):
         return []
     value = held.expand(token)
     if "$" not in token or not (value.strip() == "" or re.search(r"\s", value)):
@@ -252,10 +270,16 @@ def _words(token: str, held: Variables, of_flags: frozenset[str]) -> list[str]:
     return several[: next((place for place, word in enumerate(several) if word.startswith("--")), len(several))]
 
 
+def _flags_of(token: str, of_flags: frozenset[str]) -> bool:
+    """Whether a word is a variable of flags, which were read where it is set."""
+    alone = ALONE.fullmatch(token)
+    return alone is not None and (alone[1] or alone[2]) in of_flags
+
+
 def _is_flag(token: str) -> bool:
-    return (token.startswith("--") and len(token) > 2) or re.fullmatch(
-        r"-[A-Za-z]\w*(=.*)?", token, re.DOTALL
-    ) is not None
+    if token.endswith(")") and "(" not in token:  # a pattern of ``case``
+        return False
+    return (token.startswith("--") and len(token) > 2) or re.fullmatch(r"-[A-Za-z]\w*(=.*)?", token, re.DOTALL) is not None
 
 
 def _tokens(text: str, name: str, script: bool) -> list[str]:
@@ -264,6 +288,7 @@ def _tokens(text: str, name: str, script: bool) -> list[str]:
     tokens: list[str] = []
     held: list[str] = []
     depth = tried = 0
+    passed = False
     for line in lines:
         if script and not held:
             before, depth = depth, max(0, depth + _opened(line))
@@ -271,7 +296,9 @@ def _tokens(text: str, name: str, script: bool) -> list[str]:
                 tokens.append(IN_BRANCH if depth else NO_BRANCH)
             stated = assignments(line)
             if stated is None and line.split() and line.split()[0].split("(")[0] in COMMANDS:
-                continue
+                passed = words(hide(line), comments=True) is None  # what it says goes on over the end of the line
+                if not passed:
+                    continue
             line = line if stated is None else stated
         held.append(line)
         if len(held) > 1 and not CLOSES.search(line):
@@ -284,12 +311,18 @@ def _tokens(text: str, name: str, script: bool) -> list[str]:
         if split is None:
             continue
         held = []
+        if passed:
+            passed = False
+            continue
         if script:  # a semicolon ends the word that it stands at
             split = [part for token in split for part in ((token[:-1], ";") if token.endswith(";") else (token,)) if part]
         for token in split:
-            assigned = re.fullmatch(r"[A-Za-z_]\w*\+?=\(?(.*)", token, re.DOTALL)
-            several = assigned and re.search(r"(^|\s)--[a-z]", assigned[1])
-            tokens += [show(word) for word in (assigned[1].split() if assigned and several else [token])]
+            assigned = re.fullmatch(r"[A-Za-z_]\w*\+?=(?:\((.*?)\)?|(.*))", token, re.DOTALL)
+            inner = assigned[1] or assigned[2] or "" if assigned else ""
+            again = None
+            if SEVERAL.match(token) or re.search(r"(^|\s)(--[a-z]|[a-z_]+\.[\w.]+=)", inner):
+                again = words(inner or token, comments=False) or inner.split()
+            tokens += [show(word) for word in again or [token]]
         tokens.append(LINE_END)
         if len(tokens) > MAX_WORDS:
             raise UnreadableFile(f"{name}: more than {MAX_WORDS} words, which no launch file has")

@@ -19,7 +19,7 @@ ESCAPED = re.compile(r"\\([\"\\])")
 
 
 def words(text: str, comments: bool) -> list[str] | None:
-    """A text split into words as `shlex.split` does it, whose time is quadratic in a word's length; None in an open quotation.
+    """A text split into words as a shell does it, in time that grows with its length alone; None in an open quotation.
 
     Parameters
     ----------
@@ -28,8 +28,8 @@ def words(text: str, comments: bool) -> list[str] | None:
 
     Examples
     --------
-    >>> words("--name 'two words' x=\\"a b\\" # said", comments=True), words("--name 'two", comments=True)
-    (['--name', 'two words', 'x=a b'], None)
+    >>> words("--name 'two words' x=\\"a b\\" y#5 # said", comments=True), words("--name 'two", comments=True)
+    (['--name', 'two words', 'x=a b', 'y#5'], None)
     """
     found: list[str] = []
     parts: list[str] | None = None
@@ -39,7 +39,7 @@ def words(text: str, comments: bool) -> list[str] | None:
         if piece is None:
             return None
         place, kind = piece.end(), piece.lastgroup
-        if kind == "blank" or (kind == "hash" and comments):
+        if kind == "blank" or (kind == "hash" and comments and parts is None):  # within a word it is a sign as any
             if parts is not None:
                 found.append("".join(parts))
                 parts = None

@@ -104,6 +104,7 @@ class About:
     dashes : whether dashes and underscores are the same in keys
     assigns : whether its command lines are ``key=value``
     opening : words that open a command line, one argument a line as the rest
+    commands : words side by side that start its runs and no other's
     runner : command that starts a run of a written file, as far as one line can say
     loss : of its own trainer, where that isn't `software`'s
     also : files of dialects whose keys it has, too
@@ -125,6 +126,7 @@ class About:
     dashes: bool = False
     assigns: bool = False
     opening: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
     runner: str = ""
     loss: str | None = None
     also: tuple[str, ...] = ()
@@ -262,6 +264,8 @@ class LaunchReading:
         self.variable_fields: set[str] = set()
         self.settled: set[str] = set()
         self.missing: dict[str, str] = {}
+        self.launched = False
+        """Whether flags of ``accelerate launch`` are among the words of a command line."""
         self.files: list[tuple[str, str]] = []
         """Name and dialect of every file."""
 

@@ -31,6 +31,8 @@ class Entry(NamedTuple):
     key: str
     raw: object
     shown: str
+    emptied: str = ""
+    """Variables in place of a value that are set to nothing."""
 
 
 def parse(text: str, layout: str, name: str, twice: list[str]) -> dict[str, object]:

@@ -98,7 +98,7 @@ def number(raw: object) -> object:
 
 def flag(raw: object) -> object:
     """True or false; true where a flag has no value."""
-    if raw is None or (isinstance(raw, str) and raw.strip().lower() in ("auto", "null", "~")):
+    if raw is None or (isinstance(raw, str) and raw.strip().lower() in ("", "auto", "null", "~")):
         return UNSTATED
     if isinstance(raw, bool):
         return raw

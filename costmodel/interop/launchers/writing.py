@@ -11,6 +11,7 @@ from pathlib import Path
 from costmodel.catalogue.software import framework_on, load_framework
 from costmodel.description.adapters import GROUPS, RANK
 from costmodel.description.cluster import Cluster
+from costmodel.description.dimensions import WRITTEN
 from costmodel.description.fields import table
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
@@ -21,8 +22,8 @@ from costmodel.interop.launchers.table import SHARING, Dialect, Writing, about
 from costmodel.text.checks import kind
 from costmodel.text.errors import InvalidValue, NotModelled
 
-DEGREES = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel", "data_parallel")
-
+HELD = tuple(one.field for one in WRITTEN if one.column == "expert" or (one.splits_gpus and one.column != "data"))
+"""Degrees without which a plan is another."""
 NEEDED = ("seq_len", "global_batch", "micro_batch")
 """Fields that a plan can't be read without."""
 
@@ -165,7 +166,7 @@ def _lost(text: str, writing: Writing) -> list[str]:
     """Fields that reading a text back doesn't give, with the values that it would need."""
     dialect, plan = writing.dialect, writing.plan
     launch = read_launch(text if "\n" in text else text + "\n", gpus=plan.gpus, dialect=dialect.name)
-    degrees = {field: launch.plan_fields.get(field) or 1 for field in DEGREES[:-1]}
+    degrees = {field: launch.plan_fields.get(field) or 1 for field in HELD}
     degrees["context_parallel"] = max(degrees["context_parallel"], launch.plan_fields.get("ulysses_parallel") or 1)
     for field, degree in degrees.items():
         if degree != getattr(plan, field):

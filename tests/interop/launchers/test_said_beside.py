@@ -39,10 +39,14 @@ def test_a_frozen_base_has_as_many_bits_as_are_asked_for():
             assert "load_in_8bit" not in found.unpriced
 
 
-def test_the_loss_of_trls_sfttrainer_is_said_and_not_that_of_its_other_trainers_or_of_liger():
-    assert read_launch(TRAINED, gpus=1).plan.loss == "tiled"
-    for other in ("beta: 0.1\n", "num_generations: 8\n", "use_liger_kernel: true\n"):
-        assert read_launch(TRAINED + other, gpus=1).plan.loss is None
+def test_the_loss_of_trls_own_trainers_is_tiled_with_liger_too_and_whole_where_a_trainer_is_an_experiment():
+    """huggingface/trl@v1.15.0 trl/trainer/{sft,dpo,grpo,kto,rloo}_trainer.py (``add_fused_lm_head``;
+    ``"fused_linear_cross_entropy": False`` of Liger's), trl/experimental/orpo/orpo_trainer.py."""
+    for other in ("", "beta: 0.1\n", "num_generations: 8\n", "use_liger_kernel: true\n"):
+        assert read_launch(TRAINED + other, gpus=1).plan.loss == "tiled"
+    liger = read_launch(TRAINED + "use_liger_kernel: true\n", gpus=1).plan
+    assert (liger.fused_cross_entropy, liger.fused_norms, liger.fused_activation) == (False, True, True)
+    assert read_launch("trl orpo --model_name_or_path Qwen/Qwen3-8B --max_length 1024", gpus=1).plan.loss is None
     assert read_launch(TRAINED.replace("max_length", "seq_length"), gpus=1).plan_fields.get("loss") is None
 
 
@@ -54,11 +58,11 @@ def test_accelerates_fsdp_is_priced_as_its_version(version, framework):
 
 def test_trls_own_defaults_rule_where_one_of_its_trainers_is_started_and_transformers_elsewhere():
     """huggingface/trl@v1.9.0 trl/trainer/base_config.py (``gradient_checkpointing``, ``bf16``), trl/trainer/utils.py
-    (``create_model_from_path``); transformers' TrainingArguments has neither."""
+    (``create_model_from_path``); @v1.15.0 trl/trainer/dpo_trainer.py ``add_fused_lm_head``; transformers has none of them."""
     named = "--model_name_or_path Qwen/Qwen3-8B --dataset_name some/set"
     sft, dpo = (read_launch(f"trl {name} {named} --max_length 1024", gpus=1).plan for name in ("sft", "dpo"))
     assert (sft.recompute, sft.dtype, sft.base_dtype, sft.loss) == ("full", "bf16", "fp32", "tiled")
-    assert (dpo.recompute, dpo.dtype, dpo.base_dtype, dpo.loss) == ("full", "bf16", "fp32", None)
+    assert (dpo.recompute, dpo.dtype, dpo.base_dtype, dpo.loss) == ("full", "bf16", "fp32", "tiled")
     assert read_launch(f"trl sft {named}", gpus=1).plan.seq_len == 1024
     notes = " ".join(read_launch(f"trl dpo {named}", gpus=1).notes)
     assert "a pair of sequences" in notes

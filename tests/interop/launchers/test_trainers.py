@@ -399,7 +399,7 @@ def test_recomputation_of_nemos_t5_is_that_of_its_encoder_and_decoder(keys, reco
     ('{"train_batch_size": 8, "sequence_parallel_size": 4, "zero_optimization": {"stage": 3}}', "deepspeed-ulysses"),
     ('{"train_batch_size": 8, "zero_optimization": {"stage": 3}}', "deepspeed"),
     (TRL + "parallelism_config:\n  sp_size: 2\ndeepspeed: zero3.json\n", "deepspeed-ulysses"),
-    (TRL + "parallelism_config:\n  tp_size: 8\n", "hf-fsdp"), (TRL, "hf-trainer"), (TRL + "fsdp: full_shard\n", "hf-fsdp"),
+    (TRL + "parallelism_config:\n  tp_size: 8\n", "hf-fsdp"), (TRL, "hf-trainer"), (TRL + "fsdp: full_shard\n", "hf-fsdp2"),
     (MEGATRON % "x --zero-stage 3 --tensor-model-parallel-size 2", "megatron-deepspeed-zero"),
     (MEGATRON % "x --zero-stage 1 --tensor-model-parallel-size 2", "megatron-deepspeed"),
     (MEGATRON % "x --zero-stage 3", "deepspeed"),

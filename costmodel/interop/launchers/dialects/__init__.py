@@ -19,21 +19,6 @@ from costmodel.interop.launchers.dialects.torchtune import TORCHTUNE
 from costmodel.interop.launchers.table import Dialect
 
 DIALECTS: tuple[Dialect, ...] = (
-    MEGATRON,
-    MEGATRON_DEEPSPEED,
-    NEMO,
-    BRIDGE,
-    DEEPSPEED,
-    TORCHTITAN,
-    ACCELERATE,
-    HUGGINGFACE,
-    LLAMA_FACTORY,
-    AXOLOTL,
-    MS_SWIFT,
-    NANOTRON,
-    LLM_FOUNDRY,
-    TORCHTUNE,
-    GPT_NEOX,
-    COLOSSALAI,
-    OPENRLHF,
-)
+    MEGATRON, MEGATRON_DEEPSPEED, NEMO, BRIDGE, DEEPSPEED, TORCHTITAN, ACCELERATE, HUGGINGFACE, LLAMA_FACTORY,
+    AXOLOTL, MS_SWIFT, NANOTRON, LLM_FOUNDRY, TORCHTUNE, GPT_NEOX, COLOSSALAI, OPENRLHF,
+)  # fmt: skip

@@ -5,14 +5,7 @@ from __future__ import annotations
 from costmodel.interop.launchers import common, says
 from costmodel.interop.launchers import values as unit
 from costmodel.interop.launchers.dialects import deepspeed
-from costmodel.interop.launchers.table import (
-    ABOVE_ONE,
-    OWN,
-    Dialect,
-    FlagRow,
-    LaunchReading,
-    Writing,
-)
+from costmodel.interop.launchers.table import ABOVE_ONE, OWN, Dialect, FlagRow, LaunchReading, Writing
 
 
 def strategy(raw: object) -> object:
@@ -122,4 +115,14 @@ def rules(reading: LaunchReading) -> None:
         reading.said.pop("_attention", None)
 
 
+LAUNCHED = {
+    "use_deepspeed": FlagRow("use_deepspeed", "_kind", unit.yields("deepspeed"), False),
+    "use_fsdp": FlagRow("use_fsdp", "_kind", unit.yields("fsdp"), False),
+    "multi_gpu": FlagRow("multi_gpu", "_kind", unit.yields("ddp"), False),
+    **{
+        row.flags.rpartition(".")[2]: row._replace(field=row.field.replace("_recompute", "_fsdp_recompute"))
+        for row in ROWS if row.field and row.flags.startswith(("mixed_precision", "deepspeed_config.", "fsdp_config.", MESH))
+    },
+}  # fmt: skip
+"""Flags of ``accelerate launch``, which are the file's keys without their sections."""
 ACCELERATE = Dialect("accelerate", ROWS, rules)

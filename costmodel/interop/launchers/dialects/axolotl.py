@@ -12,6 +12,7 @@ from costmodel.interop.launchers.table import (
     FlagRow,
     LaunchReading,
     Writing,
+    pick,
     without,
 )
 
@@ -30,6 +31,8 @@ def moved(raw: object) -> object:
     return unit.flag(raw)
 
 
+SWITCHES = {"flash": "flash", "sdp": "fused", "flex": "fused", "xformers": "xformers", "eager": "unfused", "sage": "fused"}
+"""Kernels of attention by its older flags."""
 FULL = "full"
 """Of bf16, all of it: no mixed precision."""
 
@@ -88,12 +91,7 @@ ROWS = (
     FlagRow("float16", "_load_fp16", unit.flag, False),
     FlagRow("fp8", "_narrow", unit.yields("fp8"), False, says="dtype"),
     FlagRow("attn_implementation", "attention", unit.attention, "sdpa", says=says.kernel("flash_attention_2", "eager")),
-    FlagRow("flash_attention", "attention", unit.yields("flash")),
-    FlagRow("sdp_attention", "attention", unit.yields("fused")),
-    FlagRow("flex_attention", "attention", unit.yields("fused")),
-    FlagRow("xformers_attention", "attention", unit.yields("xformers")),
-    FlagRow("eager_attention", "attention", unit.yields("unfused")),
-    FlagRow("sage_attention", "attention", unit.yields("fused")),
+    *(FlagRow(f"{name}_attention", "attention", unit.yields(kernel)) for name, kernel in SWITCHES.items()),
     FlagRow("optimizer", "optimizer", unit.word, "adamw_torch_fused", says=hf.optimizer_word),
     FlagRow("adapter", "_adapter", adapter,
             says=says.mapped("adapter", {"lora": "lora", "qlora": "qlora", "gptq-lora": "lora", "int8-lora": "lora"})),
@@ -102,9 +100,7 @@ ROWS = (
     FlagRow("batch_flattening", "_padding_free", unit.flag, says=OWN),
     FlagRow("pad_to_sequence_len", "_padded_whole", unit.flag, says=OWN),
     FlagRow("group_by_length", "_by_length", unit.flag, says=OWN),
-    FlagRow("lora_r", "_rank", unit.count, says=OWN),
-    FlagRow("lora_target_modules", "_targets", unit.listed, says=OWN),
-    FlagRow("lora_modules_to_save", "_saved", unit.listed, says=common.edges),
+    *pick(hf.ADAPTER_ROWS, ["lora_r", "lora_target_modules", "lora_modules_to_save", "load_in_4bit", "load_in_8bit"]),
     FlagRow("lora_target_linear", "_every", unit.flag, False),
     FlagRow("tensor_parallel_size", "tensor_parallel", unit.degree, 1, says=ABOVE_ONE),
     FlagRow("context_parallel_size sequence_parallel_degree", "context_parallel", unit.degree, 1, says=ABOVE_ONE),
@@ -115,8 +111,7 @@ ROWS = (
     FlagRow("fsdp_version fsdp_config.fsdp_version", "fsdp.version", unit.count, 1, says=OWN, when=by_fsdp),
     FlagRow("fsdp_config.reshard_after_forward fsdp_config.fsdp_reshard_after_forward", "fsdp.reshard_after_forward",
             unit.one_of(hf.RESHARD), True, says=lambda w: w.plan.zero_stage == 3, when=by_fsdp),
-    FlagRow("fsdp_config.offload_params fsdp_config.fsdp_offload_params", "_offload_fsdp", unit.flag, False, says=OWN,
-            when=by_fsdp),
+    *(row._replace(when=by_fsdp) for row in pick(hf.SHARD_ROWS, ["fsdp_config.offload_params"])),
     *without(hf.FSDP_ROWS, ["fsdp_config.reshard_after_forward"]),
     FlagRow("dp_shard_size", "fsdp.shard_degree", unit.degree, when=by_fsdp,
             says=lambda w: max(1, w.plan.copies // w.replicas // w.plan.expert_parallel)),
@@ -125,12 +120,12 @@ ROWS = (
             says=says.where_true("_offload_activations")),
     FlagRow("deepspeed", "_deepspeed", unit.anything),
     FlagRow("plugins", "fused_cross_entropy", precompiled),
-    FlagRow("load_in_4bit", "_four_bit", unit.flag, False, says=OWN),
-    FlagRow("load_in_8bit", "_eight_bit", unit.flag, False, says=OWN),
     FlagRow("liger_rms_norm", "fused_norms", unit.flag),
     FlagRow("liger_glu_activation", "fused_activation", unit.flag),
     *hf.CHECKPOINT_ROWS,
     FlagRow("rl", "_rl", unit.word),
+    FlagRow("reward_model", "_reward", unit.flag, False),
+    FlagRow("fsdp_config", "_fsdp_config", unit.anything),
     FlagRow("world_size", "_gpus", unit.count),
     FlagRow("ring_attn_func", "_ring", unit.word),
     FlagRow("flash_attn_cross_entropy liger_fused_linear_cross_entropy cut_cross_entropy", "_fused_loss", unit.flag),
@@ -151,10 +146,12 @@ def rules(reading: LaunchReading) -> None:
     hf.fsdp(reading)
     if reading.one("_recompute") == "offload":
         reading.said.pop("_recompute")
-        reading.put("recompute", "full")
+        reading.say("_recompute", "full", "gradient_checkpointing offload")
         reading.say("_offload_activations", True, "gradient_checkpointing offload")
-    reading.put("recompute", reading.one("_recompute") or reading.one("_fsdp_recompute"))
     kind = reading.one("_adapter")
+    if kind and reading.one("_offload_activations"):
+        reading.put("recompute", "none", derived=True)  # src/axolotl/loaders/model.py ``_apply_activation_checkpointing``
+    reading.put("recompute", reading.one("_recompute") or reading.one("_fsdp_recompute"))
     if kind == "lora":
         kind = "gptq-lora" if reading.one("_gptq") else common.frozen(common.bits(reading))
     every = "all" if reading.one("_every") else None
@@ -162,7 +159,10 @@ def rules(reading: LaunchReading) -> None:
     common.devices(reading)
     common.offload(reading)
     common.batching(reading)
+    if reading.has("_rl") and not reading.has("_reentrant"):
+        reading.say("_reentrant", False, "rl")  # src/axolotl/core/builders/base.py ``_configure_gradient_checkpointing``
     hf.beside_others(reading)
+    common.preferences(reading, reading.one("_rl"), "reward" if reading.one("_reward") else None)
     if reading.one("_fused_loss"):
         reading.put("fused_cross_entropy", True)
     _mesh(reading)

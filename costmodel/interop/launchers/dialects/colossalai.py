@@ -7,14 +7,7 @@ import re
 from costmodel.interop.launchers import common, says
 from costmodel.interop.launchers import values as unit
 from costmodel.interop.launchers.settle import schedule_of
-from costmodel.interop.launchers.table import (
-    ABOVE_ONE,
-    OWN,
-    Dialect,
-    FlagRow,
-    LaunchReading,
-    Writing,
-)
+from costmodel.interop.launchers.table import ABOVE_ONE, OWN, Dialect, FlagRow, LaunchReading, Writing
 
 PLUGINS = {
     "zero1": "zero1", "zero2": "zero2", "zero2_cpu": "zero2_cpu", "zero1_cpu": "zero1_cpu", "low_level_zero": "zero2",
@@ -105,6 +98,7 @@ TITANS_ROWS = (
 
 def rules(reading: LaunchReading) -> None:
     """What the plugin amounts to."""
+    common.preferences(reading)
     plugin = reading.one("_plugin")
     stage = {"zero1": 1, "zero1_cpu": 1, "zero2": 2, "zero2_cpu": 2, "ddp": 0}.get(str(plugin))
     reading.put("zero_stage", stage if stage is not None else reading.one("_zero"))
@@ -116,11 +110,7 @@ def rules(reading: LaunchReading) -> None:
     for name in ("optimizer", "parameter"):
         share = reading.one(f"_{name}_share")
         if share is not None:
-            reading.say(
-                "_offload_optimizer" if name == "optimizer" else "_offload_parameters",
-                share > 0,
-                f"offload_{name} {share}",
-            )
+            reading.say(f"_offload_{'optimizer' if name == 'optimizer' else 'parameters'}", share > 0, f"offload_{name} {share}")
             if name == "optimizer" and share:
                 reading.say("_offload_fraction", share, "offload_optim_frac")
     titans = {"BATCH_SIZE", "SEQ_LEN"} & reading.keys
@@ -132,20 +122,14 @@ def rules(reading: LaunchReading) -> None:
     elif plugin == "gemini" or plugin is None:
         reading.defaults["zero_stage"] = 3
     common.dtype(reading)
-    reading.put(
-        "micro_batch",
-        reading.one("_micro")
-        if plugin in ("3d", "3d_cpu") and reading.has("_micro")
-        else reading.one("_batch"),
-    )
+    piped = plugin in ("3d", "3d_cpu") and reading.has("_micro")
+    reading.put("micro_batch", reading.one("_micro" if piped else "_batch"))
     _sequence(reading)
     if (reading.one("pipeline_parallel") or 1) > 1 and reading.has("_style"):
         reading.put("schedule", reading.one("_style"))
     schedule_of(reading)
     if config := reading.one("_config"):
-        reading.model_name = (
-            f"llama {config}" if len(config) < 8 and config[:-1].replace(".", "").isdigit() else None
-        )
+        reading.model_name = f"llama {config}" if len(config) < 8 and config[:-1].replace(".", "").isdigit() else None
     reading.model_name = reading.one("_name") or reading.one("_pretrained") or reading.model_name
     if reading.one("_rank"):
         common.adapter(reading, "lora", targets="all")  # colossalai/booster/plugin: every linear layer that is found

@@ -5,14 +5,7 @@ from __future__ import annotations
 from costmodel.catalogue.software import load_framework
 from costmodel.interop.launchers import common, says
 from costmodel.interop.launchers import values as unit
-from costmodel.interop.launchers.table import (
-    ABOVE_ONE,
-    OWN,
-    Dialect,
-    FlagRow,
-    LaunchReading,
-    Writing,
-)
+from costmodel.interop.launchers.table import ABOVE_ONE, OWN, Dialect, FlagRow, LaunchReading, Writing
 
 AUTO = "auto"
 
@@ -115,18 +108,12 @@ def precision(reading: LaunchReading) -> None:
         reading.conflict("fp16.enabled and bf16.enabled, both true")
     elif stated and said and any(one.value != stated[0] for one in said):
         off = " and fp16 disabled" if half is False and said[0].value == "fp16" else ""
-        reading.conflict(
-            f"{said[0].shown} in the arguments, but {stated[0]} enabled{off} in DeepSpeed's configuration"
-        )
+        reading.conflict(f"{said[0].shown} in the arguments, but {stated[0]} enabled{off} in DeepSpeed's configuration")
         reading.plan.pop("dtype", None)
         reading.say("dtype", None, "")
     elif stated:
         reading.put("dtype", stated[0])
-    elif (
-        half is False
-        and not said
-        and (brain is False or not reading.keys & {"bf16.enabled", "bfloat16.enabled"})
-    ):
+    elif half is False and not said and (brain is False or not reading.keys & {"bf16.enabled", "bfloat16.enabled"}):
         reading.put("dtype", "fp32", derived=True)
 
 

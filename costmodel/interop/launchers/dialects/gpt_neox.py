@@ -8,7 +8,7 @@ from costmodel.interop.launchers.dialects import deepspeed
 from costmodel.interop.launchers.settle import schedule_of
 from costmodel.interop.launchers.table import ABOVE_ONE, OWN, Dialect, FlagRow, LaunchReading
 
-GATED = ("swiglu", "geglu", "reglu", "bilinear", "glu")
+GATED = "swiglu", "geglu", "reglu", "bilinear", "glu"
 ROWS = (
     FlagRow("pipe_parallel_size", "_pipeline", unit.whole, 0, says="pipeline_parallel"),
     FlagRow("model_parallel_size", "tensor_parallel", unit.count, 1, says=OWN),
@@ -112,22 +112,14 @@ def _shape(reading: LaunchReading) -> None:
             width = -(-width // (2 * multiple)) * multiple
         reading.say("model.ffn_hidden_size", width, "intermediate_size")
     if reading.has("_activation"):
-        reading.say(
-            "model.activation",
-            str(reading.one("_activation")) + ("" if gated else " (not gated)"),
-            "activation",
-        )
+        reading.say("model.activation", str(reading.one("_activation")) + ("" if gated else " (not gated)"), "activation")
     norm = str(reading.one("_norm", "layernorm"))
     reading.say("model.norm", "rmsnorm" if "rms" in norm else "layernorm", "norm")
     if (reading.one("_experts") or 1) > 1:
         reading.say("model.num_experts", reading.one("_experts"), "moe_num_experts")
         if reading.has("_topk"):
             reading.say("model.top_k", reading.one("_topk"), "moe_top_k")
-    if (
-        str(reading.one("_embedding", "learned")) == "learned"
-        and reading.has("_positions")
-        and reading.has("_embedding")
-    ):
+    if str(reading.one("_embedding", "learned")) == "learned" and reading.has("_positions") and reading.has("_embedding"):
         reading.say("model.learned_positions", reading.one("_positions"), "max_position_embeddings")
 
 

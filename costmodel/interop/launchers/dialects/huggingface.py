@@ -11,7 +11,9 @@ OPTIM = {"adam": "adamw_torch", "adam-8bit": "adamw_8bit", "muon": "muon", "sgd-
 """Optimizers of a plan in the Trainer's words."""
 KERNELS = {"fused": "adamw_torch_fused", "foreach": "adamw_torch"}
 """Adam by the kernels of a plan."""
-RESHARD = {"true": True, "false": False}
+RESHARD = {
+    "true": True, "false": False, "full_shard": True, "shard_grad_op": False, "hybrid_shard": True, "hybrid_shard_zero2": False,
+}  # fmt: skip
 SAMPLING = {"random": False, "sequential": False, "group_by_length": True}
 
 
@@ -35,7 +37,7 @@ def split(w: Writing) -> bool:
     return w.plan.tensor_parallel > 1 or w.plan.context_parallel > 1
 
 
-NAME_ROWS = (FlagRow("model_name_or_path model_name", "_name", unit.word, says=OWN),)
+NAME_ROWS = FlagRow("model_name_or_path model_name", "_name", unit.word, says=OWN),
 BATCH_ROWS = (
     FlagRow("per_device_train_batch_size per_gpu_train_batch_size", "micro_batch", unit.count, 8, says=OWN),
     FlagRow("gradient_accumulation_steps", "gradient_accumulation", unit.count, 1, says=OWN),
@@ -52,8 +54,8 @@ SHARD_ROWS = (
     FlagRow("deepspeed.bf16.enabled", "_bf16", unit.flag, False, says=OWN, when=Writing.by_deepspeed),
     FlagRow("deepspeed.fp16.enabled", "_fp16", unit.flag, False),
     FlagRow("fsdp", "_fsdp", unit.anything, says=fsdp_words, when=Writing.by_fsdp),
-    FlagRow("fsdp_config.offload_params fsdp_config.fsdp_offload_params fsdp_offload_params", "_offload_fsdp", unit.flag, False,
-            says=OWN, when=Writing.by_fsdp),
+    FlagRow("fsdp_config.offload_params fsdp_config.fsdp_offload_params fsdp_offload_params fsdp_config.cpu_offload",
+            "_offload_fsdp", unit.flag, False, says=OWN, when=Writing.by_fsdp),
 )
 FSDP_ROWS = (
     FlagRow("fsdp_config.sharding_strategy fsdp_config.fsdp_sharding_strategy", "fsdp.sharding", unit.word),
@@ -82,7 +84,7 @@ CHECKPOINT_ROWS = (
 READ_ROWS = (
     *CHECKPOINT_ROWS,
     FlagRow("fsdp_config", "_fsdp_config", unit.anything),
-    FlagRow("fsdp_config.fsdp_version fsdp_config.version", "fsdp.version", unit.count, 1),
+    FlagRow("fsdp_config.fsdp_version fsdp_config.version", "fsdp.version", unit.count, "2, before 5.10 1"),
     FlagRow("deepspeed", "_deepspeed", unit.anything),
     FlagRow("activation_offloading", "_offload_activations", unit.flag, False, "TRL"),
 )
@@ -91,18 +93,20 @@ MODEL_ROWS = (
             says=says.mapped("dtype", says.LONG_DTYPES, "bfloat16")),
     FlagRow("attn_implementation", "attention", unit.attention, "sdpa where there is one",
             says=says.kernel("flash_attention_2", "eager")),
-    FlagRow("use_flash_attention_2", "attention", unit.yields("flash"), None),
+    FlagRow("use_flash_attention_2 use_flash_attn flash_attn", "attention", unit.yields("flash"), None),
 )
 ADAPTER_ROWS = (
-    FlagRow("use_peft", "_peft", unit.flag, False, says=lambda w: w.plan.adapter != "none" or None),
-    FlagRow("lora_r lora_rank", "_rank", unit.whole, says=OWN),
+    FlagRow("use_peft use_peft_lora use_lora lora_enable", "_peft", unit.flag, False,
+            says=lambda w: w.plan.adapter != "none" or None),
+    FlagRow("lora_r lora_rank lora_dim", "_rank", unit.whole, says=OWN),
     FlagRow("lora_target_modules", "_targets", unit.listed, says=OWN),
     FlagRow("lora_modules_to_save", "_saved", unit.listed, says=common.edges),
-    FlagRow("load_in_4bit", "_four_bit", unit.flag, False, says=OWN),
-    FlagRow("load_in_8bit", "_eight_bit", unit.flag, False, says=OWN),
+    FlagRow("load_in_4bit use_4bit_quantization q_lora", "_four_bit", unit.flag, False, says=OWN),
+    FlagRow("load_in_8bit use_8bit_quantization", "_eight_bit", unit.flag, False, says=OWN),
+    FlagRow("bits", "_bits", unit.count, None, "qlora.py and LLaVA"),
 )
 LENGTH_ROWS = (
-    FlagRow("group_by_length", "_by_length", unit.flag, False, "to 4.57", OWN),
+    FlagRow("group_by_length group_by_modality_length", "_by_length", unit.flag, False, "to 4.57", OWN),
     FlagRow("train_sampling_strategy", "_by_length", unit.one_of(SAMPLING), "random", "from 5.0"),
 )
 LOSS_ROWS = (
@@ -115,6 +119,7 @@ TRL_ROWS = (
     FlagRow("max_completion_length response_length max_new_tokens", "_completion", unit.count),
     FlagRow("num_generations", "_generations", unit.count),
     FlagRow("num_processes", "_gpus", unit.count),
+    FlagRow("loss_type", "_loss", unit.anything),
 )
 PACKING_ROWS = (
     FlagRow("packing", "_packing", unit.flag, False, says=OWN),
@@ -122,22 +127,25 @@ PACKING_ROWS = (
     FlagRow("padding_free", "_padding_free", unit.flag, False, says=OWN),
 )
 TRL = words(
-    "max_prompt_length num_generations use_peft dataset_num_proc max_length packing beta lora_r reward_funcs dataset_config "
+    "max_prompt_length num_generations use_peft dataset_num_proc max_length packing beta reward_funcs dataset_config "
     "dataset_name use_vllm max_seq_length dataset_mixer dataset_mixture max_completion_length attn_implementation torch_dtype"
 )
 """Keys of TRL, which the Trainer alone doesn't have."""
 ALSO_OF_SCRIPTS = words("dataset_name torch_dtype attn_implementation max_seq_length")
 """Of them, those that scripts of transformers have, too."""
-OF_OTHER_TRAINERS = words(
-    "max_prompt_length num_generations beta reward_funcs use_vllm max_completion_length response_length max_new_tokens"
-)
-"""Of them, those of trainers beside TRL's `SFTTrainer`, whose losses are others."""
 GENERATING = words("grpo rloo ppo gkd nash_md online_dpo xpo")
 """Commands of ``trl`` that start one which makes its samples itself, and scripts of these names."""
 OTHER_TRAINERS = words("dpo kto reward orpo cpo bco prm") | GENERATING
 """And those that start any of them."""
-PAIRED, REFERRED = words("dpo reward orpo cpo"), words("dpo kto")
-"""Of them those whose samples are pairs, and those that have a reference model."""
+WITHOUT_REFERENCE = words("simpo_gamma gamma_beta_ratio cpo_alpha")
+"""Keys of trainers by preferences that have no reference model."""
+TILED = words("sft dpo grpo kto rloo")
+"""Commands of those that never have all logits at once."""
+OF_FIRST_FSDP = words("fsdp_transformer_layer_cls_to_wrap fsdp_min_num_params evaluation_strategy no_cuda") | {
+    f"fsdp_config.{start}{name}" for start in ("", "fsdp_")
+    for name in words("backward_prefetch forward_prefetch use_orig_params limit_all_gathers sync_module_states sharding_strategy")
+}  # fmt: skip
+"""Keys of releases, or of FSDP, that came before its second version."""
 GENERATED = words("num_generations reward_funcs use_vllm max_completion_length response_length max_new_tokens")
 """Keys of trainers that make their samples."""
 
@@ -183,23 +191,21 @@ def of_trl(reading: LaunchReading) -> bool:
     return bool(reading.keys & (TRL - ALSO_OF_SCRIPTS)) or "trl" in reading.irrelevant
 
 
-def started(reading: LaunchReading) -> set[str]:
-    """Commands and scripts without their folders, which are words of a command line that no flag has."""
-    return {word.rpartition("/")[2].removesuffix(".py") for word in reading.irrelevant}
+def of_a_logit_trainer(reading: LaunchReading) -> bool:
+    """Whether the trainer of TRL's that is started has whole logits, as those beside `TILED` have.
 
-
-def of_another_trainer(reading: LaunchReading) -> bool:
-    """Whether another of TRL's trainers is started than `SFTTrainer`."""
-    return bool(reading.keys & OF_OTHER_TRAINERS or started(reading) & OTHER_TRAINERS)
+    References
+    ----------
+    huggingface/trl@v1.15.0 trl/trainer/{sft,dpo,grpo,kto,rloo}_trainer.py ``add_fused_lm_head``
+    """
+    return bool(common.started(reading) & (OTHER_TRAINERS - TILED) or reading.keys & WITHOUT_REFERENCE)
 
 
 def preferences(reading: LaunchReading) -> None:
-    """What is said of samples that are a chosen and a rejected sequence, and of a reference model, which adapters don't need."""
-    names, by_beta = started(reading), "beta" in reading.keys and not reading.keys & GENERATED
-    if names & PAIRED or by_beta:
-        reading.note(common.PAIRS)
-    if (names & REFERRED or (by_beta and not names & PAIRED)) and reading.plan.get("adapter") is None:
-        reading.note("a reference model runs beside the one that trains: neither its weights nor its forward pass is priced")
+    """What is said of TRL's trainers by preferences, which commands, scripts and keys name."""
+    alone = reading.keys & WITHOUT_REFERENCE or reading.one("_loss") in common.PAIRED - common.REFERRED
+    by_beta = "beta" in reading.keys and not reading.keys & GENERATED and not common.started(reading) & OTHER_TRAINERS
+    common.preferences(reading, "orpo" if alone else "dpo" if by_beta else None)
 
 
 def by_deepspeed(reading: LaunchReading) -> bool:
@@ -217,7 +223,7 @@ def as_trl_trains(reading: LaunchReading) -> None:
     ``create_model_from_path``
     """
     reading.defaults["recompute"] = "full"
-    if not reading.keys & GENERATED and not started(reading) & GENERATING:
+    if not reading.keys & GENERATED and not common.started(reading) & GENERATING:
         reading.defaults["seq_len"] = 1024  # ``max_length``
     half = reading.one("_fp16", False)
     brain = reading.one("_bf16", not half)
@@ -238,6 +244,8 @@ def beside_others(reading: LaunchReading) -> None:
 
 def fsdp(reading: LaunchReading) -> None:
     """The Trainer's `fsdp` words and `fsdp_config` table."""
+    if isinstance(named := reading.one("_fsdp_config"), str):
+        reading.note(f"fsdp_config names {named[:80]}: what it says, of checkpoints and offload too, is left out")
     stated: object = reading.one("_fsdp")
     named = stated.split() if isinstance(stated, str) else ["full_shard"] if stated is True else stated
     chosen = [str(one).lower() for one in named] if isinstance(named, list) else []
@@ -257,12 +265,29 @@ def fsdp(reading: LaunchReading) -> None:
     common.fsdp(reading, fields)
 
 
+def version_of_fsdp(reading: LaunchReading) -> None:
+    """Which FSDP the Trainer takes where no file says it: the second, unless keys are of a release that had the first.
+
+    References
+    ----------
+    huggingface/transformers v5.10.1 src/transformers/training_args.py ``_process_fsdp_args``: ``version`` of 2, 1 in v5.9.0
+    """
+    fields = reading.plan.get("fsdp")
+    if not fields or fields.get("version") or reading.has("_kind") or reading.keys & OF_FIRST_FSDP:
+        return
+    if "hybrid" not in str(fields.get("sharding")):
+        fields["default_version"] = 2
+        reading.note("FSDP of version 2, as transformers has it from 5.10 where none is said; before, fsdp_config.version=1")
+
+
 def shard(reading: LaunchReading) -> None:
     """Low-rank adapters and quantised weights."""
-    quantised = common.bits(reading)
-    if reading.one("_peft") or reading.one("_rank") or quantised:
+    quantised, asked, known = common.bits(reading), reading.one("_peft"), reading.plan.get("adapter")
+    if asked or (asked is None and (reading.one("_rank") or quantised)):
         # trl/trainer/model_config.py ModelConfig: rank 16, and where no module is named PEFT's of Llama and its like
         common.adapter(reading, common.frozen(quantised), 16, "q-v")
+        if not (known or reading.has("_targets") or of_trl(reading)):
+            reading.note("adapters of queries and values, as PEFT has them for Llama, assumed: no file names the matrices")
 
 
 def rules(reading: LaunchReading) -> None:
@@ -270,10 +295,14 @@ def rules(reading: LaunchReading) -> None:
     if of_trl(reading):
         as_trl_trains(reading)
     trainer(reading)
+    version_of_fsdp(reading)
     if not of_trl(reading):
         reading.framework = "transformers"
-    elif not of_another_trainer(reading) and not reading.one("fused_cross_entropy"):
+    elif not of_a_logit_trainer(reading):
         reading.put("loss", reading.dialect.about.loss, derived=True)
+        if reading.one("fused_cross_entropy"):  # whose other kernels stay
+            reading.put("fused_cross_entropy", False)
+            reading.note("TRL from 1.15 takes Liger's kernels but its loss, in place of which it has its own, as little")
     generation(reading)
     if of_trl(reading):
         preferences(reading)
@@ -283,7 +312,7 @@ def rules(reading: LaunchReading) -> None:
 
 def generation(reading: LaunchReading) -> None:
     """What is said of samples that the run makes itself: a sequence is a prompt and its completion."""
-    if reading.has("_generations") or reading.has("_completion") or started(reading) & GENERATING:
+    if reading.has("_generations") or reading.has("_completion") or common.started(reading) & GENERATING:
         reading.note("generates while it trains: only the training step is priced")
         if not reading.has("seq_len"):
             reading.defaults.pop("seq_len", None)

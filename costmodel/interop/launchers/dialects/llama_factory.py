@@ -19,14 +19,19 @@ from costmodel.interop.launchers.table import (
 
 METHODS = {"full": "full", "lora": "lora", "freeze": "freeze", "oft": "lora"}
 BACKENDS = {"fsdp2": "fsdp2", "fsdpturbo": "fsdp2", "deepspeed": "deepspeed", "ddp": "ddp"}
+BATCHINGS = {"normal": False, "padding_free": True, "dynamic_padding_free": True}
+"""Of version 1, whether samples stand in a row without padding."""
+OWN_OPTIMIZERS = "badam", "galore", "apollo", "adam_mini", "muon"
+"""Those that switches of its own turn on, in place of the Trainer's."""
 WITH_MEGATRON = (
     "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "expert_model_parallel_size",
     "virtual_pipeline_model_parallel_size", "sequence_parallel", "overlap_grad_reduce", "overlap_param_gather",
-    "cross_entropy_loss_fusion",
+    "cross_entropy_loss_fusion", "moe_token_dispatcher_type",
 )  # fmt: skip
 """Flags of Megatron's that it hands on."""
 BEFORE = (
-    says.alone("stage", says.fixed("pt")),
+    FlagRow("stage", "_stage", unit.word, "sft", says=says.fixed("pt")),
+    FlagRow("pref_loss", "_loss", unit.word, "sigmoid"),
     says.alone("do_train", says.fixed(True)),
     FlagRow("finetuning_type", "_method", unit.one_of(METHODS), "lora", says=says.mapped("adapter", {"none": "full"}, "lora")),
     FlagRow("quantization_bit", "_bits", unit.count, says=says.mapped("adapter", {"qlora": 4, "int8-lora": 8})),
@@ -66,8 +71,11 @@ AFTER = (
     FlagRow("dist_config.reshard_after_forward", "fsdp.reshard_after_forward", unit.flag, None, "v1"),
     FlagRow("enable_activation_checkpointing", "_recompute", unit.yields("full", "none"), None, "v1"),
     FlagRow("peft_config.name", "_peft_name", unit.word, None, "v1"),
-    FlagRow("quant_config.name", "_quant", unit.word, None, "v1"),
+    FlagRow("quant_config quant_config.name", "_quant", unit.anything, None, "v1"),
     FlagRow("quant_config.quantization_bit", "_bits", unit.count, None, "v1"),
+    FlagRow("kernel_config.name", "_kernels", unit.word, None, "v1"),
+    FlagRow("batching_strategy", "_padding_free", unit.one_of(BATCHINGS), "normal", "v1"),
+    FlagRow("dist_config.ep_size", "expert_parallel", unit.count, 1, "v1"),
     FlagRow("peft_config.r", "_rank", unit.count, None, "v1"),
     FlagRow("optim_config.name", "optimizer", unit.word, None, "v1"),
     *spelled(megatron.PLAN_ROWS, WITH_MEGATRON),
@@ -75,11 +83,7 @@ AFTER = (
     FlagRow("recompute_granularity", "_recompute", unit.one_of({"full": "full", "selective": "selective"}), None,
             "with Megatron"),
     FlagRow("packing", "_joined", unit.flag, False),  # full sequences, with attention over all of one
-    FlagRow("use_badam", "_badam", unit.flag, False),
-    FlagRow("use_galore", "_galore", unit.flag, False),
-    FlagRow("use_apollo", "_apollo", unit.flag, False),
-    FlagRow("use_adam_mini", "_mini", unit.flag, False),
-    FlagRow("use_muon", "_muon", unit.flag, False),
+    *(FlagRow(f"use_{name}", "_own_optimizer", unit.yields(name), False) for name in OWN_OPTIMIZERS),
 )
 OF_TRAINER = silent((*hf.FSDP_ROWS, *hf.MESH_ROWS, *hf.READ_ROWS, *hf.MODEL_ROWS, *hf.ADAPTER_ROWS, hf.BATCH_ROWS[2]))
 """Rows of the Trainer that are read, and not written."""
@@ -98,47 +102,64 @@ def lifted(reading: LaunchReading) -> bool:
     hiyouga/LLaMA-Factory@ff6d4d12 src/llamafactory/model/adapter.py, ``init_adapter``: ``cast_trainable_params_to_fp32``
     """
     half = reading.one("_bf16") or reading.one("_fp16")
-    narrow = reading.one("_pure") or reading.one("_badam") or hf.by_deepspeed(reading) or reading.plan.get("fsdp")
-    return bool(half and reading.one("_method") == "full" and not narrow)
+    narrow = reading.one("_pure") or reading.one("_own_optimizer") == "badam"
+    by_another = hf.by_deepspeed(reading) or reading.plan.get("fsdp")
+    return bool(half and reading.one("_method") == "full" and not narrow and not by_another)
 
 
 def rules(reading: LaunchReading) -> None:
     """LLaMA-Factory's own flags, then the Trainer's."""
     if reading.one("_method") == "lora" or "lora" in str(reading.one("_peft_name", "")):
         common.adapter(reading, common.frozen(reading.one("_bits")), 8, "all")
-    if reading.one("_method") == "freeze":
+    if "freeze" in (reading.one("_method"), reading.one("_peft_name")):
         reading.unpriced.append("finetuning_type=freeze")
     if reading.one("_backend") == "fsdp2":
         reading.say("fsdp.version", 2, "dist_config.name fsdp2")
     degree = reading.one("_cp")
     if degree and degree > 1:
-        reading.put(
-            "ulysses_parallel" if reading.one("_cp_mode", "ulysses") == "ulysses" else "context_parallel",
-            degree,
-        )
-    for name in ("badam", "galore", "apollo", "mini"):
-        if reading.one(f"_{name}"):
-            reading.unpriced.append(f"use_{name}")
-    if reading.one("_muon"):
-        reading.put("optimizer", "muon")
+        ring = reading.one("_cp_mode", "ulysses") != "ulysses"
+        reading.put("context_parallel" if ring else "ulysses_parallel", degree)
+    reading.put("optimizer", reading.one("_own_optimizer"))
     if reading.one("_pure"):
         reading.put("dtype", "bf16")
         reading.put("gradient_bytes", 2)
         if not (reading.has("_deepspeed") or reading.has("zero_stage")):
             reading.put("mixed_precision", False)
+    if {"dist_config.name", "micro_batch_size", "model"} & reading.keys and "model_name_or_path" not in reading.keys:
+        as_version_1_trains(reading)
     hf.trainer(reading)
     if lifted(reading):
         reading.put("base_dtype", "fp32", derived=True)
-    if {
-        "dist_config.name",
-        "micro_batch_size",
-        "model",
-    } & reading.keys and "model_name_or_path" not in reading.keys:
-        reading.version = "v1"
-        reading.defaults |= {"micro_batch": 1, "gradient_accumulation": None, "attention": "auto"}
+    loss, stage = str(reading.one("_loss")), reading.one("_stage")
+    common.preferences(reading, loss if stage == "dpo" and loss in common.PAIRED else stage)
     common.beside(reading, "_deepspeed", "deepspeed")
     common.beside(reading, "_config_file", "deepspeed")
     common.beside(reading, "_accelerate", "accelerate")
+
+
+def as_version_1_trains(reading: LaunchReading) -> None:
+    """What version 1 has where a file is silent: products in bf16 by what shards, without which nothing is cast, and
+    checkpoints that aren't reentrant; of Liger its kernels without the loss.
+
+    References
+    ----------
+    hiyouga/LLaMA-Factory@ff6d4d12 src/llamafactory/v1/config/{model,training}_args.py, core/base_trainer.py,
+    core/model_engine.py ``_init_model``, plugins/trainer_plugins/distributed/fsdp2.py ``get_mp_policy``,
+    plugins/model_plugins/kernels/liger_kernel_ops.py
+    """
+    reading.version = "v1"
+    cast = bool(reading.one("_backend")) and reading.one("_bf16") is not False
+    if not cast:
+        reading.said.pop("_bf16", None)
+    narrow = cast or reading.plan.get("adapter")
+    reading.defaults |= {
+        "micro_batch": 1, "gradient_accumulation": None, "attention": "fused", "dtype": "bf16" if narrow else "fp32",
+    }  # fmt: skip
+    if reading.plan.get("adapter") and not reading.has("_reentrant"):
+        reading.put("reentrant", False)
+    if "liger" in str(reading.one("_kernels", "")):
+        for field in ("fused_norms", "fused_activation"):
+            reading.put(field, True, derived=True)
 
 
 LLAMA_FACTORY = Dialect("llama-factory", ROWS, rules)

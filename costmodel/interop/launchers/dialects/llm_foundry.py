@@ -77,7 +77,7 @@ def rules(reading: LaunchReading) -> None:
     reading.put("dtype", reading.one("_wide"))
     reading.model_name = reading.one("_name")
     if any(key.startswith("fsdp_config.") for key in reading.keys):
-        named = ("sharding", "mixed_precision", "shard_degree", "replicate_degree")
+        named = "sharding", "mixed_precision", "shard_degree", "replicate_degree"
         common.fsdp(reading, common.stated_fsdp(reading, *named))
     else:
         reading.defaults["zero_stage"] = 0
@@ -89,16 +89,10 @@ def rules(reading: LaunchReading) -> None:
     if reading.has("model.hidden_size"):
         gated = "glu" in str(reading.one("_ffn", "mptmlp"))
         reading.say("model.activation", "geglu" if gated else "gelu (not gated)", "ffn_type")
-        reading.say(
-            "model.norm", "rmsnorm" if "rms" in str(reading.one("_norm", "")) else "layernorm", "norm_type"
-        )
+        reading.say("model.norm", "rmsnorm" if "rms" in str(reading.one("_norm", "")) else "layernorm", "norm_type")
         reading.defaults["attention"] = "flash"
-        if (
-            reading.one("_learned", True)
-            and not reading.one("_alibi")
-            and not reading.one("_rope")
-            and reading.has("_positions")
-        ):
+        elsewhere = reading.one("_alibi") or reading.one("_rope")
+        if reading.one("_learned", True) and not elsewhere and reading.has("_positions"):
             reading.say("model.learned_positions", reading.one("_positions"), "max_seq_len")
     if reading.has("_peft"):
         common.adapter(reading, "qlora" if reading.one("_four_bit") else "lora", 8)  # of PEFT's LoraConfig

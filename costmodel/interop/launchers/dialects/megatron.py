@@ -14,22 +14,12 @@ from costmodel.description.transformer import Transformer
 from costmodel.interop.launchers import common, says
 from costmodel.interop.launchers import values as unit
 from costmodel.interop.launchers.settle import schedule_of
-from costmodel.interop.launchers.table import (
-    ABOVE_ONE,
-    OWN,
-    Dialect,
-    FlagRow,
-    LaunchReading,
-    Writing,
-    words,
-)
+from costmodel.interop.launchers.table import ABOVE_ONE, OWN, Dialect, FlagRow, LaunchReading, Writing, words
 
 SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 RECIPES = {"mxfp8": "mxfp8", "delayed": "fp8", "tensorwise": "fp8", "blockwise": "fp8", "custom": "fp8"}
 FORMATS = {"e4m3": "fp8", "hybrid": "fp8", "none": unit.UNSTATED, "true": "fp8", "false": unit.UNSTATED}
-SWIFT = words(
-    "split_dataset_ratio load_from_cache_file save_safetensors dataset_num_proc tuner_type train_type num_train_epochs"
-)
+SWIFT = words("split_dataset_ratio load_from_cache_file save_safetensors dataset_num_proc tuner_type train_type num_train_epochs")
 """Flags that ms-swift alone has."""
 KERNELS = {"flash": "flash", "fused": "fused", "unfused": "unfused", "local": "unfused", "auto": "auto"}
 MODULES = {
@@ -48,17 +38,13 @@ GRAPHS = {"none": False, "local": True, "transformer_engine": True, FULL_ITERATI
 DISPATCHERS = {"alltoall": "all-to-all", "flex": "deduplicated", "allgather": unit.UNSTATED}
 """Ways of tokens to experts; Megatron's own default gathers all tokens on every rank."""
 NORMS = {"RMSNorm": "rmsnorm", "LayerNorm": "layernorm", "LayerNorm1p": "layernorm"}
-ORDER = ("tensor", "context", "pipeline", "data")
+ORDER = "tensor", "context", "pipeline", "data"
 """Of ranks, with ``--use-tp-pp-dp-mapping``."""
 
 
 def pattern(raw: object) -> object:
     """Layers without experts, of ``--moe-layer-freq``: a list such as ``[0]*3+[1]*58``, or every n-th has them."""
-    text = (
-        "".join(map(str, raw))
-        if isinstance(raw, list) and all(isinstance(one, str) for one in raw)
-        else str(raw)
-    )
+    text = "".join(map(str, raw)) if isinstance(raw, list) and all(isinstance(one, str) for one in raw) else str(raw)
     text = re.sub(r"[\s'\"()]", "", text)
     if re.fullmatch(r"\d{1,4}", text):
         return int(text)
@@ -221,7 +207,7 @@ MODEL_ROWS = (
     FlagRow("qk_head_dim qk_nope_head_dim", "model.qk_head_dim", unit.count,
             says=lambda w: int(w.model.head_dim or 0) - w.model.rope_head_dim, when=latent),
     FlagRow("qk_pos_emb_head_dim qk_rope_head_dim", "model.qk_rope_head_dim", unit.count, says=OWN, when=latent),
-    FlagRow("mtp_num_layers", "model.mtp_layers", unit.count, says=OWN),
+    FlagRow("mtp_num_layers", "model.mtp_layers", unit.whole, says=OWN),
     FlagRow("make_vocab_size_divisible_by", "_padding", unit.count, 128),
     FlagRow("window_size", "model.window", window),
     FlagRow("window_attn_skip_freq", "_window_freq", pattern),
@@ -245,6 +231,8 @@ PLAN_ROWS = (
     FlagRow("global_batch_size", "global_batch", unit.count, says=OWN),
     FlagRow("seq_length encoder_seq_length", "seq_len", unit.count, says=OWN),
     FlagRow("max_length", "seq_len", unit.count, None, "ms-swift"),
+    FlagRow("max_completion_length", "_completion", unit.count, 512, "ms-swift"),
+    FlagRow("rlhf_type", "_rlhf", unit.word, None, "ms-swift"),
     FlagRow("expert_model_parallel_size", "expert_parallel", unit.count, 1, "from core 0.4", OWN, says.has_experts),
     FlagRow("expert_tensor_parallel_size", "expert_tensor_parallel", unit.count, "tensor_parallel", "from core 0.9", OWN,
             says.has_experts),
@@ -265,6 +253,8 @@ PLAN_ROWS = (
     FlagRow("bf16", "_wide", unit.yields("bf16"), says=lambda w: WIDE.get(str(w.plan.dtype)) == "bf16"),
     FlagRow("fp16", "_wide", unit.yields("fp16"), says="dtype"),
     FlagRow("torch_dtype", "_wide", unit.one_of(LONG), None, "ms-swift"),
+    FlagRow("fp8_param_gather fp4_param_gather", "narrow_parameters", unit.flag, False, "from core 0.6",
+            says.where_true("narrow_parameters")),
     FlagRow("fp8_format fp8", "_fp8", unit.one_of(FORMATS), None, "from core 0.3",
             says.mapped("dtype", {"fp8": "hybrid", "mxfp8": "e4m3"})),
     FlagRow("fp8_e4m3 fp8_hybrid", "_fp8", unit.yields("fp8"), None, "3.0 to core 0.2"),
@@ -356,13 +346,19 @@ def rules(reading: LaunchReading) -> None:
 
 def _swift(reading: LaunchReading) -> None:
     reading.version = "ms-swift"
+    common.generated(reading)
+    common.preferences(reading, reading.one("_rlhf"))
     reading.model_name = reading.one("_name") or reading.model_name
-    reading.defaults |= {"zero_stage": 1, "dtype": "bf16", "attention": "flash", "micro_batch": 1, "global_batch": 16}
+    # modelscope/ms-swift@3602360a5 swift/megatron/arguments/megatron_args.py
+    reading.defaults |= {
+        "zero_stage": 1, "dtype": "bf16", "attention": "flash", "micro_batch": 1, "global_batch": 16, "recompute": "selective",
+    }  # fmt: skip
+    for field, value in (("fused_cross_entropy", True), ("batching", "padding-free")):
+        if not reading.has(field) and not (field == "batching" and reading.has("_padding_free")):
+            reading.put(field, value, derived=True)
     name = str(reading.one("_attention_word") or "")
     if name:
-        reading.put(
-            "attention", "flash" if "flash" in name else {"sdpa": "fused", "eager": "unfused"}.get(name)
-        )
+        reading.put("attention", "flash" if "flash" in name else {"sdpa": "fused", "eager": "unfused"}.get(name))
 
 
 def adapter(reading: LaunchReading) -> None:
@@ -424,9 +420,7 @@ def chunks(reading: LaunchReading) -> None:
         reading.variable_fields.add("virtual_stages")
     if pipeline and each and layers and not reading.has("virtual_stages"):
         if layers % (pipeline * each):
-            reading.conflict(
-                f"{each} layers a virtual stage and {layers} layers over {pipeline} pipeline ranks"
-            )
+            reading.conflict(f"{each} layers a virtual stage and {layers} layers over {pipeline} pipeline ranks")
         elif layers // (pipeline * each) > 1:
             reading.put("virtual_stages", layers // (pipeline * each), derived=True)
     if pipeline and layout and not reading.has("virtual_stages"):
@@ -553,9 +547,7 @@ def recompute(reading: LaunchReading) -> None:
         reading.put("recompute_modules", modules(named) or None)
     layers, total = reading.one("_recompute_layers"), reading.one("model.num_layers")
     if how == "full" and reading.one("_recompute_method") == "block" and layers is not None and total:
-        per_stage = -(
-            -total // ((reading.one("pipeline_parallel") or 1) * (reading.plan.get("virtual_stages") or 1))
-        )
+        per_stage = -(-total // ((reading.one("pipeline_parallel") or 1) * (reading.plan.get("virtual_stages") or 1)))
         if 0 < layers < per_stage:
             reading.put("recompute_every", per_stage // layers if per_stage % layers == 0 else layers / per_stage)
 

@@ -53,8 +53,8 @@ OWN_ROWS = (
             says.mapped("recompute", {"selective": "selective"})),
     FlagRow("cpu_optimizer", "_offload_optimizer", unit.flag, False, says=OWN),
     FlagRow("optimizer", "optimizer", unit.word, "adam", "from 1.0", says.mapped("optimizer", {"adam": "adam", "None": "adam"})),
-    FlagRow("use_flash_attn_v2 use_flash_attn use_flash_attn_v1", "_attention", unit.yields("flash"), None, "from 3.0",
-            "attention"),
+    FlagRow("use_flash_attn_v2 use_flash_attn use_flash_attn_v1 use_flash_attn_triton", "_attention", unit.yields("flash"), None,
+            "from 3.0", "attention"),
     FlagRow("ds_sequence_parallel_size", "ulysses_parallel", unit.count, 1),
     FlagRow("deepspeed_config", "_config_file", unit.word),
     FlagRow("checkpoint_in_cpu", "_offload_activations", unit.flag, False),
@@ -62,7 +62,7 @@ OWN_ROWS = (
     FlagRow("disable_moe_token_dropping", "_dropless", unit.flag, False),
     FlagRow("moe_train_capacity_factor", "_capacity", unit.number, 1.0),
 )
-NEWER = ("group_query_attention", "position_embedding_type", "qk_layernorm", "moe_router_topk")
+NEWER = "group_query_attention", "position_embedding_type", "qk_layernorm", "moe_router_topk"
 """Flags of Megatron's that its arguments of 2022 lack."""
 SHAPE_ROWS = without(silent(megatron.MODEL_ROWS, NEWER), spellings(OWN_ROWS))
 ROWS = (

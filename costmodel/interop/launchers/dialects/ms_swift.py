@@ -51,6 +51,10 @@ BEFORE = (
     FlagRow("sequence_parallel_size", "ulysses_parallel", unit.count, 1, says=ABOVE_ONE),
     FlagRow("gradient_checkpointing", "_recompute", unit.yields("full", "none"), True, says="recompute"),
     FlagRow("batch_size", "micro_batch", unit.count, 1, "2.x"),
+    FlagRow("rlhf_type", "_rlhf", unit.word),
+    FlagRow("optimizer", "_own_optimizer", unit.word),
+    FlagRow("use_galore", "_own_optimizer", unit.yields("galore"), False),
+    FlagRow("use_cce", "fused_cross_entropy", unit.yields(True), False),
 )
 TRAINERS = silent((*hf.SHARD_ROWS[1:], *hf.FSDP_ROWS, *hf.TRL_ROWS))
 """Rows of the Trainer that are read, and not written."""
@@ -74,8 +78,12 @@ def rules(reading: LaunchReading) -> None:
         reading.put("loading", "one-rank")
         reading.put("recompute", "full")  # its ``activation_checkpointing``, whatever ``gradient_checkpointing`` says
         common.fsdp(reading, {"version": 2, "sharding": "full_shard", "reshard_after_forward": True})
+    own = str(reading.one("_own_optimizer") or "")
+    reading.put("optimizer", "muon" if "muon" in own else own or None)
     hf.trainer(reading)
+    common.generated(reading)
     hf.generation(reading)
+    common.preferences(reading, reading.one("_rlhf"))
     _processes(reading)
     gpus = reading.one("_gpus") or (reading.one("_per_node") or 0) * (reading.one("_nodes") or 1)
     each = gpus * (reading.one("micro_batch") or 1)

@@ -60,7 +60,7 @@ def rules(reading: LaunchReading) -> None:
     reading.defaults["micro_batch"] = 1 if reinforced or (pairs and not reading.has("_beta")) else 8
     if pairs:
         reading.defaults["seq_len"] = 512
-        reading.note(common.PAIRS)
+        common.preferences(reading, None if "rm" in common.started(reading) else "dpo")
     if reinforced:
         nodes, gpus = reading.one("_actor_nodes", 1), reading.one("_actor_gpus", 8)
         if nodes and gpus and not (reading.has("_gpus") or reading.has("_nodes")):

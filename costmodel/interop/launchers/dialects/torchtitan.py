@@ -27,11 +27,7 @@ def converters(raw: object) -> object:
     if raw is None:
         return unit.UNSTATED
     text = " ".join(map(str, raw)) if isinstance(raw, list) else str(raw)
-    for pattern, meaning in (
-        ("nvfp4", "nvfp4"),
-        (r"mxfp8|\bmx\b|linear\.mx|grouped_mm\.mx", "mxfp8"),
-        ("float8|fp8", "fp8"),
-    ):
+    for meaning, pattern in (("nvfp4", "nvfp4"), ("mxfp8", r"mxfp8|\bmx\b|linear\.mx|grouped_mm\.mx"), ("fp8", "float8|fp8")):
         if re.search(pattern, text.lower()):
             return meaning
     if text.strip("[]'\" ") == "":
@@ -42,12 +38,7 @@ def converters(raw: object) -> object:
 def checkpointing(raw: object) -> object:
     """The mode, or the class of the registry."""
     name = str(raw).lower()
-    for key, meaning in (
-        ("full", "full"),
-        ("selective", "selective"),
-        ("memory", "selective"),
-        ("none", "none"),
-    ):
+    for key, meaning in (("full", "full"), ("selective", "selective"), ("memory", "selective"), ("none", "none")):
         if key in name:
             return meaning
     raise unit.Foreign("none, selective, full")
@@ -103,6 +94,10 @@ ROWS = (
     FlagRow("parallelism.enable_sequence_parallel", "sequence_parallel", unit.flag, True, "from 2026"),
     FlagRow("activation_checkpoint.mode activation_checkpoint", "recompute", checkpointing, "selective",
             says=says.mapped("recompute", {"none": "none", "full": "full"}, "selective")),
+    FlagRow("activation_checkpoint.selective_ac_option", "_every", unit.word, "2", "to 2026-01",
+            says=lambda w: "op" if w.plan.recompute == "operators" else None),
+    FlagRow("optimizer.early_step_in_backward", "update_in_backward", unit.yields(True), False, "2025-02 to 2026-01",
+            says=says.where_true("update_in_backward")),
     FlagRow("optimizer.name optimizer", "optimizer", unit.word, "AdamW", says=says.fixed("AdamW")),
     FlagRow("optimizer.implementation", "optimizer_kernel", unit.one_of(IMPLEMENTATIONS), None, "from 2025-02",
             says=says.mapped("optimizer_kernel", {kernel: word for word, kernel in IMPLEMENTATIONS.items()})),
@@ -110,6 +105,10 @@ ROWS = (
     FlagRow("training.enable_cpu_offload experimental.enable_cpu_offload", "_offload_fsdp", unit.flag, False),
     FlagRow("model_spec", "_spec", unit.word),
     FlagRow("compile.enable training.compile", "_compile", unit.flag, False),
+    FlagRow("compile.components", "_compiled", unit.listed, "model loss", "from 2025-08"),
+    FlagRow("module", "_module", unit.word, None, "from 2026-02"),
+    FlagRow("config", "_config", unit.word, None, "from 2026-02"),
+    FlagRow("loss", "_loss", unit.anything, None, "from 2026-02"),
     FlagRow("model_spec.attn_backend model.attn_backend", "_attention", unit.word),
     FlagRow("comm", "_comm", unit.anything),
 )
@@ -129,21 +128,49 @@ def rules(reading: LaunchReading) -> None:
     family, flavor = reading.one("_family"), reading.one("_flavor")
     if family:
         reading.model_name = f"{family} {flavor}" if flavor else family
-    reading.model_name = reading.one("_spec") or reading.model_name
+    reading.model_name = reading.one("_spec") or reading.one("_config") or reading.model_name
+    _registry(reading)
+    _compiled(reading)
     reading.defaults["sequence_parallel"] = (reading.one("tensor_parallel") or 1) > 1
     kernel = str(reading.one("_attention") or "")
     if kernel:
-        reading.defaults["attention"] = {"sdpa": "fused", "flex": "fused", "varlen": "flash"}.get(
-            kernel, "fused"
-        )
+        reading.defaults["attention"] = {"sdpa": "fused", "flex": "fused", "varlen": "flash"}.get(kernel, "fused")
     if reading.has("_local_batch"):
-        reading.version = (
-            "2024"
-            if {"training.batch_size", "experimental.pipeline_parallel_degree"} & reading.keys
-            else "2025"
-        )
+        reading.version = "2024" if {"training.batch_size", "experimental.pipeline_parallel_degree"} & reading.keys else "2025"
     elif reading.has("_tokens"):
         reading.version = "2026"
+
+
+def _registry(reading: LaunchReading) -> None:
+    """What a file of TOML means where it is silent, and a run of the registry of Python instead.
+
+    References
+    ----------
+    pytorch/torchtitan@2ea6197b9 torchtitan/config/job_config.py ``ActivationCheckpoint``; @9810191bb (#2386, February 2026): the
+    registry; @786e26f8e (#2937, April 2026): ``ChunkedCELoss`` in its configurations
+    """
+    if any(reading.has(field) for field in ("_config", "_module", "_spec", "_tokens", "_step_tokens")):
+        if not reading.has("_loss"):
+            reading.put("loss", "chunk-by-chunk", derived=True)
+        if reading.one("_config"):
+            reading.note(f"what isn't stated comes from the configuration {reading.one('_config')}, which isn't opened")
+            for field in () if reading.has("_tokens") else ("micro_batch", "gradient_accumulation"):
+                reading.defaults.pop(field)
+    elif reading.one("recompute", "selective") == "selective" and "recompute" not in reading.settled:
+        every = str(reading.one("_every", "2"))
+        if every.isdigit():  # else by operators
+            reading.put("recompute_every", int(every), derived=True)
+
+
+def _compiled(reading: LaunchReading) -> None:
+    """What ``torch.compile`` makes of the layers and of the loss, which isn't PyTorch's loss-parallel then."""
+    components = reading.one("_compiled", ["model", "loss"]) if reading.one("_compile") else []
+    if "loss" in components and (reading.one("tensor_parallel") or 1) == 1:
+        reading.put("loss", "compiled", derived=True)
+    if "model" in components:
+        for field in ("fused_norms", "fused_activation"):
+            reading.put(field, True, derived=True)
+        reading.unpriced.append("compile")
 
 
 def _fsdp(reading: LaunchReading) -> None:
@@ -166,9 +193,7 @@ def _batch(reading: LaunchReading) -> None:
     tokens, length = reading.one("_tokens"), reading.one("seq_len")
     if tokens and length:
         if tokens % length:
-            reading.conflict(
-                f"num_tokens_per_microbatch_per_dp_rank {tokens} is no multiple of max_context_length {length}"
-            )
+            reading.conflict(f"num_tokens_per_microbatch_per_dp_rank {tokens} is no multiple of max_context_length {length}")
         else:
             reading.put("micro_batch", tokens // length, derived=True)
     if reading.one("_step_tokens") and length:

@@ -23,7 +23,8 @@ ROWS = (
     FlagRow("dtype", "_wide", unit.one_of(unit.DTYPES), "bf16", says=OWN),
     FlagRow("enable_fp8_training", "_narrow", unit.yields("fp8"), False, "from 0.7", says="dtype"),
     FlagRow("enable_activation_checkpointing", "_recompute", unit.yields("full", "none"), False, says="recompute"),
-    FlagRow("ac_mode", "_mode", unit.one_of({"full": "full", "selective": "selective"}), None, "from 0.2"),
+    FlagRow("ac_mode", "_mode", unit.one_of({"full": "full", "selective": "selective", "none": "none"}), None, "from 0.2"),
+    FlagRow("ac_option", "_every", unit.anything, None, "from 0.2"),
     FlagRow("dataset.packed dataloader.packed", "_packing", unit.flag, False, says=OWN),
     FlagRow("enable_activation_offloading", "_offload_activations", unit.flag, False, "from 0.4", says=OWN),
     FlagRow("fsdp_cpu_offload fsdp.cpu_offload", "_offload_fsdp", unit.flag, False),
@@ -54,17 +55,31 @@ ROWS = (
 )
 
 
+def checkpoints(reading: LaunchReading) -> None:
+    """What is computed again: by the mode where the switch is off, and by the switch where there is no mode.
+
+    References
+    ----------
+    meta-pytorch/torchtune@bd2a0fc recipes/full_finetune_distributed.py ``_setup_model``, torchtune/training/activations.py
+    """
+    switched, mode, every = reading.one("_recompute"), reading.one("_mode"), reading.one("_every")
+    if mode is None:
+        reading.put("recompute", switched)
+        return
+    reading.put("recompute", "none" if switched == "full" else mode)
+    if switched == "full":
+        reading.note("enable_activation_checkpointing beside ac_mode: neither of them applies")
+    elif mode == "selective":
+        layers = isinstance(every, int) or str(every).isdigit()
+        reading.put(*(("recompute_every", int(every)) if layers else ("recompute_modules", "operators")))
+
+
 def rules(reading: LaunchReading) -> None:
     """FSDP, recomputation and adapters."""
     common.dtype(reading)
     builder = reading.one("_builder")
     reading.model_name = builder
-    reading.put(
-        "recompute",
-        reading.one("_mode")
-        if reading.one("_recompute") == "full" and reading.has("_mode")
-        else reading.one("_recompute"),
-    )
+    checkpoints(reading)
     stated = common.stated_fsdp(reading, "shard_degree", "replicate_degree", "reshard_after_forward")
     fields = {**({"version": 2} if stated else {}), **stated, **common.offloaded_fsdp(reading)}
     if fields:
@@ -76,7 +91,10 @@ def rules(reading: LaunchReading) -> None:
             reading.said["_targets"][0].value.append("mlp")
         quantised = (builder.startswith("q") and not builder.startswith("qwen")) or reading.one("_quantised")
         common.adapter(reading, "qlora" if quantised else "lora", 8)  # torchtune's builders: lora_rank=8
+    # torchtune/models/llama3/_parallelism.py: norms between shares of a sequence
+    reading.defaults["sequence_parallel"] = (reading.one("tensor_parallel") or 1) > 1
     loss, compiled = reading.one("_loss"), reading.one("_compiled")
+    common.preferences(reading, "dpo" if "DPO" in str(loss) else None)
     eager = {"LinearCrossEntropyLoss": "chunked-upcast", "CEWithChunkedOutputLoss": "chunked-eager"}
     if loss in eager:
         reading.put("loss", "chunked" if compiled else eager[loss])

@@ -1,0 +1,326 @@
+"""Launch files as frameworks ship them and users write them: what each framework's own code does with them."""
+
+import pytest
+
+from costmodel import estimate, load_cluster
+from costmodel.interop.launchers import read_launch, resolve
+from costmodel.interop.launchers.pricing import software_of
+from costmodel.text.errors import CostModelError, NotModelled
+
+TRAINED = "model_name_or_path: meta-llama/Llama-3.1-8B\nper_device_train_batch_size: 1\nbf16: true\n"
+SCRIPT = """torchrun --nproc_per_node 8 %s --model_name_or_path meta-llama/Llama-3.1-8B --bf16 True
+    --per_device_train_batch_size 2 --model_max_length 2048 --data_path data.json %s"""
+AXOLOTL = "base_model: meta-llama/Llama-3.1-8B\nsequence_len: 4096\nmicro_batch_size: 2\nval_set_size: 0.1\nnum_epochs: 1\n"
+FACTORY = f"{TRAINED}stage: %s\nfinetuning_type: %s\ncutoff_len: 2048\ntemplate: llama3\n"
+VERSION_1 = "model: Qwen/Qwen3-4B\nmodel_class: llm\nmicro_batch_size: 1\ncutoff_len: 2048\n"
+TUNE = """model:
+  _component_: torchtune.models.llama3_1.llama3_1_8b
+tokenizer:
+  max_seq_len: 2048
+batch_size: 2
+dtype: bf16
+optimizer:
+  _component_: torch.optim.AdamW
+loss:
+  _component_: torchtune.modules.loss.LinearCrossEntropyLoss
+"""
+TITAN = """[model]
+name = "llama3"
+flavor = "8B"
+[training]
+local_batch_size = 2
+seq_len = 8192
+[parallelism]
+data_parallel_shard_degree = 8
+"""
+REGISTRY = "torchrun --nproc_per_node=8 -m torchtitan.train --module llama3 --config llama3_8b %s"
+
+
+def plan(text, gpus=8, **settings):
+    return read_launch(text, gpus=gpus, settings=settings).plan
+
+
+def notes(text, **settings):
+    return " ".join(read_launch(text, gpus=8, settings=settings).notes)
+
+
+# What is offloaded
+
+
+@pytest.mark.parametrize("text", [
+    f"{AXOLOTL}fsdp: [full_shard]\nfsdp_config:\n  fsdp_offload_params: true\n", f"{TUNE}fsdp_cpu_offload: true\n",
+    f"{TRAINED}max_length: 2048\nfsdp: full_shard\nfsdp_config:\n  cpu_offload: true\n",
+], ids=["axolotl", "torchtune", "trl"])  # fmt: skip
+def test_what_fsdp_offloads_is_the_optimizer_too(text):
+    """pytorch/pytorch torch/distributed/fsdp/api.py ``CPUOffload``: "the gradients will be offloaded to CPU as well, and
+    the optimizer step runs on CPU"."""
+    read = plan(text)
+    assert (read.parameter_offload, read.optimizer_offload) == (1.0, 1.0)
+    launch = read_launch(text, gpus=8)
+    found = estimate(launch.model, load_cluster("dgx-h100", gpus=8), read, launch.software).memory
+    assert (found.weights, found.optimizer) == (0.0, 0.0)
+
+
+def test_an_offload_that_a_name_says_stands_beside_that_of_activations():
+    text = f"{AXOLOTL}activation_offloading: true\ngradient_checkpointing: true\ndeepspeed: zero3_bf16_cpuoffload_all.json\n"
+    read = plan(text)
+    assert (read.parameter_offload, read.optimizer_offload, read.activation_offload) == (1.0, 1.0, 1.0)
+
+
+@pytest.mark.parametrize(("adapter", "recompute"), [("", "full"), ("adapter: lora\nlora_r: 8\n", "none")])
+def test_axolotls_offload_of_activations_takes_the_place_of_recomputation_beside_adapters(adapter, recompute):
+    """axolotl-ai-cloud/axolotl@067b021c8 src/axolotl/loaders/model.py ``_apply_activation_checkpointing``."""
+    assert plan(f"{AXOLOTL}{adapter}gradient_checkpointing: true\nactivation_offloading: true\n").recompute == recompute
+
+
+# What is frozen, and in how many bits
+
+
+@pytest.mark.parametrize(("name", "adapter"), [
+    ("TechxGenus/Meta-Llama-3-8B-Instruct-GPTQ", "gptq-lora"), ("casperhansen/llama-3-8b-instruct-awq", "gptq-lora"),
+    ("unsloth/llama-3-8b-bnb-4bit", "qlora"), ("meta-llama/Meta-Llama-3-8B", "lora"),
+])  # fmt: skip
+def test_adapters_over_a_quantised_checkpoint_are_over_its_bits(name, adapter):
+    """hiyouga/LLaMA-Factory@ff6d4d12e examples/train_qlora/llama3_lora_sft_gptq.yaml: no key but the name says so."""
+    text = (FACTORY % ("sft", "lora")).replace("meta-llama/Llama-3.1-8B", name)
+    assert plan(text).adapter == adapter
+
+
+@pytest.mark.parametrize(("flags", "adapter"), [
+    ("--use_peft_lora True --use_4bit_quantization True --lora_r 8", "qlora"), ("--use_lora True --q_lora True", "qlora"),
+    ("--use_peft_lora True --use_8bit_quantization True", "int8-lora"), ("--lora_enable True --lora_r 128", "lora"),
+    ("--lora_enable True --bits 4", "qlora"), ("--use_peft false --lora_r 16", "none"), ("--use_lora True", "lora"),
+])  # fmt: skip
+def test_switches_of_adapters_of_much_copied_scripts(flags, adapter):
+    """huggingface/peft@5d602fdb examples/sft/utils.py; QwenLM/Qwen@2df8e8a finetune.py; haotian-liu/LLaVA@c121f04
+    llava/train/train.py; huggingface/trl@v1.15.0 trl/trainer/utils.py ``get_peft_config``: nothing unless ``use_peft``."""
+    read = plan(SCRIPT % ("train.py", flags))
+    assert read.adapter == adapter and (read.loss is None or "use_peft " in flags)
+
+
+@pytest.mark.parametrize("name", ["galore", "apollo", "badam", "adam_mini"])
+def test_a_switch_of_an_optimizer_that_is_unlike_adam_is_refused_by_name(name):
+    with pytest.raises(NotModelled, match=name):
+        resolve(read_launch((FACTORY % ("sft", "full")) + f"use_{name}: true\n", gpus=8))
+
+
+def test_narrow_states_of_torchao_are_not_those_of_adam():
+    read = plan(f"{AXOLOTL}optimizer: adamw_torch_4bit\n")
+    assert read.optimizer == "adam-8bit"
+
+
+# Preferences
+
+
+@pytest.mark.parametrize(("text", "paired", "referred"), [
+    (FACTORY % ("dpo", "full"), True, True), (FACTORY % ("dpo", "lora"), True, False), (FACTORY % ("kto", "full"), False, True),
+    (FACTORY % ("dpo", "full") + "pref_loss: simpo\n", True, False), (FACTORY % ("sft", "full"), False, False),
+    (f"{AXOLOTL}rl: dpo\n", True, True), (f"{AXOLOTL}rl: orpo\n", True, False), (f"{AXOLOTL}reward_model: true\n", True, False),
+    ("swift rlhf --rlhf_type dpo --model Qwen/Qwen2.5-7B --tuner_type full --max_length 2048", True, True),
+    (TUNE.replace("LinearCrossEntropyLoss", "DPOLoss"), True, True),
+    (SCRIPT % ("scripts/run_dpo.py", "--beta 0.1"), True, True),
+    (SCRIPT % ("scripts/run_simpo.py", "--beta 2 --gamma_beta_ratio 0.5"), True, False),
+])  # fmt: skip
+def test_a_trainer_by_preferences_says_pairs_and_its_reference_model(text, paired, referred):
+    said = notes(text)
+    assert ("a pair of sequences" in said, "reference model" in said) == (paired, referred)
+
+
+# Releases
+
+
+def test_the_trainers_fsdp_is_the_second_unless_keys_are_older():
+    """huggingface/transformers v5.10.1 src/transformers/training_args.py: ``self.fsdp_config.get("version", 2)``; v5.9.0 has
+    1; ``fsdp_transformer_layer_cls_to_wrap`` is gone by v5.16.0."""
+    now = f"{TRAINED}max_length: 2048\nfsdp: full_shard auto_wrap\n"
+    for more, software in (
+        ("", "hf-fsdp2"), ("fsdp_transformer_layer_cls_to_wrap: LlamaDecoderLayer\n", "hf-fsdp"),
+        ("fsdp_config:\n  version: 1\n", "hf-fsdp"), ("fsdp_config:\n  use_orig_params: true\n", "hf-fsdp"),
+    ):  # fmt: skip
+        assert software_of(read_launch(now + more, gpus=8)) == software
+    assert software_of(read_launch(now.replace("full_shard", "hybrid_shard"), gpus=8)) == "hf-fsdp"
+
+
+def test_version_1_of_llama_factory_casts_by_what_shards_and_checkpoints_without_reentry():
+    """hiyouga/LLaMA-Factory@ff6d4d12 src/llamafactory/v1/config/training_args.py (``bf16``), config/model_args.py
+    (``flash_attn``), core/base_trainer.py, plugins/model_plugins/kernels/liger_kernel_ops.py (``require_logits``)."""
+    sharded = f"{VERSION_1}dist_config:\n  name: fsdp2\n"
+    read = plan(sharded)
+    assert (read.dtype, read.attention, read.recompute, read.micro_batch) == ("bf16", "sdpa", "full", 1)
+    assert plan(VERSION_1).dtype == "fp32" == plan(f"{sharded}bf16: false\n").dtype
+    tuned = plan(f"{sharded}peft_config:\n  name: lora\n  r: 16\nkernel_config:\n  name: liger_kernel\n")
+    assert (tuned.reentrant, tuned.fused_norms, tuned.fused_cross_entropy) == (False, True, None)
+    assert plan(f"{sharded}batching_strategy: padding_free\n").batching == "padding-free"
+    assert plan(f"{VERSION_1}dist_config:\n  name: fsdpturbo\n  ep_size: 8\n").expert_parallel == 8
+
+
+@pytest.mark.parametrize(("lines", "recompute"), [
+    ("enable_activation_checkpointing: true\n", "full"), ("enable_activation_checkpointing: false\n", "none"),
+    ("enable_activation_checkpointing: false\nac_mode: full\n", "full"),
+    ("enable_activation_checkpointing: false\nac_mode: selective\nac_option: 2\n", 2),
+    ("enable_activation_checkpointing: true\nac_mode: selective\nac_option: 2\n", "none"),
+])  # fmt: skip
+def test_torchtunes_mode_of_checkpoints_rules_where_its_switch_is_off(lines, recompute):
+    """meta-pytorch/torchtune@bd2a0fc recipes/full_finetune_distributed.py: ``if (not enable_activation_checkpointing) and
+    (ac_mode is not None)``, then ``if enable_activation_checkpointing and ac_mode is None``."""
+    assert plan(TUNE + lines).recompute == recompute
+
+
+def test_torchtunes_tensor_parallelism_splits_sequences_between_regions():
+    """meta-pytorch/torchtune@bd2a0fc torchtune/models/llama3/_parallelism.py: ``"layers.*.sa_norm": SequenceParallel()``."""
+    assert plan(f"{TUNE}tensor_parallel_dim: 8\n").sequence_parallel is True
+    assert plan(TUNE).sequence_parallel is False
+
+
+@pytest.mark.parametrize(("lines", "recompute"), [
+    ("", 2), ("[activation_checkpoint]\nmode = 'selective'\nselective_ac_option = '3'\n", 3),
+    ("[activation_checkpoint]\nselective_ac_option = 'op'\n", "operators"), ("[activation_checkpoint]\nmode = 'full'\n", "full"),
+])  # fmt: skip
+def test_torchtitans_selective_checkpoints_are_of_every_second_layer_unless_a_file_says_else(lines, recompute):
+    """pytorch/torchtitan@2ea6197b9 torchtitan/config/job_config.py: ``mode = "selective"``, ``selective_ac_option = "2"``."""
+    assert plan(TITAN + lines).recompute == recompute
+
+
+def test_what_torchtitan_compiles_is_the_loss_and_the_layers():
+    """pytorch/torchtitan@2ea6197b9 torchtitan/components/loss.py: ``"loss" in job_config.compile.components``."""
+    both = plan(f"{TITAN}[compile]\nenable = true\n")
+    assert (both.loss, both.fused_norms) == ("compiled", True)
+    layers = plan(f"{TITAN}[compile]\nenable = true\ncomponents = ['model']\n")
+    assert (layers.loss, layers.fused_norms) == (None, True)
+    assert plan(f"{TITAN}[optimizer]\nearly_step_in_backward = true\n").update_in_backward is True
+
+
+def test_a_run_of_torchtitans_registry_has_its_loss_and_asks_for_what_its_configuration_holds():
+    """pytorch/torchtitan@b5bcd76 torchtitan/models/llama3/config_registry.py: ``loss=ChunkedLossWrapper.Config(...)``."""
+    stated = REGISTRY % "--training.max_context_length 8192 --activation_checkpoint.mode full"
+    with pytest.raises(CostModelError, match="global_batch"):
+        read_launch(stated).plan  # noqa: B018
+    read = read_launch(stated, settings={"micro_batch": "1"})
+    assert (read.plan.loss, read.plan.recompute, read.model.name) == ("chunk-by-chunk", "full", "llama3-8b")
+
+
+def test_megatron_of_ms_swift_recomputes_attention_and_fuses_the_loss_unless_it_is_told_not_to():
+    """modelscope/ms-swift@3602360a5 swift/megatron/arguments/megatron_args.py."""
+    text = """NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen2.5-7B --tuner_type full --max_length 2048 --dataset x
+    --tensor_model_parallel_size 2 --sequence_parallel true --micro_batch_size 1 --global_batch_size 16 --train_iters 100 %s"""
+    read = plan(text % "", gpus=8)
+    assert (read.recompute, read.fused_cross_entropy, read.batching) == ("selective", True, "padding-free")
+    adapted = text.replace("--tensor_model_parallel_size 2 --sequence_parallel true", "--lora_rank 8 --loss_scale hermes")
+    assert read_launch(adapted % "--agent_template hermes --split_dataset_ratio 0.01").dialect == "megatron"
+    told = plan(text % "--recompute_granularity none --cross_entropy_loss_fusion false --padding_free false", gpus=8)
+    assert (told.recompute, told.fused_cross_entropy, told.batching) == ("none", False, "full")
+
+
+# What starts the processes
+
+
+@pytest.mark.parametrize(("flags", "said", "software"), [
+    ("--mixed_precision bf16 --use_deepspeed --deepspeed_config_file ds/stage3_no_offload.conf", {"zero_stage": 3}, "deepspeed"),
+    ("--mixed_precision bf16 --use_deepspeed --zero_stage 3 --offload_optimizer_device cpu",
+     {"zero_stage": 3, "optimizer_offload": 1.0}, "deepspeed"),
+    ("--mixed_precision bf16 --use_fsdp --fsdp_version 2 --fsdp_activation_checkpointing true",
+     {"zero_stage": 3, "recompute": "full"}, "hf-fsdp2"),
+    ("--mixed_precision bf16 --use_fsdp --fsdp_sharding_strategy SHARD_GRAD_OP --fsdp_offload_params true",
+     {"zero_stage": 2, "optimizer_offload": 1.0}, "hf-fsdp"),
+    ("--mixed_precision bf16 --multi_gpu", {"zero_stage": 0}, "hf-trainer"),
+])  # fmt: skip
+def test_flags_of_accelerate_launch_are_its_files_keys(flags, said, software):
+    """allenai/open-instruct@e6c3044aa scripts/train/qwen/finetune_7b.sh; huggingface/accelerate@16cb6eb8
+    src/accelerate/commands/launch.py."""
+    rest = "finetune.py --model_name_or_path Qwen/Qwen3-8B --per_device_train_batch_size 1 --max_seq_length 2048 --do_train"
+    launch = read_launch(f"accelerate launch --num_processes 8 {flags} {rest}")
+    found = {**launch.assumed, **{field: value for field, value in launch.plan_fields.items() if value is not None}}
+    assert (launch.gpus, found["dtype"], software_of(launch)) == (8, "bf16", software)
+    assert {field: found.get(field) for field in said} == said
+    assert found.get("optimizer_offload") == said.get("optimizer_offload")
+
+
+# What a shell makes of a script
+
+
+def test_a_flag_that_a_variable_of_its_own_name_sets_keeps_its_value():
+    """simplescaling/s1@77272c6 train/sft.sh; modelscope/ms-swift@3602360a5 examples/train/multi-node/torchrun."""
+    script = ["#!/bin/bash", "per_device_train_batch_size=4", "nproc_per_node=8", "nnodes=2", ""]
+    script += ["torchrun --nproc_per_node=$nproc_per_node \\"]
+    script += ["    --nnodes=$nnodes train.py --model_name_or_path Qwen/Qwen3-8B \\"]
+    script += ["    --per_device_train_batch_size=${per_device_train_batch_size} \\", "    --bf16 True"]
+    launch = read_launch("\n".join(script))
+    assert (launch.gpus, launch.plan_fields["micro_batch"]) == (16, 4)
+
+
+def test_what_an_echo_says_over_several_lines_is_passed_over():
+    """QwenLM/Qwen@2df8e8a finetune/finetune_ds.sh."""
+    usage = "#!/bin/bash\nusage() {\n    echo '\nUsage: train.sh [-m MODEL]\n'\n}\n"
+    text = usage + SCRIPT.replace("\n", " \\\n") % ("train.py", "")
+    assert read_launch(text).plan_fields["micro_batch"] == 2
+
+
+def test_a_word_that_holds_a_flag_and_its_value_is_split_as_an_array_without_quotation_marks_splits_it():
+    """NVIDIA/Megatron-LM@d98e8a64 examples/llama/train_llama3_8b_h100_fp8.sh: ``${DTYPE_ARGS[@]}``."""
+    text = "#!/bin/bash\nNNODES=${NNODES:-\"1\"}\nDTYPE_ARGS=(\n    \"--fp8-format hybrid\"\n    \"--vocab-size 128256\"\n)\n"
+    text += "torchrun --nproc_per_node 8 --nnodes $NNODES pretrain_gpt.py --num-layers 32 --hidden-size 4096 \\\n"
+    launch = read_launch(text + "    --num-attention-heads 32 --micro-batch-size 1 --bf16 ${DTYPE_ARGS[@]}\n")
+    assert (launch.plan_fields["dtype"], launch.model_described["vocab_size"], launch.gpus) == ("fp8", 128256, 8)
+
+
+def test_overrides_that_a_variable_holds_are_read_where_it_is_set():
+    """NVIDIA-NeMo/Megatron-Bridge@067f987df examples/models/gpt_oss/slurm_peft.sh."""
+    text = "#!/bin/bash\nCLI_OVERRIDES=\" \\\n    train.global_batch_size=16 \\\n    model.seq_length=2048\"\n"
+    text += "CMD=\"python run_recipe.py --recipe gpt_oss_20b_peft_config $(echo \"$CLI_OVERRIDES\" | tr ' ' ' ')\"\n"
+    said = read_launch(text).plan_fields
+    assert (said["global_batch"], said["seq_len"]) == (16, 2048)
+    added = "#!/bin/bash\nN=4\nCMD=(python run_recipe.py --recipe llama3_8b_pretrain_config)\n"
+    added += "CMD+=(train.micro_batch_size=\"${N}\")\nE=\nCMD+=(optimizer.use_precision_aware_optimizer=\"${E}\")\n"
+    assert read_launch(added).plan_fields["micro_batch"] == 4
+
+
+def test_a_value_that_a_script_leaves_to_be_filled_in_is_asked_for():
+    """hpcaitech/ColossalAI@4f9953be applications/ColossalChat/examples/training_scripts/train_sft.sh."""
+    text = "#!/bin/bash\nMODEL_PATH=\"\"\ncolossalai run --nproc_per_node 4 train_sft.py --pretrain $MODEL_PATH \\\n"
+    text += "    --plugin zero2 --batch_size 8 --max_len 4096 --mixed_precision bf16 --dataset x\n"
+    with pytest.raises(CostModelError, match="MODEL_PATH"):
+        resolve(read_launch(text))
+    assert resolve(read_launch(text, settings={"MODEL_PATH": "llama2-7b"})).model.name == "llama2-7b"
+
+
+@pytest.mark.parametrize(("lines", "words", "gpus"), [
+    ("--nodes=4\n#SBATCH --gpus-per-node=4", "python pretrain_gpt.py --tensor-model-parallel-size $SLURM_GPUS_PER_NODE", 16),
+    ("-N 2\n#SBATCH --gres=gpu:h100:8 # a node", "torchrun --nnodes $SLURM_NNODES --nproc_per_node 4 pretrain_gpt.py", 8),
+    ("--nodes=2\n#SBATCH --ntasks-per-node=4\n#SBATCH --gpus-per-task=1", "python pretrain_gpt.py", 8),
+    ("--job-name=one", "torchrun --nnodes 1 --nproc_per_node 8 pretrain_gpt.py", 8),
+])  # fmt: skip
+def test_a_job_of_slurm_says_its_sizes_where_no_flag_does(lines, words, gpus):
+    """swiss-ai/pretrain-code@531cc8b long_context/training_scripts/70B/70b-8k.sh; Slurm's sbatch(1), "OUTPUT ENVIRONMENT
+    VARIABLES"."""
+    model = "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --micro-batch-size 1 --seq-length 4096 --bf16"
+    launch = read_launch(f"#!/bin/bash\n#SBATCH {lines}\nsrun {words} {model}\n")
+    assert launch.gpus == gpus and not launch.unresolved
+
+
+def test_a_command_that_only_starts_processes_is_read_beside_the_file_that_it_names(tmp_path):
+    """axolotl-ai-cloud/axolotl@067b021c8 examples/slurm/axolotl.slurm."""
+    (tmp_path / "run.yaml").write_text(AXOLOTL)
+    started = "#!/bin/bash\n#SBATCH --gpus-per-task=8\nsrun axolotl train run.yaml --launcher torchrun -- --nnodes=2 %s\n"
+    (tmp_path / "run.slurm").write_text(started % "--nproc_per_node=$SLURM_GPUS_PER_TASK --rdzv_backend=c10d")
+    for names in (("run.yaml", "run.slurm"), ("run.slurm", "run.yaml")):
+        launch = read_launch([tmp_path / name for name in names])
+        assert (launch.framework, launch.gpus, launch.plan_fields["seq_len"]) == ("axolotl", 16, 4096)
+    with pytest.raises(CostModelError, match="no known framework"):
+        read_launch(tmp_path / "run.slurm")
+
+
+def test_a_hash_within_a_word_starts_no_comment():
+    """modelscope/ms-swift@3602360a5 examples/megatron/lora/loss_scale.sh: all that comes after ``dataset#10000``."""
+    text = "#!/bin/bash\nmegatron sft --model Qwen/Qwen2.5-7B --dataset some/set#10000 \\\n    --max_length 2048 # of all\n"
+    assert read_launch(text).plan_fields["seq_len"] == 2048
+
+
+@pytest.mark.parametrize(("command", "method", "tokens"), [
+    ("swift rlhf", "grpo", 2048 + 1024), ("swift rlhf", "dpo", 2048),
+    ("megatron rlhf --tensor_model_parallel_size 2", "grpo", 2048 + 1024), ("megatron rlhf", "dpo", 2048),
+])  # fmt: skip
+def test_max_length_of_ms_swift_is_the_prompts_where_completions_are_generated(command, method, tokens):
+    """modelscope/ms-swift@3602360a5 docs/source_en/Instruction/Command-line-parameters.md: "In PPO, GRPO, GKD and inference
+    scenarios, `max_length` refers to `max_prompt_length`"."""
+    text = f"{command} --rlhf_type {method} --model Qwen/Qwen2.5-7B --max_length 2048 --max_completion_length 1024"
+    assert read_launch(text, gpus=2).plan_fields["seq_len"] == tokens
