@@ -70,17 +70,7 @@ class Rival(NamedTuple):
 
 
 def rivals(folders: dict[str, str]) -> list[Rival]:
-    """The library and every tool of ``peers.toml``.
-
-    Parameters
-    ----------
-    folders : of those that were fetched, by name
-
-    Raises
-    ------
-    CostModelError
-        for a name that isn't there, or a folder that isn't
-    """
+    """The library and every tool of ``peers.toml``."""
     known = tomllib.loads((HERE / "peers.toml").read_text(encoding="utf-8"))
     for name, folder in folders.items():
         if name not in known:
@@ -93,18 +83,7 @@ def rivals(folders: dict[str, str]) -> list[Rival]:
 
 
 def asked(rival: Rival, records: Sequence[Row]) -> dict[str, Row]:
-    """What a tool answers, by the records' ids.
-
-    Parameters
-    ----------
-    rival : whose script is run
-    records : of runs
-
-    Raises
-    ------
-    CostModelError
-        where the script fails, in its last line
-    """
+    """What a tool answers, by the records' ids."""
     text = "".join(f"{json.dumps(record)}\n" for record in records)
     command = [rival.python, str(HERE / "peers" / "ask.py"), str(HERE / "peers" / rival.script), rival.folder]
     try:

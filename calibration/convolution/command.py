@@ -95,17 +95,7 @@ def _layer(description: str) -> NetworkLayer | None:
 
 
 def read_profile(path: Path) -> list[Measured]:
-    """Layers of a profile of an image network.
-
-    Parameters
-    ----------
-    path : the file; its images have 224 pixels along a side, those of Inception 299
-
-    Raises
-    ------
-    UnreadableFile
-        where the file is missing, or is no such profile
-    """
+    """Layers of a profile of an image network."""
     side = 299 if path.stem.startswith("inception") else 224
     shapes: dict[str, Shape] = {}
     rows: list[Measured] = []
@@ -198,13 +188,7 @@ def with_constants(device: Device, values: Mapping[str, float]) -> Device:
 
 
 def fit_rows(rows: Rows, without: str | None = None) -> Fit:
-    """Fit the constants to all passes, or to all but one network's.
-
-    Parameters
-    ----------
-    rows : measured passes
-    without : network left out
-    """
+    """Fit the constants to all passes, or to all but one network's."""
     constants = [UnknownConstant(DEVICE, field, *given) for field, given in PRIORS.items()]
     seen = np.flatnonzero(rows.network != without)
     measured = np.maximum(rows.seconds, 1e-5)

@@ -79,10 +79,7 @@ class Operator(NamedTuple):
 def gathered(operators: Iterable[Operator], file: str) -> list[Sweep]:
     """Sweeps of operators, in the order in which their first ones come.
 
-    Parameters
-    ----------
-    operators : those of one sweep have the same sizes
-    file : that they come from
+    Operators of one sweep have the same sizes.
     """
     groups: dict[tuple[str, str, str, str], list[Operator]] = {}
     for operator in operators:
@@ -97,17 +94,7 @@ def gathered(operators: Iterable[Operator], file: str) -> list[Sweep]:
 
 
 def read_sweeps(folder: Path | None = None) -> list[Sweep]:
-    """Every sweep of a reference folder; none of those whose file it lacks.
-
-    Parameters
-    ----------
-    folder : with a folder `micro` of the sweeps' CSV files; the optional one beside the checkout if not given
-
-    Raises
-    ------
-    UnreadableFile
-        where the folder holds none of the files, or a row is not one of a sweep
-    """
+    """Every sweep of a reference folder; none of those whose file it lacks."""
     base = (folder or DEFAULT_FOLDER) / "micro"
     found = [sweep for file in FILES if (base / file).is_file() for sweep in _read(base / file)]
     if not found:
@@ -190,11 +177,7 @@ def busiest_share(exponent: float, experts: float, ranks: float, tokens: float, 
     The collector draws each expert's load from a bounded power law between 1 and 0.8 of the tokens and scales them to
     the copies there are; no expert receives a token twice.
 
-    Parameters
-    ----------
-    exponent : of the density of loads
-    experts, ranks, tokens, chosen : experts, ranks they lie on, tokens, experts a token meets
-    draws : whose mean is taken
+    `exponent` is that of the density of loads, `chosen` the experts that a token meets; the mean of some draws counts.
 
     References
     ----------

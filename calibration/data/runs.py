@@ -16,12 +16,7 @@ from costmodel.text.errors import CostModelError
 
 
 def measured_runs(paths: Iterable[Path]) -> list[Run]:
-    """Runs of some files of which something was measured and that the formulas take, whether or not a plan of theirs is legal.
-
-    Parameters
-    ----------
-    paths : files of records
-    """
+    """Runs of some files of which something was measured and that the formulas take, whether or not a plan of theirs is legal."""
     runs = [one for path in paths for one in read_records(path) if isinstance(one, Run)]
     return [run for run in runs if is_measured(run) and is_described(run)]
 
@@ -59,10 +54,8 @@ def untuned(run: Run) -> bool:
 def at_clocks(run: Run, wide: float, narrow: float) -> Device:
     """A run's device at the clocks that it sustains, on a machine as fast as that run's is beside others of its kind.
 
-    Parameters
-    ----------
-    run : measured
-    wide, narrow : in a training step over a short benchmark, of kernels of 16 bits and of products of 8 and 4
+    The clocks are those in a training step over a short benchmark, of kernels of 16 bits (`wide`) and of products of 8 and 4
+    (`narrow`).
     """
     device = run.cluster.device
     own = device.efficiency.sustained_clock / load_device(device.name).efficiency.sustained_clock

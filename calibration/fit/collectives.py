@@ -322,11 +322,8 @@ def _concerns(row: Row, kind: str, name: str) -> bool:
 def accuracy(problem: Problem, inside: Array, outside: Array, whole: bool = False) -> list[records.Row]:
     """One line for each sweep and band: rows, and absolute relative errors of all constants and of those without it.
 
-    Parameters
-    ----------
-    problem : the rows
-    inside, outside : predictions with all constants, and with those fitted without the row's source [s]
-    whole : one line for all sweeps of a source and operation instead
+    `inside` and `outside` are predictions with all constants, and with those fitted without the row's source [s]; `whole` gives
+    one line for all sweeps of a source and operation.
     """
     groups: dict[tuple[str, ...], list[int]] = {}
     for place, row in enumerate(problem.rows):

@@ -36,12 +36,7 @@ OF_OPERATION = ("links_launch", "links_pair", "links_share", "links_ramp")
 
 
 def read_collectives(folder: Path | None = None) -> list[Sweep]:
-    """Sweeps of collectives inside a node, from 1 MiB on, one of each device and operation.
-
-    Parameters
-    ----------
-    folder : with a folder `micro` of CSV files; the optional one beside the checkout if not given
-    """
+    """Sweeps of collectives inside a node, from 1 MiB on, one of each device and operation."""
     path = (folder or DEFAULT_FOLDER) / "micro" / FILE
     if not path.is_file():
         return []
@@ -57,11 +52,7 @@ def read_collectives(folder: Path | None = None) -> list[Sweep]:
 def collective(device: str, operation: str, ranks: float, nbytes: float, seconds: float) -> Iterator[Operator]:
     """A collective as an operator, with the bytes that a rank sends; none where it is smaller than 1 MiB.
 
-    Parameters
-    ----------
-    device, operation, ranks : what ran where, by its name in PyTorch
-    nbytes : of what is reduced, or of all that is gathered, scattered or exchanged on a rank
-    seconds : measured
+    `nbytes` is what is reduced, or all that is gathered, scattered or exchanged on a rank.
     """
     name = OPERATIONS[operation]
     if nbytes >= SMALLEST:
@@ -94,10 +85,7 @@ def collective_time(sweep: Sweep, links: NodeLinks) -> Array:
 def fit_links(sweeps: list[Sweep], priors: Mapping[str, tuple[float, float]]) -> Fitted:
     """Constants of one device's links.
 
-    Parameters
-    ----------
-    sweeps : of the device
-    priors : value and spread of the logarithm by key, before these sweeps
+    `priors` are as of `calibration.fit.devices.fit_device`.
     """
     keys = [name for name in PRIORS if name not in OF_OPERATION]
     keys += [f"{name}.{sweep.dtype}" for name in OF_OPERATION for sweep in sweeps]

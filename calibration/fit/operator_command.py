@@ -96,14 +96,7 @@ def errors(sweeps: Sequence[Sweep], values: Mapping[str, float], device: costmod
 
 
 def lines(sweeps: Sequence[Sweep], fits: Mapping[str, Fitted], relations: Mapping[str, Relation]) -> list[Line]:
-    """Errors of every device and kind.
-
-    Parameters
-    ----------
-    sweeps : measured
-    fits : of their devices
-    relations : what other devices say of each
-    """
+    """Errors of every device and kind."""
     groups: dict[tuple[str, str, str, str], list[Sweep]] = {}
     for sweep in sweeps:
         groups.setdefault((sweep.device, sweep.kind, sweep.dtype, sweep.file), []).append(sweep)
@@ -185,13 +178,7 @@ def _rounded(value: float) -> float:
 
 
 def shipped_relation(content: Row, architecture: str) -> Relation:
-    """What the catalogue's measured devices say of one of an architecture.
-
-    Parameters
-    ----------
-    content : of the catalogue's file
-    architecture : of the device
-    """
+    """What the catalogue's measured devices say of one of an architecture."""
     entry = content["pooled"].get(architecture, content["pooled"]["default"])
     values: Values = {}
     for field, value in entry.items():
@@ -225,11 +212,7 @@ def entries(fits: Mapping[str, Fitted], links: Mapping[str, Fitted], date: str) 
 def merged(known: Row, entry: Row, own: frozenset[str]) -> Row:
     """A device of the catalogue with what its operators told anew; what they didn't tell stays.
 
-    Parameters
-    ----------
-    known : entry of the catalogue
-    entry : made of a fit
-    own : keys that the operators told
+    `own` are the keys that its operators told.
     """
     new: Row = {"measurements": sorted({*known.get("measurements", []), *entry["measurements"]})}
     for field, value in entry.items():

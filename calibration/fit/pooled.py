@@ -196,13 +196,7 @@ class Model:
         return found + [Effect(-1, "cluster", str(owner)) for owner in np.unique(self.grouping.cluster[rows])]
 
     def incidence(self, effects: Sequence[Effect], rows: Array) -> Incidence:
-        """Which of some effects each constant of each row has.
-
-        Parameters
-        ----------
-        effects : in the order in which their values will be given
-        rows : of the model
-        """
+        """Which of some effects each constant of each row has."""
         where = {(effect.field, effect.level, effect.owner): place for place, effect in enumerate(effects)}
         members = {level: _indexed(names[rows]) for level, names in self.grouping.owners.items()}
 

@@ -103,11 +103,7 @@ def take(columns: Inputs, rows: Array) -> Inputs:
 def time_model(cases: Sequence[Run], columns: Inputs | None = None, fields: Sequence[Field] = TIME) -> Model:
     """Timed cases as a model of the logarithm of their step time.
 
-    Parameters
-    ----------
-    cases : with a time each
-    columns : of them, which say the constants that aren't fitted
-    fields : that are
+    The columns say the constants that aren't fitted.
     """
     known = columns or columns_of(cases)
 
@@ -122,11 +118,6 @@ def memory_model(cases: Sequence[Run], columns: Inputs | None = None) -> Model:
     """Cases with a peak as a model of its logarithm.
 
     What ran and what ran out of memory is no row: a verdict says nothing of how much was held.
-
-    Parameters
-    ----------
-    cases : with a peak each
-    columns : of them
     """
     known = columns or columns_of(cases)
 
@@ -153,11 +144,6 @@ def thinned(grouping: Grouping, most: int = ROWS_OF_GROUP) -> Array:
     """Rows that are fitted: of a group with more than `most` an even draw, by a fixed seed.
 
     Rows of a group share their intercept, so that those beyond some tens say little more of the constants.
-
-    Parameters
-    ----------
-    grouping : of all rows
-    most : rows of a group
     """
     order = np.random.default_rng(11).permutation(len(grouping.group))
     seen: dict[str, int] = {}

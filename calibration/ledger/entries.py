@@ -112,12 +112,7 @@ def _value(field: str, cell: str) -> object:
 
 
 def read_entries(path: Path = RUNS) -> list[Entry]:
-    """Every run of the ledger, in the order in which they were met.
-
-    Parameters
-    ----------
-    path : of the file
-    """
+    """Every run of the ledger, in the order in which they were met."""
     with path.open(encoding="utf-8", newline="") as file:
         rows = csv.DictReader(file)
         if tuple(rows.fieldnames or ()) != Entry._fields:
@@ -126,18 +121,7 @@ def read_entries(path: Path = RUNS) -> list[Entry]:
 
 
 def add_entries(new: Sequence[Entry], path: Path = RUNS) -> None:
-    """Append runs to the ledger; what is there stays as it is, byte for byte.
-
-    Parameters
-    ----------
-    new : all of campaigns that the ledger doesn't have
-    path : of the file; begun where there is none
-
-    Raises
-    ------
-    CostModelError
-        where a campaign is in the ledger: nothing is met for the first time twice
-    """
+    """Append runs to the ledger; what is there stays as it is, byte for byte."""
     known = {one.campaign for one in read_entries(path)} if path.exists() else set()
     again = sorted({one.campaign for one in new} & known)
     if again:
@@ -152,12 +136,7 @@ def add_entries(new: Sequence[Entry], path: Path = RUNS) -> None:
 
 
 def figures(entries: Sequence[Entry]) -> Row:
-    """Figures of some runs: errors of time and memory, how often intervals held and how wide they were, verdicts.
-
-    Parameters
-    ----------
-    entries : of one campaign, or of several
-    """
+    """Figures of some runs: errors of time and memory, how often intervals held and how wide they were, verdicts."""
     found: Row = {"runs": len(entries)}
     for what, unit in (("time", "s"), ("memory", "bytes")):
         rows = [tuple(getattr(one, f"{name}_{unit}") for name in ("measured", "predicted", "low", "high")) for one in entries]
@@ -171,13 +150,7 @@ def figures(entries: Sequence[Entry]) -> Row:
 
 
 def write_campaigns(entries: Sequence[Entry], path: Path = CAMPAIGNS) -> None:
-    """A line for each campaign, made from the runs.
-
-    Parameters
-    ----------
-    entries : the whole ledger
-    path : of the file
-    """
+    """A line for each campaign, made from the runs."""
     groups: dict[tuple[str, str, str], list[Entry]] = {}
     for one in entries:
         groups.setdefault((one.date, one.release, one.campaign), []).append(one)

@@ -55,13 +55,7 @@ class Rows(NamedTuple):
 
 
 def rows_of(entries: Sequence[Entry], what: str) -> Rows:
-    """Residuals of the ledger of which the covariates are known.
-
-    Parameters
-    ----------
-    entries : the ledger
-    what : ``"time"`` or ``"memory"``
-    """
+    """Residuals of the ledger of which the covariates are known."""
     kept = [one for one in entries if getattr(one, what) is not None and one.novelty and one.constants is not None]
     constants = np.array([one.constants for one in kept], dtype=float)
     return Rows(
@@ -94,23 +88,14 @@ def _design(rows: Rows, names: Sequence[str]) -> Array:
 def source_weights(source: NDArray[np.str_], power: float = 1.0) -> Array:
     """Weights of rows by which each source counts alike, however many rows it has.
 
-    Parameters
-    ----------
-    source : of each row
-    power : 1; with one half a source counts as the root of its rows
+    With the power one half a source counts as the root of its rows.
     """
     counts = Counter(source.tolist())
     return np.array([counts[one] ** -power for one in source.tolist()])
 
 
 def fitted(rows: Rows, what: str) -> Model:
-    """The likeliest model, before it is widened.
-
-    Parameters
-    ----------
-    rows : residuals
-    what : ``"time"`` or ``"memory"``
-    """
+    """The likeliest model, before it is widened."""
     scales, medians, weight = _design(rows, SCALE[what]), _design(rows, MEDIAN[what]), source_weights(rows.source)
     count = scales.shape[1]
 
@@ -157,13 +142,7 @@ def _conformal(rows: Rows, distance: Array) -> float:
 
 
 def model_of(rows: Rows, what: str) -> Model:
-    """The model as it is shipped: the likeliest, widened as its sources show when each is left out.
-
-    Parameters
-    ----------
-    rows : residuals
-    what : ``"time"`` or ``"memory"``
-    """
+    """The model as it is shipped: the likeliest, widened as its sources show when each is left out."""
     return fitted(rows, what)._replace(widening=_conformal(rows, _left_out(rows, what)))
 
 
@@ -187,13 +166,7 @@ class Held(NamedTuple):
 
 
 def held(rows: Rows, median: Array, half: Array) -> Held:
-    """How intervals hold.
-
-    Parameters
-    ----------
-    rows : residuals
-    median, half : of each row's interval, in logarithms
-    """
+    """How intervals hold."""
     outside = np.maximum(np.abs(rows.residual - median) - half, 0.0)
     score, groups = 2.0 * half + 20.0 * outside, [(str(name), rows.source == name) for name in np.unique(rows.source)]
     coverage = {name: float((outside[of] == 0.0).mean()) for name, of in groups}
@@ -207,10 +180,7 @@ def held(rows: Rows, median: Array, half: Array) -> Held:
 def left_out_intervals(rows: Rows, what: str) -> tuple[Array, Array]:
     """Median and half the width of each row's interval, by the model set, and widened, without its source.
 
-    Parameters
-    ----------
-    rows : residuals, all told as of campaigns that nobody has seen, as users' are
-    what : ``"time"`` or ``"memory"``
+    All are told as of campaigns that nobody has seen, as users' are.
     """
     median, half = np.empty(len(rows.residual)), np.empty(len(rows.residual))
     for source in np.unique(rows.source):
@@ -220,40 +190,21 @@ def left_out_intervals(rows: Rows, what: str) -> tuple[Array, Array]:
 
 
 def left_out(rows: Rows, what: str) -> tuple[Held, Held]:
-    """Sources judged by the model set without them: their runs of campaigns that nobody had seen, and all of their runs.
-
-    Parameters
-    ----------
-    rows : residuals
-    what : ``"time"`` or ``"memory"``
-    """
+    """Sources judged by the model set without them: their runs of campaigns that nobody had seen, and all of their runs."""
     median, half = left_out_intervals(rows, what)
     new = rows.of["seen"] == 0.0
     return held(rows.some(new), median[new], half[new]), held(rows, median, half)
 
 
 def prequential(rows: Rows, what: str, older: Sequence[str]) -> Held:
-    """The model set on some sources, judged on the others.
-
-    Parameters
-    ----------
-    rows : residuals
-    what : ``"time"`` or ``"memory"``
-    older : sources that were met first
-    """
+    """The model set on some sources, judged on the others."""
     first = np.isin(rows.source, list(older))
     rest = rows.some(~first)
     return held(rest, *model_of(rows.some(first), what).told(rest.met_new()))
 
 
 def older_half(entries: Sequence[Entry], rows: Rows) -> list[str]:
-    """The half of the sources that were met first, in the order of the ledger.
-
-    Parameters
-    ----------
-    entries : the ledger
-    rows : whose sources count
-    """
+    """The half of the sources that were met first, in the order of the ledger."""
     order = [one for one in dict.fromkeys(entry.source for entry in entries) if one in set(rows.source.tolist())]
     return order[: math.ceil(OLDER * len(order))]
 
@@ -267,12 +218,7 @@ class Verdicts(NamedTuple):
 
 
 def verdicts_of(entries: Sequence[Entry]) -> Verdicts:
-    """Of the ledger, all of which it is known.
-
-    Parameters
-    ----------
-    entries : the ledger
-    """
+    """Of the ledger, all of which it is known."""
     kept = [one for one in entries if one.ran is not None and one.room is not None]
     return Verdicts(
         np.array([one.source for one in kept]), np.array([one.room for one in kept], dtype=float),
@@ -285,10 +231,6 @@ def room_of(verdicts: Verdicts) -> tuple[float, float]:
 
     A source counts as the root of its rows: one that lists every configuration that it tried tells of failures, most list only
     what ran, and say little about how near the limit that was.
-
-    Parameters
-    ----------
-    verdicts : of the ledger
     """
     weight = source_weights(verdicts.source, 0.5)
 
@@ -301,12 +243,7 @@ def room_of(verdicts: Verdicts) -> tuple[float, float]:
 
 
 def tables(entries: Sequence[Entry]) -> dict[str, dict[str, object]]:
-    """What the library reads of it: a few numbers, and beside them how the model held on sources left out.
-
-    Parameters
-    ----------
-    entries : the ledger
-    """
+    """What the library reads of it: a few numbers, and beside them how the model held on sources left out."""
     found: dict[str, dict[str, object]] = {}
     for what in (TIME, MEMORY):
         rows = rows_of(entries, what)

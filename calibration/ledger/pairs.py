@@ -20,10 +20,6 @@ def shared(entries: Sequence[Entry]) -> dict[str, dict[str, float | int]]:
 
     A campaign stands for the median residual of its runs. Two campaigns of other sources have nothing in common; how much closer
     those of one source lie tells the rest. Every source weighs the same, whatever the number of its campaigns.
-
-    Parameters
-    ----------
-    entries : of the ledger
     """
     medians = _medians(entries)
     pairs: dict[str, list[tuple[float, str]]] = {kind: [] for kind in (*KINDS, "apart")}

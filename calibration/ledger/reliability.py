@@ -44,13 +44,7 @@ class Reliability(NamedTuple):
 
 
 def of_intervals(entries: Sequence[Entry], what: str, name: str) -> Reliability:
-    """Intervals of every probability, on sources that the model wasn't set on.
-
-    Parameters
-    ----------
-    entries : the ledger
-    what, name : ``"time"`` or ``"memory"``, and its name in the figure
-    """
+    """Intervals of every probability, on sources that the model wasn't set on."""
     rows = rows_of(entries, what)
     median, half = left_out_intervals(rows, what)
     new = rows.of["seen"] == 0.0
@@ -61,12 +55,7 @@ def of_intervals(entries: Sequence[Entry], what: str, name: str) -> Reliability:
 
 
 def left_out_fits(verdicts: Verdicts) -> Array:
-    """Probability that each plan fits, by the model set without its source.
-
-    Parameters
-    ----------
-    verdicts : of the ledger
-    """
+    """Probability that each plan fits, by the model set without its source."""
     found = np.empty(len(verdicts.room))
     for source in np.unique(verdicts.source):
         without = verdicts.source == source
@@ -76,12 +65,7 @@ def left_out_fits(verdicts: Verdicts) -> Array:
 
 
 def of_fits(entries: Sequence[Entry]) -> Reliability:
-    """What was told to fit, by the probability told, on sources that the model wasn't set on.
-
-    Parameters
-    ----------
-    entries : the ledger
-    """
+    """What was told to fit, by the probability told, on sources that the model wasn't set on."""
     verdicts = verdicts_of(entries)
     told, weight = left_out_fits(verdicts), source_weights(verdicts.source, 0.5)
     bins = np.clip(np.searchsorted(EDGES, told, side="right") - 1, 0, len(EDGES) - 2)
@@ -95,12 +79,7 @@ def of_fits(entries: Sequence[Entry]) -> Reliability:
 
 
 def points(entries: Sequence[Entry]) -> dict[str, dict[str, list[float]]]:
-    """What `costmodel.plots.reliability` draws.
-
-    Parameters
-    ----------
-    entries : the ledger
-    """
+    """What `costmodel.plots.reliability` draws."""
     found = [of_intervals(entries, TIME, "step time"), of_intervals(entries, MEMORY, "peak memory"), of_fits(entries)]
     return {
         one.name: {field: [float(f"{value:.4g}") for value in getattr(one, field)] for field in ("told", "true", "rows")}

@@ -89,11 +89,7 @@ class Setting:
 def predict(setting: Setting, latency: float, add_rate: float) -> float:
     """Time of an exchange by the library's formulas [s].
 
-    Parameters
-    ----------
-    setting : what is exchanged over which links
-    latency : of a message of one number, probed [s]
-    add_rate : of adding one buffer to another, probed [bytes/s]
+    The latency is that of a message of one number [s], the rate that of adding one buffer to another [bytes/s], both probed.
     """
     n, p = float(setting.nbytes), float(setting.machines)
     rates = [rate / 8.0 * framing_efficiency(setting.links.mtu) for rate in setting.links.rates]

@@ -57,14 +57,7 @@ KEYS: dict[str, Callable[[Run], str]] = {
 
 
 def folds_of(cases: Sequence[Run], level: str, group: NDArray[np.str_]) -> NDArray[np.int64]:
-    """Fold of each case at a level: largest groups first, each to the fold with fewest rows; plans are dealt out in turn.
-
-    Parameters
-    ----------
-    cases : rows
-    level : of `LEVELS`
-    group : of each row, whose plans are dealt over all folds
-    """
+    """Fold of each case at a level: largest groups first, each to the fold with fewest rows; plans are dealt out in turn."""
     count = FOLDS[level]
     if level == "plan":
         fold = np.zeros(len(cases), dtype=np.int64)
@@ -88,11 +81,6 @@ def predicted_by(model: Model, posterior: Posterior, rows: Array) -> tuple[Array
     """Logarithms of what is predicted of rows, the same without intercepts, and the variance of the first.
 
     Owners and intercepts that the fit knows add what they are known to add; others add their spread.
-
-    Parameters
-    ----------
-    model, posterior : fitted
-    rows : maybe unseen
     """
     known = set(posterior.effects)
     unseen = [effect for effect in model.effects(rows) if effect not in known]
@@ -130,10 +118,7 @@ def _fold(training_and_test: tuple[Array, Array]) -> tuple[Array, Array, Array]:
 def unseen(cases: Sequence[Run], model: Model, full: Posterior) -> dict[str, Unseen]:
     """Predictions at every level.
 
-    Parameters
-    ----------
-    cases, model : rows
-    full : a fit to all of them, from whose constants (not spreads) the folds' fits start
+    From the constants (not spreads) of `full`, a fit to all rows, the folds' fits start.
     """
     global _JOB  # what forked processes inherit: a model holds functions, which can't be sent
     _JOB = (model, full, thinned(model.grouping))
@@ -158,11 +143,7 @@ def unseen(cases: Sequence[Run], model: Model, full: Posterior) -> dict[str, Uns
 def factor_of(errors: Array, spreads: Array, sources: NDArray[np.str_]) -> float:
     """By how much intervals have to be widened to hold nine in ten, each source counting alike.
 
-    Parameters
-    ----------
-    errors : log(measured / predicted)
-    spreads : standard deviations that the fit gives them
-    sources : of each row
+    Errors are log(measured / predicted), spreads the standard deviations that the fit gives them.
     """
     ratio = np.abs(errors) / spreads
     order = np.argsort(ratio)
@@ -175,11 +156,7 @@ def factor_of(errors: Array, spreads: Array, sources: NDArray[np.str_]) -> float
 def spreads_of(errors: Array, found: Unseen, sources: NDArray[np.str_]) -> tuple[Array, float]:
     """Spread of every row, by the factor of the other folds; and the factor of all.
 
-    Parameters
-    ----------
-    errors : log(measured / predicted); NaN where there is none
-    found : predictions
-    sources : of each row
+    Errors are log(measured / predicted); NaN where there is none.
     """
     plain = np.sqrt(found.variance + LEAST_SPREAD**2)
     known = ~np.isnan(errors)

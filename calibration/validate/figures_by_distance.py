@@ -84,12 +84,7 @@ def _level(cases: Sequence[Run], errors: Array, spreads: Array, predicted: Array
 
 
 def by_distance(time: Fitted, memory: Fitted) -> tuple[Row, Row]:
-    """The figures at every level, and the tables of spreads that intervals need.
-
-    Parameters
-    ----------
-    time, memory : fits of all rows
-    """
+    """The figures at every level, and the tables of spreads that intervals need."""
     document: Row = {level: {} for level in LEVELS}
     tables: Row = {"time": {}, "memory": {}}
     for what, fitted in (("time", time), ("memory", memory)):

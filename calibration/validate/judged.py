@@ -50,22 +50,12 @@ class Judged(NamedTuple):
 
 
 def judged(paths: Iterable[Path]) -> list[Judged]:
-    """Every record of some files, predicted or with the reason why not.
-
-    Parameters
-    ----------
-    paths : files of records
-    """
+    """Every record of some files, predicted or with the reason why not."""
     return judged_records([record for path in paths for record in read_records(path)])
 
 
 def judged_records(records: Sequence[Run | Refused]) -> list[Judged]:
-    """Records predicted by the shipped constants, or with the reason why not.
-
-    Parameters
-    ----------
-    records : as `costmodel.catalogue.records.read_records` gives them
-    """
+    """Records predicted by the shipped constants, or with the reason why not."""
     runs = [one for one in records if isinstance(one, Run)]
     estimates = estimates_of(runs)
     pairs = [(run, one) for run, one in zip(runs, estimates, strict=True) if isinstance(one, Estimate)]
@@ -95,12 +85,7 @@ def judged_records(records: Sequence[Run | Refused]) -> list[Judged]:
 
 
 def table(rows: Sequence[Judged]) -> str:
-    """Judged records as CSV; what isn't predicted has empty cells and a reason.
-
-    Parameters
-    ----------
-    rows : of `judged`
-    """
+    """Judged records as CSV; what isn't predicted has empty cells and a reason."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(COLUMNS)

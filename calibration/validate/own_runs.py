@@ -72,13 +72,7 @@ class Group(NamedTuple):
 
 
 def groups_of(files: Sequence[Path], memory: bool = False) -> list[Group]:
-    """Groups of five runs and more that have a time, or a peak.
-
-    Parameters
-    ----------
-    files : of records
-    memory : their peaks rather than their times
-    """
+    """Groups of five runs and more that have a time, or a peak."""
     found: dict[str, list[Measured]] = {}
     for path in files:
         for run in read_records(path):
@@ -148,12 +142,6 @@ def own_runs(groups: Sequence[Group], counts: Sequence[int], draws: int = DRAWS)
 
     Runs are drawn from those that `costmodel.calibrate` takes; all others are judged, also those that it refuses as out of all
     proportion. A group of which none would be left is left out.
-
-    Parameters
-    ----------
-    groups : of `groups_of`
-    counts : numbers of runs
-    draws : of which runs
     """
     return {str(count): figures for count in counts if (figures := _after(groups, count, draws))}
 
@@ -197,13 +185,7 @@ def _figures(measured: Array, told: Array, deviation: float) -> Figures:
 
 
 def in_words(what: str, found: Row) -> list[str]:
-    """The figures for people, and a line for each group.
-
-    Parameters
-    ----------
-    what : was calibrated, time or memory
-    found : of `own_runs`
-    """
+    """The figures for people, and a line for each group."""
     lines = []
     for count, figures in found.items():
         lines.append(

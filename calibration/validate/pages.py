@@ -39,14 +39,7 @@ def replaced(path: Path, text: str) -> None:
 
 
 def put_table(page: str, name: str, text: str) -> None:
-    """Put a table into a page, between the two comments that have its name.
-
-    Parameters
-    ----------
-    page : path below the root of the repository
-    name : of the table
-    text : of it
-    """
+    """Put a table into a page, between the two comments that have its name."""
     path, begin, end = ROOT / page, f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
     before, rest = path.read_text(encoding="utf-8").split(begin)
     _, after = rest.split(end)

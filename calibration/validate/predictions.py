@@ -30,12 +30,6 @@ def columns_of(runs: Sequence[Run]) -> Inputs:
 
 
 def logged_memory(runs: Sequence[Run], columns: Inputs) -> Array:
-    """Peak bytes as each run counted them.
-
-    Parameters
-    ----------
-    runs : measured
-    columns : of them
-    """
+    """Peak bytes as each run counted them."""
     counts = [Count(run.memory_kind, run.memory_of) for run in runs]
     return counted_columns(columns, np.asarray(columns.device.memory, dtype=float), counts)

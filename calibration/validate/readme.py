@@ -21,12 +21,7 @@ COLUMNS = (
 
 
 def first_contact(ledger: Path = LEDGER) -> list[str]:
-    """The row of first contacts, means over campaigns; none where there is no ledger.
-
-    Parameters
-    ----------
-    ledger : file
-    """
+    """The row of first contacts, means over campaigns; none where there is no ledger."""
     if not ledger.is_file():
         return []
     rows = table_rows(ledger)
@@ -64,12 +59,7 @@ def _share(told: int, of: int) -> str:
 
 
 def left_out(distance: Row) -> list[str]:
-    """The row of fits that had not seen a run's cluster, as the last fit found them.
-
-    Parameters
-    ----------
-    distance : what `python -m calibration fit` writes
-    """
+    """The row of fits that had not seen a run's cluster, as the last fit found them."""
     entry = distance["cluster"]
     time, memory = entry["time"]["total"], entry["memory"]["total"]
     said = entry.get("verdicts", {})
@@ -83,12 +73,7 @@ def left_out(distance: Row) -> list[str]:
 
 
 def as_shipped(total: Row) -> list[str]:
-    """The row of the shipped constants on all runs, those that they were fitted to among them.
-
-    Parameters
-    ----------
-    total : of `calibration.validate.scores.report`
-    """
+    """The row of the shipped constants on all runs, those that they were fitted to among them."""
     time, memory, said = total["time_over_campaigns"], total["memory_over_campaigns"], total["verdicts"]
     return [
         "as shipped: on every run, most of which the constants were fitted to", f"{time['campaigns']}", percent(time["mape"]),
