@@ -76,12 +76,7 @@ class Charts(NamedTuple):
 
 
 def charts(answer: Answer) -> Charts:
-    """The charts of the tab that a state has open; none where no plan fits.
-
-    Parameters
-    ----------
-    answer : to the state
-    """
+    """The charts of the tab that a state has open; none where no plan fits."""
     if answer.chosen is None:
         return Charts((), (), ())
     shown: FrontierChart | Sizes | Memories | None = None

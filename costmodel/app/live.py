@@ -50,12 +50,7 @@ def shared() -> str:
 
 
 def first_of(found: SearchResult) -> Estimate | None:
-    """The plan that a question's tables are made for: its best, or the one that comes nearest.
-
-    Parameters
-    ----------
-    found : the search
-    """
+    """The plan that a question's tables are made for: its best, or the one that comes nearest."""
     return found.best if found.ranked else found.closest_miss
 
 
@@ -133,13 +128,7 @@ def _places(one: object, other: object, path: Path = ()) -> Iterator[Path]:
 
 
 def on_show(answer: Answer, drawn: Charts) -> Row:
-    """What a browser needs to know of an answer to follow sliders from it: its plans, where they differ from the tables' own.
-
-    Parameters
-    ----------
-    answer : to a state
-    drawn : its charts
-    """
+    """What a browser needs to know of an answer to follow sliders from it: its plans, where they differ from the tables' own."""
     first = first_of(answer.before)
     if first is None:
         return {"plans": [], "question": None}

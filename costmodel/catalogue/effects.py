@@ -49,34 +49,19 @@ class Link(NamedTuple):
     high: float
 
     def to_line(self, value: float) -> float:
-        """The place of a constant on the line.
-
-        Parameters
-        ----------
-        value : the constant, between its bounds
-        """
+        """The place of a constant on the line."""
         if math.isinf(self.high):
             return math.log(value - self.low)
         return math.log((value - self.low) / (self.high - value))
 
     def to_constant(self, place: float) -> float:
-        """The constant at a place on the line.
-
-        Parameters
-        ----------
-        place : any real number
-        """
+        """The constant at a place on the line."""
         if math.isinf(self.high):
             return self.low + math.exp(place)
         return self.low + (self.high - self.low) / (1.0 + math.exp(-place))
 
     def logarithmic_slope(self, place: float) -> float:
-        """The slope of the constant's logarithm at a place on the line.
-
-        Parameters
-        ----------
-        place : any real number
-        """
+        """The slope of the constant's logarithm at a place on the line."""
         value = self.to_constant(place)
         slope = value - self.low
         if not math.isinf(self.high):
@@ -283,12 +268,7 @@ def clocks(device: str, architecture: str) -> dict[str, float]:
 
 
 def has_own_clock(device: str) -> bool:
-    """Whether runs tell the sustained clock of a device from that of its architecture.
-
-    Parameters
-    ----------
-    device : its name
-    """
+    """Whether runs tell the sustained clock of a device from that of its architecture."""
     return ("device", device) in constants()[CLOCKS[0]].effects
 
 

@@ -134,10 +134,6 @@ def numbered(name: str, said: str) -> str | None:
 def undated(architecture: str) -> str:
     """The month of a published run that dates nothing, on a device of an architecture.
 
-    Parameters
-    ----------
-    architecture : of the device
-
     Examples
     --------
     >>> undated("ampere"), undated("blackwell")
@@ -150,10 +146,6 @@ def handed_on(base: Mapping[str, Row], entry: Mapping[str, Row]) -> Row:
     """An entry together with what it takes from its base: fields that it doesn't state, and how these were in earlier months.
 
     A field that the entry states was so in all months, but in those of which the entry itself says otherwise.
-
-    Parameters
-    ----------
-    base, entry : of the catalogue
 
     Examples
     --------

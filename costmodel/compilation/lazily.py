@@ -84,12 +84,7 @@ class LazyKernel(Generic[Given, Result]):
 
 
 def kernel(function: Callable[Given, Result]) -> LazyKernel[Given, Result]:
-    """A kernel that is compiled when it is first called.
-
-    Parameters
-    ----------
-    function : that is compiled
-    """
+    """A kernel that is compiled when it is first called."""
     return LazyKernel(function, None)
 
 

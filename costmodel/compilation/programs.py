@@ -218,12 +218,7 @@ def _traced_step(results: Sequence[str], compressed: bool) -> Traced:
 
 @functools.cache
 def every_part(compressed: bool) -> Program:
-    """Every part of a step where plan, framework and device are columns: of plans, or of one as its constants vary.
-
-    Parameters
-    ----------
-    compressed : whether gradients may be compressed
-    """
+    """Every part of a step where plan, framework and device are columns: of plans, or of one as its constants vary."""
 
     def bits(path: str) -> int:
         return _SPLIT if path.startswith(("plan.", "software.", "device.")) else 0
@@ -233,12 +228,7 @@ def every_part(compressed: bool) -> Program:
 
 @functools.cache
 def ranking(compressed: bool) -> Program:
-    """Time and memory of products of plans.
-
-    Parameters
-    ----------
-    compressed : whether gradients may be compressed
-    """
+    """Time and memory of products of plans."""
     return _program(_named("ranking", compressed), ("inner", "outer"), True, lambda: _traced_step(RANKED, compressed))
 
 

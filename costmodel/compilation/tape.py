@@ -219,12 +219,7 @@ def trace(
 
 
 def arguments_of(formula: Callable[..., object]) -> list[str]:
-    """Names of what a formula takes, but for what it works out itself where it is left out, None.
-
-    Parameters
-    ----------
-    formula : any
-    """
+    """Names of what a formula takes, but for what it works out itself where it is left out, None."""
     return [name for name, one in inspect.signature(formula).parameters.items() if one.default is not None]
 
 
@@ -272,10 +267,6 @@ def _opened(path: str, annotation: object, given: object, symbol: Callable[[str,
 def leaves(result: object) -> Iterator[object]:
     """What a formula gives, nested or not, one after another.
 
-    Parameters
-    ----------
-    result : of a formula
-
     Examples
     --------
     >>> list(leaves((1.0, (2.0, 3.0))))
@@ -289,14 +280,7 @@ def leaves(result: object) -> Iterator[object]:
 
 
 def needed(tape: Tape, wanted: Iterable[Place], known: frozenset[Place] = frozenset()) -> list[Place]:
-    """Places of what has to be done for some results, in order; what is known already is a leaf and left out.
-
-    Parameters
-    ----------
-    tape : the operations
-    wanted : places of the results
-    known : places whose values are there
-    """
+    """Places of what has to be done for some results, in order; what is known already is a leaf and left out."""
     found: set[Place] = set()
     waiting = [place for place in wanted if place not in known]
     while waiting:

@@ -349,10 +349,6 @@ def row(kind: ValueKind, **words: Any) -> Mapping[str, FieldRow]:
 def table(described: type[DataclassInstance]) -> dict[str, FieldRow]:
     """Every row of a class by the name of its field; fields that have none are no part of it.
 
-    Parameters
-    ----------
-    described : a dataclass with rows
-
     Examples
     --------
     >>> from costmodel import Plan
@@ -370,12 +366,7 @@ def table(described: type[DataclassInstance]) -> dict[str, FieldRow]:
 
 
 def meanings(described: type[DataclassInstance]) -> dict[str, str]:
-    """What each field means, from the section on parameters of its class; a table in capitals is written out.
-
-    Parameters
-    ----------
-    described : a dataclass
-    """
+    """What each field means, from the section on parameters of its class; a table in capitals is written out."""
     words: dict[str, str] = {}
     names: list[str] = []
     for line in (described.__doc__ or "").partition("----------")[2].partition("Raises")[0].splitlines():
@@ -389,12 +380,7 @@ def meanings(described: type[DataclassInstance]) -> dict[str, str]:
 
 
 def short_names(described: type[DataclassInstance]) -> dict[str, str]:
-    """Fields of a class by the short names that people know.
-
-    Parameters
-    ----------
-    described : a dataclass with rows
-    """
+    """Fields of a class by the short names that people know."""
     return {row.short: name for name, row in table(described).items() if row.short}
 
 
@@ -438,12 +424,7 @@ def _meant(said: str, names: Iterable[str]) -> str:
 
 
 def by_short_names_too(described: type[Described]) -> type[Described]:
-    """Have a dataclass with rows take the short names of its fields, too.
-
-    Parameters
-    ----------
-    described : the class
-    """
+    """Have a dataclass with rows take the short names of its fields, too."""
     names = frozenset(one.name for one in dataclasses.fields(described))
     make: Callable[..., None] = described.__init__
 
@@ -512,12 +493,7 @@ class Restriction(NamedTuple):
     reason: str = ""
 
     def broken(self, values: Mapping[str, Any]) -> bool:
-        """Whether fields break it.
-
-        Parameters
-        ----------
-        values : by name
-        """
+        """Whether fields break it."""
         value = values[self.field]
         if value in self.allowed or (self.numbers and isinstance(value, int | float)):
             return False
@@ -527,12 +503,7 @@ class Restriction(NamedTuple):
         return beside in self.values if self.above is None else (beside or 0) > self.above
 
     def words(self, values: Mapping[str, Any]) -> str:
-        """The refusal of fields that break it.
-
-        Parameters
-        ----------
-        values : by name
-        """
+        """The refusal of fields that break it."""
         return filled(self.text, values)
 
 
@@ -549,12 +520,7 @@ def expected(field: str, wish: str) -> str:
 
 @functools.cache
 def restrictions_of_owners(described: type[DataclassInstance]) -> tuple[Restriction, ...]:
-    """Fields that are as by default where the choice that they belong to is another.
-
-    Parameters
-    ----------
-    described : a dataclass with rows
-    """
+    """Fields that are as by default where the choice that they belong to is another."""
     rows, found = table(described), []
     for name, one in rows.items():
         if one.owner is None:
@@ -571,11 +537,6 @@ def restrictions_of_owners(described: type[DataclassInstance]) -> tuple[Restrict
 
 def hold(values: Mapping[str, Any], restrictions: Iterable[Restriction]) -> None:
     """Refuse values that no record has beside each other.
-
-    Parameters
-    ----------
-    values : of its fields, by name
-    restrictions : on them
 
     Raises
     ------

@@ -70,10 +70,6 @@ def module_numbers(modules: str | None) -> CapturedModules:
 def of_scopes(scopes: Sequence[str]) -> str:
     """What scopes of Megatron name, as `captured` has it; "" where they name all of a layer, or nothing that it has.
 
-    Parameters
-    ----------
-    scopes : of its graphs
-
     Examples
     --------
     >>> of_scopes(["attn", "moe_router"]), of_scopes(["attn", "moe"]), of_scopes(["full_iteration"])

@@ -137,11 +137,6 @@ def ordered(plan: Plan) -> str:
 def alternatives(plan: Plan, twins: Sequence[Plan]) -> str:
     """In what the plans of one row of a ranking differ: what changes neither time nor memory; empty where there is one.
 
-    Parameters
-    ----------
-    plan : that the row shows
-    twins : the others
-
     Examples
     --------
     >>> import dataclasses

@@ -25,10 +25,6 @@ FIELDS = (*MODULES.values(), "recompute_layers")
 def modules_of(recompute: str | float) -> tuple[str, ...]:
     """Modules that a plan recomputes in every layer, in the order of `MODULES`.
 
-    Parameters
-    ----------
-    recompute : of a plan
-
     Examples
     --------
     >>> modules_of("mlp+norms")
@@ -79,10 +75,6 @@ def recomputation(recompute: object) -> str | float:
 
 def numbers(recompute: str | float) -> RecomputedParts:
     """What is recomputed as the numbers that formulas take.
-
-    Parameters
-    ----------
-    recompute : of a plan
 
     Examples
     --------

@@ -247,12 +247,7 @@ def layer_tensors(
 
 @functools.lru_cache(maxsize=64)
 def embedding_tensors(model: Transformer) -> tuple[Tensor, ...]:
-    """Tensors before the first layer.
-
-    Parameters
-    ----------
-    model : what is trained
-    """
+    """Tensors before the first layer."""
     names = _names(model)
     width = model.embedding_width or model.hidden
     rows, columns = (model.hidden, model.patch_values) if model.patch_values else (model.vocabulary, width)
@@ -296,12 +291,7 @@ def head_tensors(model: Transformer, copy: bool = False) -> tuple[Tensor, ...]:
 
 @functools.lru_cache(maxsize=64)
 def prediction_tensors(model: Transformer) -> tuple[Tensor, ...]:
-    """Tensors of one multi-token-prediction module: three norms, a projection of two hidden states, one layer.
-
-    Parameters
-    ----------
-    model : what is trained
-    """
+    """Tensors of one multi-token-prediction module: three norms, a projection of two hidden states, one layer."""
     part, h = "prediction", model.hidden
     found = [tensor for name in ("enorm", "hnorm") for tensor in _norm(name, h, model, part)]
     found += _linear("eh_proj", h, 2 * h, False, part)

@@ -26,10 +26,6 @@ class Assumption(NamedTuple):
 def assumptions(estimate: Estimate) -> tuple[Assumption, ...]:
     """What an estimate rests on, from the device over the network to the software.
 
-    Parameters
-    ----------
-    estimate : of a plan
-
     Returns
     -------
     tuple

@@ -150,11 +150,6 @@ def largest(rows: Iterable[Values], most: int) -> int:
     What fits at a value of a row fits at the smaller ones of it, of each row by itself: a plan takes only values that its
     degrees divide, so that over all values together fitting goes to and fro, and one bisection would miss some.
 
-    Parameters
-    ----------
-    rows : of values
-    most : that is not passed
-
     Examples
     --------
     >>> from costmodel import estimate, load_cluster, load_model, Plan
@@ -506,13 +501,7 @@ def most_layers(
 
 
 def deepened(model: Transformer, layers: int) -> Transformer:
-    """A model with another number of layers like its own.
-
-    Parameters
-    ----------
-    model : whose layers
-    layers : how many
-    """
+    """A model with another number of layers like its own."""
     if layers == model.layers:
         return model
     by_rule = model.expert_layer_step > 1  # which counts the dense ones, and may begin behind the last layer of a shallow model

@@ -47,11 +47,6 @@ def counted(estimates: Sequence[Estimate], counts: Sequence[Count]) -> list[floa
     out; or what it had while the model was loaded, if that is more. Process: with the context and the communication library. One
     of the first two counts as reserved; unstated as the middle of the least and the most, what tensors hold and the whole
     process, where what is reserved is, too.
-
-    Parameters
-    ----------
-    estimates : of the plans
-    counts : of each
     """
     found: list[float] = []
     for start in range(0, len(estimates), TOGETHER):

@@ -56,13 +56,7 @@ def departures(question: Question, plans: Sequence[Plan], fit_probability: float
 
 
 def varying(question: Question, plans: Sequence[Plan]) -> tuple[str, ...]:
-    """Fields of `Plan` in which plans differ, and which a table of them has no other column for.
-
-    Parameters
-    ----------
-    question : model, cluster and framework
-    plans : that answer it
-    """
+    """Fields of `Plan` in which plans differ, and which a table of them has no other column for."""
     return tuple(name for name, values in _choices(question, plans).items() if len(values) > 1)
 
 

@@ -14,12 +14,7 @@ from costmodel.text.checks import kind
 
 
 def what_differs(first: Estimate, second: Estimate) -> str:
-    """Between what two estimates choose: ``"plan"``, ``"device"`` (or a cluster of it), ``"framework"``, or ``"both"``.
-
-    Parameters
-    ----------
-    first, second : estimates
-    """
+    """Between what two estimates choose: ``"plan"``, ``"device"`` (or a cluster of it), ``"framework"``, or ``"both"``."""
     software = _software(first) == _software(second)
     hardware = _is_one_hardware(first.cluster, second.cluster)
     if software:
@@ -100,11 +95,6 @@ def _apart(first: Estimate, second: Estimate) -> float:
 
 def probability_below(error: Error, logarithm: float) -> float:
     """Probability that a ratio of which the logarithm is estimated is below one.
-
-    Parameters
-    ----------
-    error : of the ratio
-    logarithm : of the estimated ratio
 
     Examples
     --------

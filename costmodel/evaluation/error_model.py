@@ -111,12 +111,7 @@ device with this framework, or the framework at all."""
 
 
 def novelty(framework: Framework, device: Device) -> str:
-    """How new a question about a cluster is to calibration: ``"cluster"``, ``"device"`` or ``"framework"``.
-
-    Parameters
-    ----------
-    framework, device : of the question
-    """
+    """How new a question about a cluster is to calibration: ``"cluster"``, ``"device"`` or ``"framework"``."""
     family = _family(framework)
     if family is None:
         return "framework"
@@ -324,11 +319,6 @@ def device_errors(device: Device, dtype: str) -> tuple[DeviceError, ...]:
     """Standard errors of the logarithms of a device's constants.
 
     Constants that operators tell to within `KNOWN` are left out; so are all of a device that the catalogue doesn't have.
-
-    Parameters
-    ----------
-    device : whose constants they are
-    dtype : of the GEMMs
     """
     if device.name not in names("device"):
         return ()

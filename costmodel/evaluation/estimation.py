@@ -53,13 +53,7 @@ class StepParts(Step):
 
     @classmethod
     def of(cls, step: Step, question: Question, plan: Plan) -> StepParts:
-        """The parts that a formula gave for a plan.
-
-        Parameters
-        ----------
-        step : as the formula gave it
-        question, plan : of which
-        """
+        """The parts that a formula gave for a plan."""
         made = cls._make(step)
         made.question, made.plan = question, plan
         return made
@@ -405,13 +399,7 @@ def check_length(model: Transformer, seq_len: int) -> None:
 
 
 def probability(field: str, value: float) -> float:
-    """A probability that is neither 0 nor 1.
-
-    Parameters
-    ----------
-    field : named where it is refused
-    value : as given
-    """
+    """A probability that is neither 0 nor 1."""
     return real(field, value, 0.001, 0.999)
 
 
@@ -498,21 +486,12 @@ __all__ = ["MEMORY_PARTS", "TIME_PARTS", "Estimate", "estimate", "memory"]
 
 
 def of_limit(estimate: Estimate) -> str:
-    """Memory of the fullest GPU against the limit that the plan is judged by, such as ``62.9 of 70.5 GiB``.
-
-    Parameters
-    ----------
-    estimate : of the plan
-    """
+    """Memory of the fullest GPU against the limit that the plan is judged by, such as ``62.9 of 70.5 GiB``."""
     return f"{estimate.needed_memory / GiB:.1f} of {estimate.memory_limit / GiB:.1f} GiB"
 
 
 def host_memory(estimate: Estimate) -> str:
     """Host memory of the node that offload fills most, against what a node has; empty without offload.
-
-    Parameters
-    ----------
-    estimate : of the plan
 
     Returns
     -------
@@ -527,12 +506,7 @@ def host_memory(estimate: Estimate) -> str:
 
 
 def while_loading(estimate: Estimate) -> str:
-    """Words for what needs a GPU most, where it is no step; else empty.
-
-    Parameters
-    ----------
-    estimate : of the plan
-    """
+    """Words for what needs a GPU most, where it is no step; else empty."""
     held = float(estimate.step.memory.total)
     if estimate.needed_memory <= held:
         return ""
@@ -540,12 +514,7 @@ def while_loading(estimate: Estimate) -> str:
 
 
 def lack(estimate: Estimate) -> str:
-    """By what a plan that doesn't fit is over, on a GPU and on a node's host; empty where it fits.
-
-    Parameters
-    ----------
-    estimate : of the plan
-    """
+    """By what a plan that doesn't fit is over, on a GPU and on a node's host; empty where it fits."""
     gpu, host = estimate.memory_margin, estimate.host_memory_margin
     words = [f"{-gpu / GiB:.1f} GiB over{while_loading(estimate)}"] if gpu < 0.0 else []
     if host < 0.0:
@@ -597,12 +566,7 @@ def sentence(estimate: Estimate, probability_fastest: float | None = None) -> st
 
 
 def title(estimate: Estimate) -> str:
-    """What an estimate is of, in one line.
-
-    Parameters
-    ----------
-    estimate : of a plan
-    """
+    """What an estimate is of, in one line."""
     return (
         f"{estimate.model.name} on {counted(estimate.plan.gpus, 'GPU')} of {estimate.cluster.name}, {estimate.framework.name}, "
         f"{counted(estimate.plan.global_batch, 'sequence')} of {counted(estimate.plan.seq_len, 'token')}"

@@ -249,26 +249,14 @@ def stage_bill(asked: MemoryInputs, stage: int) -> StageBill:
 
 
 def contents_of(asked: MemoryInputs, place: Place) -> Contents:
-    """What a rank of the pipeline holds all the time, for each micro-batch, and at its moments [bytes].
-
-    Parameters
-    ----------
-    asked : the numbers of the plan
-    place : the rank
-    """
+    """What a rank of the pipeline holds all the time, for each micro-batch, and at its moments [bytes]."""
     model, settings, plan, software = asked[:4]
     kinds = formula.layer_kinds(model, settings, plan, software)
     return formula.stage_contents(model, settings, plan, software, kinds, place, float(asked.micro_batches))
 
 
 def compression_bytes(asked: MemoryInputs, place: Place) -> float:
-    """What a rank of the pipeline keeps to compress its gradients [bytes].
-
-    Parameters
-    ----------
-    asked : the numbers of the plan
-    place : the rank
-    """
+    """What a rank of the pipeline keeps to compress its gradients [bytes]."""
     return float(gradients.buffer_bytes(asked.model, asked.settings, asked.plan, place))
 
 

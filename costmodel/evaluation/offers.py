@@ -94,13 +94,7 @@ def _tried(result: SearchResult, changes: Row, cluster: Cluster | None = None, w
 
 
 def offered(change: str, best: Estimate) -> Offer:
-    """The offer of a change.
-
-    Parameters
-    ----------
-    change : in words
-    best : the best plan then
-    """
+    """The offer of a change."""
     return Offer(change, best, best.step_time * best.plan.gpus / best.plan.tokens)
 
 

@@ -65,12 +65,7 @@ def measured_runs(runs: Given) -> list[Measured]:
 
 
 def check_count(count: int) -> None:
-    """Refuse more runs than a calibration takes.
-
-    Parameters
-    ----------
-    count : of runs
-    """
+    """Refuse more runs than a calibration takes."""
     if count > MOST_RUNS:
         raise InvalidValue("runs", count, f"at most {MOST_RUNS} of them")
 

@@ -111,25 +111,14 @@ class Update:
 
 
 def spread_of_clusters(software: Framework, device: Device) -> float:
-    """Scale of the logarithm of the factor that all steps on a cluster have in common before any is measured.
-
-    Parameters
-    ----------
-    software, device : that are calibrated
-    """
+    """Scale of the logarithm of the factor that all steps on a cluster have in common before any is measured."""
     usual = usual_constants()
     met = time_error(novelty(software, device), usual).scale  # of a plan: what it and its constants add goes apart
     return math.sqrt(met**2 - usual**2 - OWN**2)
 
 
 def prior_of(software: Framework, believed: Prior | None = None) -> Prior:
-    """The constants that calibration is unsure of and that can move.
-
-    Parameters
-    ----------
-    software : whose they are
-    believed : in place of the catalogue's
-    """
+    """The constants that calibration is unsure of and that can move."""
     fields, matrix = (believed.fields, believed.covariance) if believed else covariance_of(software)
     known = flat(software.constants)
     kept = [n for n, field in enumerate(fields) if 0.0 < known.get(field, 0.0) < LARGEST.get(field, math.inf)]
@@ -137,14 +126,7 @@ def prior_of(software: Framework, believed: Prior | None = None) -> Prior:
 
 
 def at(constants: Software, fields: Sequence[str], change: Array) -> Software:
-    """Constants after a change of their logarithms; several changes, one a column, make columns of constants.
-
-    Parameters
-    ----------
-    constants : before
-    fields : paths of those that change
-    change : of their logarithms
-    """
+    """Constants after a change of their logarithms; several changes, one a column, make columns of constants."""
     known = flat(constants)
     moves = zip(fields, change, strict=True)
     found = {field: np.minimum(known[field] * np.exp(by), LARGEST.get(field, math.inf)) for field, by in moves}
@@ -152,26 +134,13 @@ def at(constants: Software, fields: Sequence[str], change: Array) -> Software:
 
 
 def asked_of(cluster: Cluster, software: Framework, runs: Sequence[Measured]) -> RunColumns:
-    """Each run as what its formula takes, with the constants of the framework that is calibrated.
-
-    Parameters
-    ----------
-    cluster, software : that are calibrated
-    runs : on it
-    """
+    """Each run as what its formula takes, with the constants of the framework that is calibrated."""
     of = functools.cache(lambda model, where, what: Question(model, where, what))
     return runs_of([of(run.model, run.cluster or cluster, run.framework or software).inputs(run.plan) for run in runs])
 
 
 def slopes_of(asked: RunColumns, constants: Software, fields: Sequence[str]) -> Array:
-    """Slopes of each run's logarithm in the logarithms of constants.
-
-    Parameters
-    ----------
-    asked : the runs
-    constants : where
-    fields : paths of the constants
-    """
+    """Slopes of each run's logarithm in the logarithms of constants."""
     steps = np.hstack([np.zeros((len(fields), 1)), STEP * np.eye(len(fields))])
     columns = logarithms(asked, at(constants, fields, steps)).reshape(len(asked.each), -1)
     return np.asarray((columns[:, 1:] - columns[:, :1]) / STEP)
@@ -278,13 +247,7 @@ def updated_memory(software: Framework, measured: Array, asked: RunColumns, kind
 
 
 def estimate_of(run: Measured, cluster: Cluster, software: Framework) -> Estimate:
-    """The estimate of a run by the constants of the framework that is calibrated.
-
-    Parameters
-    ----------
-    run : a measured one
-    cluster, software : that are calibrated
-    """
+    """The estimate of a run by the constants of the framework that is calibrated."""
     where = run.cluster or cluster
     what = dataclasses.replace(run.framework or software, constants=software.constants)
     return estimate(run.model, where.with_gpus(run.plan.on(where).gpus), run.plan, what)
@@ -320,13 +283,7 @@ def _moved(
 def learnt(
     cluster: Cluster, framework: Framework | str, runs: Sequence[Measured]
 ) -> tuple[Framework, Update | None, Update | None]:
-    """A framework after runs, and what those with a time and those with a peak change.
-
-    Parameters
-    ----------
-    cluster, framework : that are calibrated
-    runs : on it
-    """
+    """A framework after runs, and what those with a time and those with a peak change."""
     software = framework_on(cluster, framework)
     timed, held = [run for run in runs if run.seconds is not None], [run for run in runs if run.peak is not None]
     of_time = of_memory = None

@@ -54,13 +54,7 @@ class SplitRows(NamedTuple):
         return np.cumsum(self.counts) - self.counts
 
     def only(self, kept: NDArray[np.bool_], of_split: Whole) -> SplitRows:
-        """Some of the rows.
-
-        Parameters
-        ----------
-        kept : which
-        of_split : the split of each
-        """
+        """Some of the rows."""
         counts = np.bincount(of_split[kept], minlength=len(self.counts)).astype(np.int64)
         return SplitRows({name: column[kept] for name, column in self.columns.items()}, counts)
 
@@ -166,12 +160,7 @@ class LegalPlans:
         )  # fmt: skip
 
     def without(self, out: LeftOut) -> LegalPlans:
-        """The same but for some rows, whose plans count as repeated.
-
-        Parameters
-        ----------
-        out : which rows
-        """
+        """The same but for some rows, whose plans count as repeated."""
         tables = self.tables
         experts = ~(out.experts | out.splits[tables.of_experts])
         pipelines = ~out.pipelines

@@ -79,12 +79,7 @@ def logarithms(runs: RunColumns, constants: Software) -> Array:
 
 
 def of_one_model(models: Sequence[ModelNumbers]) -> Iterator[Array]:
-    """Places of the runs of each model, whatever the load of its experts, which is a run's.
-
-    Parameters
-    ----------
-    models : of each run
-    """
+    """Places of the runs of each model, whatever the load of its experts, which is a run's."""
     return _places(map(without_load, models))
 
 

@@ -247,11 +247,6 @@ class Space:
         work beside: model chunks under a pipeline, and no layer that is recomputed whole, nor its experts; schedules that pair
         passes do it in any case. None of this holds of a choice that was asked for.
 
-        Parameters
-        ----------
-        tables : rows of the legal plans
-        sample : a plan with the choices
-
         References
         ----------
         NVIDIA/Megatron-LM@d98e8a6 megatron/core/transformer/transformer_config.py, ``overlap_moe_expert_parallel_comm``
@@ -293,12 +288,7 @@ class Space:
         return tuple(dict.fromkeys(float(bool(value) and t > 1) for value in wanted))
 
     def of(self, sample: Plan) -> Space:
-        """What is tried with the dtype and the synchronisation of a plan.
-
-        Parameters
-        ----------
-        sample : a plan with the choices
-        """
+        """What is tried with the dtype and the synchronisation of a plan."""
         return dataclasses.replace(self, given=self.given | {name: [getattr(sample, name)] for name in OF_STAGES})
 
     @property

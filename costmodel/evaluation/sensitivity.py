@@ -103,12 +103,7 @@ def sensitivities(answer: Answer, cluster: ClusterLike | None = None, **asked: A
 
 
 def ranges(estimate: Estimate) -> Iterator[tuple[str, float, float, str]]:
-    """Quantities with both factors of their 90 % intervals, and the source of the error; an efficiency's beyond the peak, too.
-
-    Parameters
-    ----------
-    estimate : of the plan
-    """
+    """Quantities with both factors of their 90 % intervals, and the source of the error; an efficiency's beyond the peak, too."""
     device, framework, model = estimate.cluster.device, estimate.framework, estimate.model
     for place, level in enumerate(estimate.cluster.levels):
         inside = "network_node_latency" if place == 0 else "network_latency"
@@ -125,12 +120,7 @@ def ranges(estimate: Estimate) -> Iterator[tuple[str, float, float, str]]:
 
 
 def to_peak(estimate: Estimate) -> float:
-    """Factor on the efficiency with which the best of the products would run at the peak.
-
-    Parameters
-    ----------
-    estimate : of the plan
-    """
+    """Factor on the efficiency with which the best of the products would run at the peak."""
     device = estimate.cluster.device
     return 1.0 / min(max(device.gemm_efficiency(str(estimate.plan.dtype)), *device.efficiency.gemm.values()), 1.0)
 

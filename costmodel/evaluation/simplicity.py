@@ -62,12 +62,7 @@ def spans_nodes(stride: Number, tensor_parallel: Number, gpus_per_node: int) -> 
 
 
 def simplicity(estimate: Estimate) -> Simplicity:
-    """How simple an estimated plan is.
-
-    Parameters
-    ----------
-    estimate : of a plan
-    """
+    """How simple an estimated plan is."""
     plan, numbers = estimate.plan, estimate.inputs.plan
     across = spans_nodes(numbers.tensor_stride, numbers.tensor, estimate.cluster.gpus_per_node)
     split = sum(getattr(plan, dimension.field) > 1 for dimension in DIMENSIONS) + (plan.shard_group is not None)

@@ -84,10 +84,6 @@ def doubts_of(runs: Sequence[Run], estimates: Sequence[Estimate | CostModelError
 def clusters_of(run: Run) -> list[tuple[str, float, Cluster]]:
     """Clusters that a run may have had in place of the one that is assumed, by what its record leaves unstated.
 
-    Parameters
-    ----------
-    run : as a record has it
-
     Returns
     -------
     list of (key, how likely it is, cluster)

@@ -21,13 +21,7 @@ from costmodel.text.errors import NotModelled
 
 
 def arguments(question: Asked, domains: Mapping[str, Domain]) -> Row:
-    """Everything of a question that its fields don't change, and what their values are to formulas.
-
-    Parameters
-    ----------
-    question : that was asked
-    domains : of its fields
-    """
+    """Everything of a question that its fields don't change, and what their values are to formulas."""
     model, cluster, framework, _, _ = question
     device, asked = cluster.device, Question(model, cluster, framework)
     levels = [level.name for level in cluster.levels]
@@ -55,10 +49,6 @@ def arguments(question: Asked, domains: Mapping[str, Domain]) -> Row:
 
 def nested(record: tuple[Any, ...]) -> Row:
     """A tuple of numbers and of such tuples as JSON names them.
-
-    Parameters
-    ----------
-    record : a NamedTuple
 
     Examples
     --------

@@ -87,12 +87,7 @@ def _printed(formulas: tuple[Callable[..., object], ...]) -> str:
 
 
 def static(name: str) -> str:
-    """The text of a file of the page.
-
-    Parameters
-    ----------
-    name : of the file
-    """
+    """The text of a file of the page."""
     return (resources.files("costmodel.page") / "static" / name).read_text(encoding="utf-8")
 
 

@@ -118,12 +118,7 @@ class Asked(NamedTuple):
 
 
 def unasked(asked: Collection[str] = ()) -> tuple[str, ...]:
-    """Fields of a plan that a framework chooses where nobody names them; a page's dtype, which its device chose, is named.
-
-    Parameters
-    ----------
-    asked : fields that were named
-    """
+    """Fields of a plan that a framework chooses where nobody names them; a page's dtype, which its device chose, is named."""
     named = {"dtype", FOLLOWING, *asked}
     return tuple(field.name for field in dataclasses.fields(Plan) if field.default is None and field.name not in named)
 

@@ -29,11 +29,6 @@ IN_TURN = ("1f1b", "interleaved")
 def orders(question: Asked, plans: Iterable[Plan]) -> Row:
     """The events of every rank for the schedules of some plans, the layers of every stage, and the syncs of a rank.
 
-    Parameters
-    ----------
-    question : that was asked
-    plans : of the page
-
     Returns
     -------
     dict

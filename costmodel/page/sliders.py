@@ -38,13 +38,7 @@ class Slider(NamedTuple):
 
 
 def sliders(question: Asked, price: float) -> list[Slider]:
-    """What can be dragged of a question.
-
-    Parameters
-    ----------
-    question : whose fields
-    price : of a GPU-hour
-    """
+    """What can be dragged of a question."""
     fields, device, dtype = question.fields(), question.cluster.device, question.dtype
     found = []
 

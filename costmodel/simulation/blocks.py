@@ -83,12 +83,7 @@ class Blocks:
     first_move: list[int] = dataclasses.field(default_factory=lambda: [0])
 
     def add(self, lines: Sequence[ProgramEntry], moves: Sequence[Move] = ()) -> int:
-        """A new kind of block, by its number.
-
-        Parameters
-        ----------
-        lines, moves : of it
-        """
+        """A new kind of block, by its number."""
         self.lines.extend(lines)
         self.moves.extend(moves)
         self.first_line.append(len(self.lines))
@@ -96,12 +91,7 @@ class Blocks:
         return len(self.first_line) - 2
 
     def of(self, kind: int) -> list[ProgramEntry]:
-        """The entries of a kind of block.
-
-        Parameters
-        ----------
-        kind : its number
-        """
+        """The entries of a kind of block."""
         return self.lines[self.first_line[kind] : self.first_line[kind + 1]]
 
 
@@ -122,10 +112,6 @@ class Met(NamedTuple):
 
 def expanded(first: Integers, lengths: Integers) -> Integers:
     """Whole numbers from each first one on, so many of each.
-
-    Parameters
-    ----------
-    first, lengths : of each run
 
     Examples
     --------

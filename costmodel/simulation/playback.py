@@ -542,12 +542,7 @@ def _staged(inputs: Inputs, layers: Floats, first: Floats, last: Floats, chunks:
 
 
 def syncs_of(schedule: Schedule) -> int:
-    """Syncs that every rank has at least.
-
-    Parameters
-    ----------
-    schedule : of a step
-    """
+    """Syncs that every rank has at least."""
     return int(np.bincount(schedule.rank[schedule.kind == SYNC], minlength=schedule.ranks).min())
 
 

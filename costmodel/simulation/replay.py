@@ -116,12 +116,7 @@ def simulate(
 
 
 def without_own_runs(asked: Estimate) -> Estimate:
-    """The same step as the constants have it, whatever own runs say of plans like this one.
-
-    Parameters
-    ----------
-    asked : the estimate
-    """
+    """The same step as the constants have it, whatever own runs say of plans like this one."""
     if not asked.discrepancy:
         return asked
     return estimate(asked.model, asked.cluster, asked.plan, dataclasses.replace(asked.framework, own_runs=(), own_factor=1.0))

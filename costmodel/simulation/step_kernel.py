@@ -550,12 +550,7 @@ def played(
 
 
 def idle(ranks: int, instances: int) -> StepState:
-    """Nothing under way.
-
-    Parameters
-    ----------
-    ranks, instances : how many there are
-    """
+    """Nothing under way."""
     rank = np.zeros((ranks, RANK_COLUMNS), dtype=np.int64)
     rank[:, [WORKING, WAITING, *range(ACTIVE, ISSUED)]] = -1
     both = ranks + instances

@@ -67,10 +67,6 @@ class DataParallelStep:
 def expected_largest(count: int) -> float:
     """Expected largest of `count` standard normal deviates (Blom's approximation).
 
-    Parameters
-    ----------
-    count : deviates
-
     References
     ----------
     [blom1958]_

@@ -121,10 +121,6 @@ __all__ = ["brief", "cell", "figure", "fitted", "rows_as_csv"]
 def cell(value: object) -> object:
     """A value as a cell of a CSV file: a text that a spreadsheet would take for a formula begins with an apostrophe.
 
-    Parameters
-    ----------
-    value : a number, or a text
-
     Examples
     --------
     >>> cell("=1+1"), cell("llama3-8b"), cell("-1.5"), cell(-1.5)

@@ -381,10 +381,6 @@ def furthest(most: int) -> Search:
 
     Memory grows with a count nearly as a line, so that a line through both ends tells the next count, every other time.
 
-    Parameters
-    ----------
-    most : counts
-
     Examples
     --------
     >>> search, tries = furthest(10**6), 0

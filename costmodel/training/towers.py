@@ -296,10 +296,6 @@ def multimodal(
 def checked_towers(towers: Sequence[Tower]) -> list[Tower]:
     """Towers of a model, at least one.
 
-    Parameters
-    ----------
-    towers : as they are given
-
     Raises
     ------
     InvalidValue
@@ -316,11 +312,6 @@ def checked_towers(towers: Sequence[Tower]) -> list[Tower]:
 def as_trained(plan: Plan, trains: bool) -> Plan:
     """The plan of a language model, which trains or is frozen.
 
-    Parameters
-    ----------
-    plan : as if its weights trained
-    trains : whether they do
-
     Raises
     ------
     InvalidValue
@@ -334,14 +325,7 @@ def as_trained(plan: Plan, trains: bool) -> Plan:
 
 
 def joined(alone: Estimate, towers: Sequence[PartOfStep], language_trains: bool) -> Multimodal:
-    """A step of priced parts.
-
-    Parameters
-    ----------
-    alone : of the language model
-    towers : before it
-    language_trains : whether its weights do
-    """
+    """A step of priced parts."""
     main = PartOfStep(
         name="language", trains=language_trains and alone.plan.adapter == "none", parameters=alone.model.parameters,
         estimate=alone, time=alone.step_time, gradient_exchange=alone.times["gradient_exchange"],
@@ -355,12 +339,7 @@ def joined(alone: Estimate, towers: Sequence[PartOfStep], language_trains: bool)
 
 
 def passed_through(plan: Plan) -> Plan:
-    """The plan of a frozen model through which gradients pass: no matrix has an adapter.
-
-    Parameters
-    ----------
-    plan : as if its weights trained
-    """
+    """The plan of a frozen model through which gradients pass: no matrix has an adapter."""
     return dataclasses.replace(plan, **FROZEN)
 
 
@@ -405,11 +384,6 @@ class TowerWork(NamedTuple):
 def tower_work(tower: Tower, plan: Plan) -> TowerWork:
     """What a tower works through beside a language model.
 
-    Parameters
-    ----------
-    tower : and how it is split
-    plan : of the language model, resolved
-
     Raises
     ------
     IllegalPlan
@@ -442,11 +416,6 @@ def tower_work(tower: Tower, plan: Plan) -> TowerWork:
 def priced_tower(tower: Tower, alone: Estimate) -> PartOfStep:
     """What a tower adds to the step of the language model.
 
-    Parameters
-    ----------
-    tower : and how it is split
-    alone : of the language model
-
     Raises
     ------
     IllegalPlan
@@ -469,12 +438,7 @@ def priced_tower(tower: Tower, alone: Estimate) -> PartOfStep:
 
 
 def states_of(made: Estimate) -> float:
-    """Weights, gradients and optimizer states on a GPU [bytes].
-
-    Parameters
-    ----------
-    made : of a model by itself
-    """
+    """Weights, gradients and optimizer states on a GPU [bytes]."""
     return made.memory.weights + made.memory.gradients + made.memory.optimizer
 
 

@@ -54,12 +54,6 @@ def cluster_of(said: Mapping[str, Any], assumed: Mapping[str, Any]) -> Cluster:
 def segment(domain: int, per_node: int, gpus: int) -> int:
     """GPUs of a job in each domain of links that reach beyond a node: as many in all, of whole nodes, where it needs several.
 
-    Parameters
-    ----------
-    domain : GPUs that the links reach
-    per_node : GPUs of a node
-    gpus : of the job
-
     References
     ----------
     Slurm's ``--segment`` of block topologies, as mlcommons/training_results_v5.1@441d65f

@@ -141,11 +141,6 @@ def nested(cells: Mapping[str, str]) -> Row:
 def dotted(record: Mapping[str, Any], inside: str = "") -> dict[str, str]:
     """A record as the cells of a table, by the names of its columns.
 
-    Parameters
-    ----------
-    record : nested
-    inside : of which group it is
-
     Examples
     --------
     >>> dotted({"id": "1", "plan": {"seq_len": 4096}, "unstated": ["loss", "release"]})

@@ -141,12 +141,7 @@ def local_sgd(local_steps: int) -> Staleness:
 
 
 def memoryless(workers: int) -> Staleness:
-    """Staleness of workers that never wait, and whose next push is as likely any's: geometric, W - 1 on average.
-
-    Parameters
-    ----------
-    workers : that share the parameters
-    """
+    """Staleness of workers that never wait, and whose next push is as likely any's: geometric, W - 1 on average."""
     positive_int("workers", workers, 100_000)
     if workers == 1:
         return synchronous()
