@@ -22,7 +22,7 @@ from costmodel.evaluation.sensitivity import EFFICIENCY, ranges, to_peak
 from costmodel.page.data import embedded, maker, static, tables
 from costmodel.page.onefile import looks
 from costmodel.page.plans import columns
-from costmodel.page.question import Asked, unasked
+from costmodel.page.question import PageQuestion, unasked
 from costmodel.plots.dimension_sweeps import THROUGHPUT
 from costmodel.plots.embedded import breakdown_title
 from costmodel.plots.frontier import FrontierChart
@@ -54,8 +54,8 @@ def first_of(found: SearchResult) -> Estimate | None:
     return found.best if found.ranked else found.closest_miss
 
 
-def _asked(found: SearchResult, first: Estimate) -> Asked:
-    return Asked(found.model, found.cluster, found.framework, first.plan.on(found.cluster), (*unasked(), FOLLOWING))
+def _asked(found: SearchResult, first: Estimate) -> PageQuestion:
+    return PageQuestion(found.model, found.cluster, found.framework, first.plan.on(found.cluster), (*unasked(), FOLLOWING))
 
 
 def live(question: State) -> Row:

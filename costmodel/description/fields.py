@@ -240,7 +240,7 @@ class ByDtype(ValueKind):
         return value
 
 
-class Several(ValueKind):
+class ListOf(ValueKind):
     """A list, each of its values of one kind, kept as a tuple.
 
     Parameters
@@ -552,6 +552,7 @@ __all__ = [
     "ByDtype",
     "FieldRow",
     "Flag",
+    "ListOf",
     "Name",
     "OneOf",
     "Order",
@@ -559,7 +560,6 @@ __all__ = [
     "Quantified",
     "Real",
     "Restriction",
-    "Several",
     "Spelled",
     "ValueKind",
     "Whole",

@@ -16,11 +16,11 @@ from costmodel.description.plan import OVERRULED, Plan, restrictions
 from costmodel.description.question import Question
 from costmodel.formulas.quantities import NetworkNumbers, PlanChoices
 from costmodel.formulas.settings import OPEN, SYNCHRONISATIONS
-from costmodel.page.question import CONSTANTS, DEVICE_FIELDS, LEVEL_FIELDS, Asked, Domain
+from costmodel.page.question import CONSTANTS, DEVICE_FIELDS, LEVEL_FIELDS, Domain, PageQuestion
 from costmodel.text.errors import NotModelled
 
 
-def arguments(question: Asked, domains: Mapping[str, Domain]) -> Row:
+def arguments(question: PageQuestion, domains: Mapping[str, Domain]) -> Row:
     """Everything of a question that its fields don't change, and what their values are to formulas."""
     model, cluster, framework, _, _ = question
     device, asked = cluster.device, Question(model, cluster, framework)

@@ -27,7 +27,7 @@ OF_DTYPE = ("flop_rate", "gemm_efficiency")
 CONSTANTS = ("attention_forward", "attention_backward", "attention_length", "kernel_time")
 
 
-class Asked(NamedTuple):
+class PageQuestion(NamedTuple):
     """What was asked: a plan of a model on a cluster.
 
     Parameters
@@ -67,7 +67,7 @@ class Asked(NamedTuple):
             asked["model.expert_imbalance"] = float(self.model.expert_imbalance)
         return asked
 
-    def changed(self, changes: Mapping[str, object]) -> Asked:
+    def changed(self, changes: Mapping[str, object]) -> PageQuestion:
         """The question with other values in some fields.
 
         Parameters
@@ -158,7 +158,7 @@ class Domain:
     wish: str = ""
 
 
-def domains(question: Asked, plans: Collection[Plan] = ()) -> dict[str, Domain]:
+def domains(question: PageQuestion, plans: Collection[Plan] = ()) -> dict[str, Domain]:
     """What every field of a question may be, as its row has it.
 
     Parameters
@@ -178,7 +178,7 @@ def domains(question: Asked, plans: Collection[Plan] = ()) -> dict[str, Domain]:
     return {name: dataclasses.replace(one, empty=False) if name in never else one for name, one in found.items()}
 
 
-def _rows(question: Asked) -> dict[str, FieldRow]:
+def _rows(question: PageQuestion) -> dict[str, FieldRow]:
     """The row of every field that may be changed."""
     found = dict(table(Plan)) | {"gpus": table(Cluster)["gpus"]}
     found |= {f"{level.name}.{field}": table(Level)[field] for level in question.cluster.levels for field in LEVEL_FIELDS}
@@ -207,4 +207,4 @@ def _choices(kind: ValueKind) -> tuple[object, ...]:
     return kind.choices
 
 
-__all__ = ["CONSTANTS", "DEVICE_FIELDS", "LEVEL_FIELDS", "Asked", "Domain", "Fields", "domains", "unasked"]
+__all__ = ["CONSTANTS", "DEVICE_FIELDS", "LEVEL_FIELDS", "Domain", "Fields", "PageQuestion", "domains", "unasked"]

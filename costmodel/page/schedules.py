@@ -12,7 +12,7 @@ from costmodel.arithmetic.named_tuples import Row
 from costmodel.description.plan import SCHEDULES, Plan
 from costmodel.description.question import Question
 from costmodel.description.schedule import KINDS, Integers, Schedule
-from costmodel.page.question import Asked
+from costmodel.page.question import PageQuestion
 from costmodel.simulation.playback import schedule_of, stage_layers, syncs_of
 from costmodel.text.errors import IllegalSchedule, InvalidValue
 
@@ -26,7 +26,7 @@ IN_TURN = ("1f1b", "interleaved")
 """Schedules whose orders a page makes by itself, of `costmodel.formulas.pipeline.orders`."""
 
 
-def orders(question: Asked, plans: Iterable[Plan]) -> Row:
+def orders(question: PageQuestion, plans: Iterable[Plan]) -> Row:
     """The events of every rank for the schedules of some plans, the layers of every stage, and the syncs of a rank.
 
     Returns

@@ -39,7 +39,7 @@ from costmodel.page.arguments import nested
 from costmodel.page.data import embedded, maker, static, tables, timeline_script
 from costmodel.page.onefile import PRICE, SEQ_LEN, SEQUENCES, filled, looks
 from costmodel.page.plans import MOST
-from costmodel.page.question import Asked, unasked
+from costmodel.page.question import PageQuestion, unasked
 from costmodel.page.sliders import sliders
 from costmodel.text.errors import CostModelError, InvalidValue
 
@@ -149,10 +149,10 @@ def _space(model: Transformer, cluster: Cluster, framework: Framework) -> Space:
     return Space(Question(model, cluster, framework), 1, 1, {**given})
 
 
-def _asked(model: Transformer, cluster: Cluster, framework: Framework) -> Asked:
+def _asked(model: Transformer, cluster: Cluster, framework: Framework) -> PageQuestion:
     """A question in which nothing is said of a plan but its batch and length."""
     plan = Plan(global_batch=SEQUENCES * int(cluster.gpus or 1), seq_len=SEQ_LEN).on(cluster)
-    return Asked(model, cluster, framework, plan, (*unasked(), FOLLOWING))
+    return PageQuestion(model, cluster, framework, plan, (*unasked(), FOLLOWING))
 
 
 def _cluster(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from costmodel.page.question import Asked
+from costmodel.page.question import PageQuestion
 from costmodel.text.units import GiB
 
 FACTOR = 8.0
@@ -37,7 +37,7 @@ class Slider(NamedTuple):
     ends: tuple[str, str] = ("", "")
 
 
-def sliders(question: Asked, price: float) -> list[Slider]:
+def sliders(question: PageQuestion, price: float) -> list[Slider]:
     """What can be dragged of a question."""
     fields, device, dtype = question.fields(), question.cluster.device, question.dtype
     found = []
