@@ -125,7 +125,7 @@ def main() -> int:
           ", ".join(f"{name} {len(files)}" for name, files in named))  # fmt: skip
     for name, folders in lines_of_folders().items():
         print(f"{name} has {sum(folders.values()):,} lines:",
-              ", ".join(f"{folder} {lines:,}" for folder, lines in sorted(folders.items(), key=lambda item: -item[1])))  # fmt: skip
+              ", ".join(f"{folder} {lines:,}" for folder, lines in sorted(folders.items(), key=lambda one: -one[1])))  # fmt: skip
     for name, lines in long_functions().items():
         print(f"longer than {LONGEST} lines: {name} ({lines})")
     for name, places in shared_names().items():

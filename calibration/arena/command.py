@@ -22,7 +22,7 @@ HEADINGS = (
 
 
 class Entry(NamedTuple):
-    """A tool's figures: its answers by the records' ids, and how many it gives a second in its fastest turn, refusals left out."""
+    """A tool's figures: its answers by records' ids, and how many it gives a second in its fastest turn, refusals left out."""
 
     rival: Rival
     rows: Sequence[Row]
