@@ -139,6 +139,3 @@ def _answered(found: Mapping[str, Row]) -> list[Row]:
 def as_table(entries: Sequence[Entry]) -> str:
     """The table as Markdown."""
     return markdown(HEADINGS, (entry.cells(entries[0].answers) for entry in entries))
-
-
-__all__ = ["add_arguments", "contest", "regret", "run"]

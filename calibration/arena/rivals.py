@@ -94,6 +94,3 @@ def asked(rival: Rival, records: Sequence[Row]) -> dict[str, Row]:
         raise CostModelError(f"{rival.title}: {(done.stderr.strip().splitlines() or ['it failed'])[-1][:300]}")
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     return {answer["id"]: answer for answer in answers}
-
-
-__all__ = ["OWN", "Rival", "asked", "rivals"]

@@ -91,6 +91,3 @@ def in_words(layers: Sequence[TimedLayer]) -> list[str]:
         own = float(layers[0].inputs.software.compute.elementwise_traffic)
         lines.append(f"{TRAFFIC} = {traffic_of(layers):.3g} would make them alike on average ({own:.3g} said)")
     return lines
-
-
-__all__ = ["TimedLayer", "in_words", "read_layers", "time_of", "traffic_of"]

@@ -165,6 +165,3 @@ def unstated_in_words(document: Row) -> list[str]:
         f"  {entry['rows']} records leave {key} unstated, which widens their intervals by x{entry['narrows']:.2f}"
         for key, entry in found if entry["narrows"] > 1.005
     ]  # fmt: skip
-
-
-__all__: Sequence[str] = ["add_arguments", "run"]

@@ -201,6 +201,3 @@ def in_words(what: str, found: Row) -> list[str]:
                 f"{one['mape']:.1%} calibrated, hold {one['held']:.0%}{mark}"
             )
     return lines
-
-
-__all__ = ["Group", "groups_of", "in_words", "own_runs"]

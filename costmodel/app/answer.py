@@ -301,9 +301,3 @@ def command(state: State) -> str:
     for field, values in state.dimensions.items():
         words += [f"--{field.replace('_', '-')}", ",".join(map(str, values))]
     return join([*words, "-o", "report.html"])
-
-
-__all__ = [
-    "PEAK", "TOP", "Answer", "answered", "at_peak", "called", "command", "described", "difference", "ends", "factors_of",
-    "offered", "reached", "run_of", "searched", "taken", "under_sliders", "unmoved",
-]  # fmt: skip

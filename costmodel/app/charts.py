@@ -228,6 +228,3 @@ def _played(one: Estimate, before: Estimate | None) -> Drawing:
     plain = [bars._replace(label=[""] * len(bars.label)) for bars in what.bars]  # numbers are in the hovers
     drawn: Drawing = filled(TIMELINE, named(what._replace(bars=plain)))
     return drawn
-
-
-__all__ = ["Charts", "Memories", "Sizes", "charts"]

@@ -185,6 +185,3 @@ def _different(plan: Plan, asked: Row) -> Row:
     found = {name: getattr(plan, name) for name in Plan.__dataclass_fields__}
     found["dtype"] = found["dtype"] or asked["dtype"]
     return {name: value for name, value in found.items() if value != asked[name]}
-
-
-__all__ = ["first_of", "live", "on_show", "shared"]

@@ -310,6 +310,3 @@ def serve(host: str, port: int, further: Sequence[str] = (), calibrations: Seque
     compile_beside()
     print(f"costmodel: http://{'localhost' if host in ('0.0.0.0', '::') else named}:{port}/ (end with Ctrl+C)", flush=True)
     server.serve_forever()
-
-
-__all__ = ["make_app", "serve"]

@@ -186,8 +186,3 @@ def _numbers(what: Any, given: Mapping[str, Any]) -> Any:
 
 def _short(error: Exception) -> str:
     return " ".join(str(error).split())[:120]
-
-
-__all__ = [
-    "calibrated_framework", "calibration_text", "device_of_calibration", "load_calibration", "save_calibration",
-]  # fmt: skip

@@ -73,6 +73,3 @@ def called_hardware(name: str) -> SaidHardware | None:
             if text in loader.names(kind) or loader.alias(kind, text) is not None:  # type: ignore[arg-type]
                 return SaidHardware(kind, text)
     return None
-
-
-__all__ = ["TIMES", "SaidHardware", "called_hardware", "said_hardware"]

@@ -214,8 +214,3 @@ def earlier(release: str) -> str:
     '2025-12'
     """
     return (datetime.date.fromisoformat(f"{release}-01") - datetime.timedelta(days=1)).strftime("%Y-%m")
-
-
-__all__ = [
-    "BEFORE", "SIGN", "UNDATED", "NamedRelease", "as_of", "asked", "base_name", "dated", "earlier", "handed_on", "month_of",
-]  # fmt: skip

@@ -96,6 +96,3 @@ def kernel_of(work: Callable[Given, float]) -> Callable[[Callable[Given, Result]
     work : of the kernel's arguments, turns of its innermost loops
     """
     return lambda function: LazyKernel(function, work)
-
-
-__all__ = ["LazyKernel", "kernel", "kernel_of"]

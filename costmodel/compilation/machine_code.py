@@ -122,6 +122,3 @@ def _write(path: Path | None, code: bytes, notes: Row) -> None:
     with os.fdopen(handle, "wb") as file:
         file.write(head + b"\n" + code)
     os.replace(name, path)
-
-
-__all__ = ["Compiled", "compiled"]

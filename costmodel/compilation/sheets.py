@@ -404,6 +404,3 @@ def _between(function: Callable[[float], float], low: float, high: float) -> flo
 def matching(word: str, names: Sequence[str]) -> list[str]:
     """Names that hold a word."""
     return [name for name in names if word.lower() in name.lower()]
-
-
-__all__ = ["Page", "crossovers", "elasticities", "find_formula", "formula_names", "matching", "page", "traced_equations"]

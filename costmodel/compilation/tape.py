@@ -306,9 +306,3 @@ def supports(tape: Tape, bits: Callable[[str], int]) -> list[int]:
             union |= found[place]
         found.append(union)
     return found
-
-
-__all__ = [
-    "Condition", "Operation", "Place", "Tape", "Traced", "Value", "arguments_of", "leaves", "needed", "opened", "supports",
-    "trace",
-]  # fmt: skip

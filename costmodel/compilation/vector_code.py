@@ -257,6 +257,3 @@ def body(name: str, tape: Tape, tables: Sequence[Operands], results: Sequence[Pl
     results : places of what is written, one after another
     """
     return _BodyWriter(tape, tables).written(name, results)
-
-
-__all__ = ["POINTER", "Body", "Operands", "body", "floor_log2", "log2"]

@@ -655,9 +655,3 @@ def ready_times(layer: Integers, head: float, layers: ArrayLike, embedding: floa
     backwards = np.concatenate([[embedding], np.asarray(layers, dtype=float), [head]])
     done = np.cumsum(backwards[::-1])[::-1]
     return done[layer]
-
-
-__all__ = [
-    "Buckets", "DeepSpeed", "DistributedDataParallel", "FullySharded", "Megatron", "OneBucket", "Overlap", "WholeGradients",
-    "overlap",
-]  # fmt: skip

@@ -546,28 +546,3 @@ def hold(values: Mapping[str, Any], restrictions: Iterable[Restriction]) -> None
     for one in restrictions:
         if one.broken(values):
             raise InvalidValue(one.field, values[one.field], one.words(values).partition(": expected ")[2])
-
-
-__all__ = [
-    "ByDtype",
-    "FieldRow",
-    "Flag",
-    "ListOf",
-    "Name",
-    "OneOf",
-    "Order",
-    "Owner",
-    "Quantified",
-    "Real",
-    "Restriction",
-    "Spelled",
-    "ValueKind",
-    "Whole",
-    "check",
-    "expected",
-    "hold",
-    "meanings",
-    "restrictions_of_owners",
-    "row",
-    "table",
-]  # fmt: skip

@@ -79,9 +79,3 @@ def of_scopes(scopes: Sequence[str]) -> str:
         return ITERATION
     named = [scope for scope in scopes if scope in OF_MEGATRON]
     return captured("+".join(named)) if named and not set(WHOLE) & set(scopes) else ""
-
-
-__all__ = [
-    "FULL_ITERATION", "ITERATION", "MODULES", "OF_MEGATRON", "WHOLE", "captured", "captured_or_all", "module_numbers",
-    "of_scopes",
-]  # fmt: skip

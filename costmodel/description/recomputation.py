@@ -84,6 +84,3 @@ def numbers(recompute: str | float) -> RecomputedParts:
     modules = modules_of(recompute)
     every = float(recompute) if not isinstance(recompute, str) else float(recompute == "full")
     return RecomputedParts(every, **{field.removeprefix("recompute_"): float(name in modules) for name, field in MODULES.items()})
-
-
-__all__ = ["EVERY", "FIELDS", "MODULES", "WHOLE", "modules_of", "numbers", "recomputation"]

@@ -133,6 +133,3 @@ def texts(model: Transformer) -> dict[str, str]:
     """The words of every rule with what they name of a model filled in: templates of a plan."""
     known = of_model(model, model.heads)
     return {reason: filled(template, known) for reason, template in TEXTS.items()}
-
-
-__all__ = ["REJECTED", "RULED_OUT", "TEXTS", "of_model", "texts"]

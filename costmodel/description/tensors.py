@@ -425,6 +425,3 @@ def stage_tensors(
         shared[0 if embedding else sum(sizes[:outer]) - 1] = True
     layer = np.repeat(np.array([place for _, place in parts] or [0], dtype=np.int64), sizes)
     return LocalTensors(numel=numel, rows=rows, layer=layer, routed=routed, shared=shared, layers=len(layers))
-
-
-__all__ = ["LocalTensors", "Tensor", "parameter_tensors", "stage_tensors"]

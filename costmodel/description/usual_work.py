@@ -96,9 +96,3 @@ def no_longer(model: Transformer, length: int) -> int:
     length : that is usual [tokens]
     """
     return min(length, model.learned_positions or length, model.trained_length or length)
-
-
-__all__ = [
-    "ADAPTED_BATCH", "ADAPTED_LENGTH", "ADAPTING", "BATCH", "CHECKPOINTED", "LENGTH", "UNSAID", "adapts", "implied_choices",
-    "no_longer", "usual_batch", "usual_choices", "usual_length",
-]  # fmt: skip

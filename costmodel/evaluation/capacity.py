@@ -614,11 +614,6 @@ FINDERS: dict[str, Callable[..., Capacity]] = {
 }  # fmt: skip
 """By what is sought."""
 
-__all__ = [
-    "FINDERS", "Capacity", "deepened", "fewest_gpus", "largest_batch", "largest_micro_batch", "longest_sequence", "most_layers",
-]  # fmt: skip
-
-
 def capacity_text(made: Capacity) -> str:
     """A capacity in a few lines."""
     if made.estimate is None:

@@ -275,6 +275,3 @@ def _several(given: Any) -> list[Any]:
     if not values:
         raise InvalidValue("candidates", values, "one or several values")
     return values
-
-
-__all__ = ["ClusterDesign", "Option", "candidates", "design_cluster"]

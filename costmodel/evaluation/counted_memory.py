@@ -108,6 +108,3 @@ def _bills(columns: Inputs, rows: int) -> tuple[tuple[Array, Array], Array]:
         return np.array([np.broadcast_to(np.asarray(one, dtype=float), rows) for one in numbers])
 
     return (table([bill.total for bill in bills]), table([bill.overhead for bill in bills])), table(idles)
-
-
-__all__ = ["Count", "counted", "counted_columns"]

@@ -131,6 +131,3 @@ def _word(value: object) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     return "-".join(map(str, value)) if isinstance(value, tuple) else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-__all__ = ["departures", "varying"]

@@ -351,6 +351,3 @@ def _advice(answer: Estimate, measured: float, most: int) -> list[MeasuredGain]:
             words = ", ".join(f"{field_name(name)} {_word(value)}" for name, value in fields.items())
             found.append(MeasuredGain(words, fields, made, gain, gain * measured))
     return sorted(found, key=lambda one: -one.gain)[:most]
-
-
-__all__ = ["Diagnosis", "Explanation", "MeasuredGain", "PartShare", "diagnose", "verdict_on"]

@@ -104,6 +104,3 @@ def probability_below(error: Error, logarithm: float) -> float:
     if error.scale == 0.0:
         return 0.5 if logarithm == 0.0 else float(logarithm < 0.0)
     return error.probability_below(math.exp(logarithm), 1.0)
-
-
-__all__ = ["difference_error", "probability_below", "what_differs"]

@@ -338,6 +338,3 @@ def ideal(points: Sequence[ScalingPoint]) -> list[float | None]:
         return [None] * len(points)
     assert first.tokens_per_second is not None
     return [first.tokens_per_second / first.gpus * point.gpus for point in points]
-
-
-__all__ = ["Cell", "HeatMap", "Scaling", "ScalingPoint", "heat_map", "ideal", "scaling", "scaling_of"]

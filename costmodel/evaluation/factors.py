@@ -88,6 +88,3 @@ def _device(device: Device, factors: Mapping[str, float]) -> Device:
             attention_backward=constants.attention_backward * efficiency,
         ),
     )  # fmt: skip
-
-
-__all__ = ["IMBALANCE", "quantities", "scaled"]

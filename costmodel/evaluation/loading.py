@@ -51,6 +51,3 @@ class Loading:
         settings = self.inputs.settings
         alone = settings._replace(loading=settings.loading._replace(kind=formula.ONE_RANK))
         return Loading(self.inputs._replace(settings=alone)).host_bytes
-
-
-__all__ = ["Loading"]

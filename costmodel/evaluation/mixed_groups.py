@@ -262,6 +262,3 @@ def _dealt(times: NDArray[np.float64]) -> tuple[float, tuple[int, ...]]:
         parts.append(int(choice[left_over]))
         left_over -= parts[-1]
     return float(least[shares]), (left_over, *reversed(parts))
-
-
-__all__ = ["GroupShare", "UnlikeGroups", "unlike_groups"]

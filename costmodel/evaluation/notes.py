@@ -245,8 +245,3 @@ def notes(answer: Estimate) -> tuple[str, ...]:
         why = f": {rows[name].inert}" if rows[name].inert else ""
         found.append(f"{name}={shown} changes neither time nor memory of this plan{why}")
     return tuple(found)
-
-
-__all__ = [
-    "inert_fields", "notes", "of_loader", "of_loading", "of_masks", "of_samples", "of_saving", "other_release", "unfilled_nodes",
-]  # fmt: skip

@@ -137,6 +137,3 @@ def _grown(cluster: Cluster, gpus: int) -> Cluster | None:
         return machine(cluster.device, gpus=gpus)
     except CostModelError:
         return None
-
-
-__all__ = ["Offer", "offered", "offers"]

@@ -207,6 +207,3 @@ def _overhead(asked: MemoryInputs, bill: StageBill) -> Iterator[HeldTensor]:
     yield HeldTensor("overhead", "process", "context and libraries", 1.0, context, *ALWAYS)
     yield HeldTensor("overhead", "process", "channels of communicators", 1.0, outside - context, *ALWAYS)
     yield HeldTensor("overhead", "allocator", "gaps", 1.0, float(bill.parts.overhead) - outside, *ALWAYS)
-
-
-__all__ = ["HeldTensor", "held_frame", "held_tensors"]

@@ -166,6 +166,3 @@ def _rated(device: DeviceNumbers, rate: float, bandwidth: float) -> DeviceNumber
         product_bandwidth=bandwidth, grouped_bandwidth=bandwidth,
         cast_bandwidth=bandwidth, cache_bandwidth=bandwidth,
     )  # fmt: skip
-
-
-__all__ = ["Operator", "Roofline", "roofline"]

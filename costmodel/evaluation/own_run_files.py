@@ -151,6 +151,3 @@ def _cell(value: object) -> object:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return plain(value)
-
-
-__all__ = ["FARTHEST", "Given", "Triple", "check_count", "measured_runs"]

@@ -239,6 +239,3 @@ def _half_widths(means: Array, deviations: Array, weights: Array) -> Array:
         return np.asarray(0.5 * (low + high))
 
     return np.asarray(0.5 * (quantile(0.95) - quantile(0.05)))
-
-
-__all__ = ["OWN", "SCATTER", "Hypotheses", "Posterior", "covariance", "hypotheses", "posterior"]

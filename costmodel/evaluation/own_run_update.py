@@ -300,9 +300,3 @@ def learnt(
         memory = {path: value for path, value in flat(told.constants).items() if path.startswith("memory_")}
         found = dataclasses.replace(found, constants=replaced(found.constants, memory), memory_error=told.memory_error)
     return found, of_time, of_memory
-
-
-__all__ = [
-    "Measured", "Prior", "Update", "asked_of", "at", "estimate_of", "learnt", "prior_of", "slopes_of", "spread_of_clusters",
-    "told_before", "updated", "updated_memory",
-]  # fmt: skip

@@ -283,6 +283,3 @@ def next_run(
     """
     found = next_runs(cluster, candidates, framework, runs)
     return max(found, key=lambda one: (one.narrowed, -one.candidate)).candidate
-
-
-__all__ = ["COMMON_FACTOR", "Influence", "Worth", "calibrate", "influences", "next_run", "next_runs"]

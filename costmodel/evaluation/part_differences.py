@@ -55,6 +55,3 @@ def differences(
     small = [one for one in every if abs(one.added) <= least]
     rest = PartDifference("other", sum(one.first for one in small), sum(one.second for one in small))
     return (*large, *([rest] if least > 0.0 and rest.added else []))
-
-
-__all__ = ["PartDifference", "differences"]

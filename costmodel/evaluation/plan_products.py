@@ -301,6 +301,3 @@ def _rejected(factors: Sequence[ChoiceRows], first: Sequence[Whole], kinds: int)
         whole = whole * counts[:, ::-1].cumsum(axis=1)[:, ::-1]
     lost = (whole[:, :-1] - whole[:, 1:]).sum(axis=0)
     return {rule: int(count) for rule, count in zip(RULES, lost, strict=True) if count}
-
-
-__all__ = ["BLOCK", "LegalPlans", "Product", "legal_plans"]

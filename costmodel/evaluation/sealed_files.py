@@ -115,6 +115,3 @@ def _blocks(file: BinaryIO, left: int | None = None) -> Iterator[bytes]:
             return
         yield block
         left = None if left is None else left - len(block)
-
-
-__all__ = ["BLANK", "SEAL", "intact", "marked", "moved", "put"]

@@ -202,6 +202,3 @@ def pareto_front(*columns: NDArray[np.float64]) -> Whole:
         if not ((beside <= table[row]).all(axis=1) & (beside < table[row]).any(axis=1)).any():
             kept.append(row)
     return order[kept]  # type: ignore[no-any-return]
-
-
-__all__ = ["NEAR", "EvaluatedRow", "Selection", "pareto_front"]

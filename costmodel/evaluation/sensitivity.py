@@ -136,6 +136,3 @@ def _efficiency_error(estimate: Estimate) -> tuple[float, str]:
             continue
         break
     return math.hypot(*(error for error, _ in errors)), "; ".join(dict.fromkeys(source for _, source in errors))
-
-
-__all__ = ["EFFICIENCY", "Sensitivity", "ranges", "sensitivities", "step_time", "to_peak"]

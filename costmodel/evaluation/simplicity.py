@@ -103,6 +103,3 @@ def simplest_first(estimates: Sequence[Estimate]) -> list[Estimate]:
     tied = [(keys[0], fastest), *(each for each in simpler if probability_faster(each[1], fastest) >= TIE)]
     _, first = min(tied, key=lambda each: each[0])
     return [first, *(one for one in ranked if one is not first)]
-
-
-__all__ = ["TIE", "Simplicity", "probability_faster", "simplest_first", "simplicity", "spans_nodes"]

@@ -174,6 +174,3 @@ def _plan(found: Estimate, price: float | None) -> Row:
         "fit_probability": found.fit_probability,
         "price_per_billion_tokens": None if price is None else price_per_billion_tokens(found, price), **fields,
     }  # fmt: skip
-
-
-__all__ = ["COLUMNS", "CellRows", "Definition", "run_cells"]

@@ -109,6 +109,3 @@ def _scheduled(result: SearchResult) -> Iterator[tuple[Row, Estimate]]:
         found = search(result.model, result.cluster, framework=framework, **asked)
         if found.ranked and found.best.plan.schedule not in usual:
             yield {"schedule": found.best.plan.schedule}, found.best
-
-
-__all__ = ["Faster", "faster_with"]

@@ -164,6 +164,3 @@ def widened(interval: tuple[float, float], doubts: Sequence[float]) -> tuple[flo
     low, high = map(math.log, interval)
     half = math.hypot(0.5 * (high - low), NINETY * math.hypot(*doubts)) if doubts else 0.5 * (high - low)
     return math.exp(0.5 * (low + high) - half), math.exp(0.5 * (low + high) + half)
-
-
-__all__ = ["Doubt", "clusters_of", "doubts_of", "widened"]

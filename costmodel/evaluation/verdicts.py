@@ -122,9 +122,6 @@ def _fixes(answer: Estimate) -> Iterator[Fix]:
             yield Fix(change=words, estimate=found, cost=found.step_time - answer.step_time)
 
 
-__all__ = ["Fix", "Verdict", "verdict"]
-
-
 def verdict_text(made: Verdict) -> str:
     """A verdict in a few lines."""
     return headed(f"Verdict: {title(made.estimate)}", str(made))

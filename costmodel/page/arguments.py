@@ -100,6 +100,3 @@ def _of_framework(framework: Framework, domains: Mapping[str, Domain]) -> list[R
 
 def _rows(known: Iterable[Restriction]) -> list[Row]:
     return [one._asdict() for one in known]
-
-
-__all__ = ["arguments", "nested"]

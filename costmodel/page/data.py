@@ -118,6 +118,3 @@ def timeline_script() -> str:
     made = f"makeTimeline({facts}, {{{names}}}, {{play, PipelineProgram, PipelineState, BLOCKING, NON_BLOCKING}})"
     source = _printed(PLAYED) + kernels.javascript("pipeline_kernel", "play") + static("timeline.js")
     return f"(() => {{\n{source}\nreturn {made};\n}})()"
-
-
-__all__ = ["embedded", "maker", "script", "static", "tables", "timeline_script"]

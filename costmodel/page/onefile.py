@@ -286,6 +286,3 @@ def _asked(best: Plan, dimensions: dict[str, object]) -> tuple[Plan, set[str]]:
         if values != [None]:
             given[name] = values[0] if len(values) == 1 else getattr(best, name)
     return made(Plan, {"global_batch": best.global_batch, "seq_len": best.seq_len, **given}), set(given)
-
-
-__all__ = ["PRICE", "SEQUENCES", "SEQ_LEN", "WhatIf", "filled", "looks", "whatif"]

@@ -108,6 +108,3 @@ def columns(plans: list[Plan], asked: Mapping[str, object]) -> dict[str, object]
         elif values != [asked[field.name]]:
             table[field.name] = {"values": values, "index": None}
     return table
-
-
-__all__ = ["Candidates", "candidates", "columns"]

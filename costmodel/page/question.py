@@ -205,6 +205,3 @@ def _choices(kind: ValueKind) -> tuple[object, ...]:
     if isinstance(kind, Spelled):
         return tuple(value for value in dict.fromkeys(map(kind.read, kind.choices)) if value is not None)
     return kind.choices
-
-
-__all__ = ["CONSTANTS", "DEVICE_FIELDS", "LEVEL_FIELDS", "Domain", "Fields", "PageQuestion", "domains", "unasked"]

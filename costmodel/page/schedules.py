@@ -90,6 +90,3 @@ def _differences(column: Integers, group: Integers) -> Integers:
     found = np.empty_like(column)
     found[order] = changes
     return found
-
-
-__all__ = ["EVENTS", "IN_TURN", "MOST_EVENTS", "orders"]

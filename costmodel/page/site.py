@@ -352,6 +352,3 @@ def left_out(built: Built) -> Iterator[str]:
     built : as `build` gives it
     """
     return (f"{name}: {why}" for name, why in built.refused.items())
-
-
-__all__ = ["BACK", "Built", "build", "left_out", "take_book"]

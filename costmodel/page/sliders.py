@@ -61,6 +61,3 @@ def sliders(question: PageQuestion, price: float) -> list[Slider]:
         found.append(Slider("model.expert_imbalance", "token imbalance", "", 1.0, imbalance, 1.0, most, False, ends))
     found.append(Slider("price", "price of a GPU-hour", "", 1.0, price, 0.0, max(10.0, 2 * price), False))
     return found
-
-
-__all__ = ["Slider", "sliders"]

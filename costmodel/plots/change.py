@@ -116,6 +116,3 @@ def redraw(figure: go.Figure, shown: Change) -> None:
         figure.layout.xaxis.title = f"{shown.time_unit} a step; whisker: 90 %"
         figure.layout.xaxis2.title = f"{shown.memory_unit} on the fullest GPU; dashed: the limit"
         figure.layout.shapes[0].update(x0=shown.limit, x1=shown.limit)
-
-
-__all__ = ["Change", "Piece", "change", "change_figure", "change_widget", "redraw"]

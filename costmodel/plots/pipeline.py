@@ -317,8 +317,3 @@ def pipeline_figure(timeline: Timeline, before: Timeline | None = None) -> go.Fi
         not shown yet
     """
     return go.Figure(filled(TIMELINE, named(shown(timeline, before))))
-
-
-__all__ = [
-    "CALLED", "LINES", "LOOKS", "TIMELINE", "Boxes", "EventBars", "HeldLine", "Pipeline", "TimeMarks", "pipeline_figure", "shown",
-]  # fmt: skip

@@ -160,6 +160,3 @@ def write_report(path: str | Path, found: SearchResult, command: str) -> None:
         where the search has not kept what it evaluated
     """
     Path(path).write_text(report_page(found, command), encoding="utf-8")
-
-
-__all__ = ["Report", "report", "report_page", "write_report"]

@@ -193,6 +193,3 @@ def stages_figure(estimate: Estimate, before: Estimate | None = None) -> go.Figu
         not shown yet
     """
     return go.Figure(filled(STAGES, named(stages(estimate, before))))
-
-
-__all__ = ["STAGES", "Outlines", "StageMemoryBand", "Stages", "stages", "stages_figure"]

@@ -115,9 +115,6 @@ def figure(self: object, kind: str | None = None) -> go.Figure:
     return made
 
 
-__all__ = ["brief", "cell", "figure", "fitted", "rows_as_csv"]
-
-
 def cell(value: object) -> object:
     """A value as a cell of a CSV file: a text that a spreadsheet would take for a formula begins with an apostrophe.
 

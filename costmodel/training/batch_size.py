@@ -267,6 +267,3 @@ def batch_frontier(
         marked.append(dataclasses.replace(choice, frontier=choice.gpu_hours < least))
         least = min(least, choice.gpu_hours)
     return BatchFrontier(choices=tuple(marked))
-
-
-__all__ = ["BatchFrontier", "BatchScaling", "Choice", "FittedConstant", "batch_frontier", "batch_scaling", "fit_batch_scaling"]

@@ -436,6 +436,3 @@ def _cells(one: Card) -> tuple[str, ...]:
 def _brief(one: Card) -> str:
     step, rate, longest, framework = _cells(one)
     return f"{step}, {rate} tokens/s, up to {longest} tokens a sequence, {framework}"
-
-
-__all__ = ["ADAPTERS", "Card", "CardTable", "cards"]

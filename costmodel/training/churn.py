@@ -116,6 +116,3 @@ def collaborate_with_churn(
         steady=steady, step_time=step_time, compute_time=steady.compute_time / share, averaging_time=averaging,
         counted_share=share,
     )  # fmt: skip
-
-
-__all__ = ["ChurningCollaboration", "collaborate_with_churn"]

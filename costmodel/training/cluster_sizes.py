@@ -338,6 +338,3 @@ def _fewest(
             break
         place -= 1
     return place
-
-
-__all__ = ["SURE", "ClusterSize", "ClusterSizes", "SizeInTime", "gpus_in_time", "usual_clusters"]

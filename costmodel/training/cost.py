@@ -142,6 +142,3 @@ def prices_of(price: Mapping[str, float] | float | None, names: Collection[str])
         if name not in names:
             raise InvalidValue("price", name, f"a price of {', '.join(names)}")
     return {name: real("price", value, 0.0, 1e6) for name, value in price.items()}
-
-
-__all__ = ["JOULES_PER_KILOWATT_HOUR", "Cost", "Tariff", "cost", "prices_of"]

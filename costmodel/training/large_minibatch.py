@@ -180,6 +180,3 @@ def _concerns(minibatch: int, per_worker: int, warmup: str, critical_batch: floa
     if per_worker != NORMALISED:
         found.append(f"per_worker={per_worker}: batch normalisation takes statistics of {per_worker} samples, not {NORMALISED}")
     return found
-
-
-__all__ = ["LinearScalingWarning", "MinibatchSchedule", "goyal_schedule"]

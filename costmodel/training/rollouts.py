@@ -485,6 +485,3 @@ def _why(times: dict[str, float], made: Generation | None, off_policy: bool, wai
     if off_policy and made is not None:
         return "training waits for answers" if made.time > waiting else "answers wait for training"
     return f"{part} takes {100 * share:.0f} % of the step"
-
-
-__all__ = ["ALGORITHMS", "Generation", "PostTraining", "PostTrainingTraits", "Rollouts", "post_training"]

@@ -361,6 +361,3 @@ def _cells(one: ComparedAnswer) -> tuple[str, ...]:
 def _brief(one: ComparedAnswer) -> str:
     step, rate, memory, *_ = _cells(one)
     return f"{label(one.estimate.plan)}: {step}, {rate} tokens/s, {memory}"
-
-
-__all__ = ["Against", "ComparedAnswer", "SideBySide", "against", "compare"]

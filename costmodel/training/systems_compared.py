@@ -203,6 +203,3 @@ def rows_of(comparisons: Sequence[Comparison]) -> list[dict[str, object]]:
         {"workload": one.workload, "cluster": one.cluster.name, "cluster_gpus": one.cluster.gpus, **row}
         for one in comparisons for row in one.to_rows()
     ]  # fmt: skip
-
-
-__all__ = ["Comparison", "compare_systems", "rows_of"]

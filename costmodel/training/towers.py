@@ -460,9 +460,3 @@ def _memory(alone: Estimate, towers: Sequence[PartOfStep]) -> float:
         for part in towers
     )  # fmt: skip
     return float(states + max(bill.total + kept, passing + working))
-
-
-__all__ = [
-    "FROZEN", "Multimodal", "PartOfStep", "Tower", "TowerWork", "as_trained", "checked_towers", "joined", "multimodal",
-    "passed_through", "priced_tower", "states_of", "tower_work", "with_images",
-]  # fmt: skip

@@ -114,6 +114,3 @@ def _between(device: Device, domain: int, per_node: int, gpus: int, known: Mappi
     if kind == "omni-path":
         level = dataclasses.replace(level, ring_bandwidth=OMNI_PATH_RING)
     return dataclasses.replace(level, name=name, latency=EFA_LATENCY if kind == "efa" else level.latency)
-
-
-__all__ = ["cluster_of"]

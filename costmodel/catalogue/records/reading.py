@@ -185,6 +185,3 @@ def _value(keys: list[str], cell: str) -> object:
     except ValueError:
         return cell
     return int(number) if number.is_integer() and abs(number) < 1e15 else number
-
-
-__all__ = ["Refused", "dotted", "load_runs", "nested", "read_records"]

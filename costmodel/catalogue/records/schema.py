@@ -210,6 +210,3 @@ def _line(name: str, field: Field) -> str:
     what = field.unit or {"names": "list of names", "flag": "true or false", "group": "table"}.get(field.kind, field.kind)
     values = ", ".join((*field.choices, *field.values))
     return f"{name} [{what}]: {field.help}" + (f"; {'for example' if field.open else 'one of'} {values}" if values else "")
-
-
-__all__ = ["GROUPS", "Field", "check", "check_value", "described", "fields_of", "schema"]

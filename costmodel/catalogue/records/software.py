@@ -185,6 +185,3 @@ def _of_weights(key: str, value: Any, dtype: str | None) -> Row | None:
     if key == "residual_bits":
         return {}  # with every record, stated or not
     return None
-
-
-__all__ = ["SoftwareFields", "framework_of", "month_of", "told"]

@@ -350,6 +350,3 @@ def read_tower(path: str | Path, text_hidden: int) -> TowerReading:
         model, shape.tokens, joined.merged(config, table, shape.tokens),
         Connector(between.weights, between.others + shape.beside),
     )  # fmt: skip
-
-
-__all__ = ["JOINED", "TOWERS", "Connector", "TowerReading", "read_tower"]

@@ -111,6 +111,3 @@ def _byteps(computes: Flags) -> Floats:
     with_gpus = float(byteps_shares.gpu_share(gpus, spare))
     without = float(byteps_shares.cpu_share(gpus, spare)) if spare else 0.0
     return np.where(computes, with_gpus, np.where(helping, without, 0.0))
-
-
-__all__ = ["AveragingStrategies", "averaging_strategies"]

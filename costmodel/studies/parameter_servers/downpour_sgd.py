@@ -184,6 +184,3 @@ def downpour(
         fetch_bytes=run.pull_bytes, server_bytes=run.server_bytes, staleness=missed, updates=updates,
         hours=None if updates is None else updates / rate / HOUR, bottleneck=run.bottleneck, why=run.why,
     )  # fmt: skip
-
-
-__all__ = ["Downpour", "StepsCurve", "downpour"]

@@ -206,6 +206,3 @@ def _portions_time(
     times = np.zeros(max(BATCHES // max(1, portions * replicas // 20_000), 5))
     kernel.batches(portions, replicas, mean, spread, backup, mtbf, restart, times, seed)
     return float(times.mean()), "simulation"
-
-
-__all__ = ["Sandblaster", "sandblaster"]

@@ -169,6 +169,3 @@ def measured(probabilities: Sequence[float]) -> Staleness:
     probabilities : as `costmodel.parameter_server` and its simulation give them
     """
     return Staleness({"every worker": tuple(probabilities)})
-
-
-__all__ = ["Staleness", "delayed", "local_sgd", "measured", "memoryless", "pipedream", "synchronous"]

@@ -103,6 +103,3 @@ def checkpoint_network(
     schedule = checkpoint(blocks, budget=budget, method=method, count=count, input_bytes=input_bytes)
     whole = checkpoint(blocks, input_bytes=input_bytes).peak_bytes if schedule.extra_forward_time else schedule.peak_bytes
     return NetworkCheckpointing(network=network, blocks=names, schedule=schedule, whole_bytes=float(whole))
-
-
-__all__ = ["NetworkCheckpointing", "checkpoint_network"]
