@@ -25,22 +25,14 @@ OWN = "costmodel"
 
 
 class Rival(NamedTuple):
-    """A tool.
+    """A tool."""
 
-    Parameters
-    ----------
-    name, title, home : what it is called, and where it is from
-    script : in `peers`, that asks it; empty where there is none yet
-    fetch : how it is fetched
-    folder : where it was fetched to; empty where it wasn't
-    """
-
-    name: str
+    name: str  # name, title, home: what it is called, and where it is from
     title: str
     home: str
-    script: str = ""
-    fetch: str = ""
-    folder: str = ""
+    script: str = ""  # in `peers`, that asks it; empty where there is none yet
+    fetch: str = ""  # how it is fetched
+    folder: str = ""  # where it was fetched to; empty where it wasn't
 
     @property
     def absent(self) -> str:

@@ -42,25 +42,15 @@ ELEMENT_BYTES = 4.0
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """One layer of a profile.
+    """One layer of a profile."""
 
-    Parameters
-    ----------
-    network, name : profile and node
-    layer : what it does
-    shape : of one sample of its input
-    batch : samples
-    leaf : its input needs no gradient
-    forward, backward : measured, the profiler's time included [s]
-    """
-
-    network: str
+    network: str  # network, name: profile and node
     name: str
-    layer: NetworkLayer
-    shape: Shape
-    batch: float
-    leaf: bool
-    forward: float
+    layer: NetworkLayer  # what it does
+    shape: Shape  # of one sample of its input
+    batch: float  # samples
+    leaf: bool  # its input needs no gradient
+    forward: float  # forward, backward: measured, the profiler's time included [s]
     backward: float
 
 

@@ -31,26 +31,15 @@ followed each other so closely that nothing but the kernel was timed."""
 
 @dataclasses.dataclass(frozen=True)
 class Sweep:
-    """Operators of one kind and dtype that one collector measured on one device.
+    """Operators of one kind and dtype that one collector measured on one device."""
 
-    Parameters
-    ----------
-    kind : one of `KINDS`
-    device : id in the catalogue
-    dtype : of the operands
-    kernel : which implementation ran, where the source says it
-    columns : sizes by name
-    seconds : measured
-    file : that they come from
-    """
-
-    kind: str
-    device: str
-    dtype: str
-    kernel: str
-    columns: dict[str, Array]
-    seconds: Array
-    file: str
+    kind: str  # one of `KINDS`
+    device: str  # id in the catalogue
+    dtype: str  # of the operands
+    kernel: str  # which implementation ran, where the source says it
+    columns: dict[str, Array]  # sizes by name
+    seconds: Array  # measured
+    file: str  # that they come from
 
     @property
     def label(self) -> str:

@@ -82,26 +82,17 @@ SWEEP = 5
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One measured point.
+    """One measured point."""
 
-    Parameters
-    ----------
-    source, sweep : where it is from, and which setting there
-    op, nbytes, ranks, seconds : what was measured [bytes, s]
-    cluster : on which
-    launcher : ``"native"`` or ``"pytorch"``
-    nvls : whether NVLink's switches could reduce
-    """
-
-    source: str
+    source: str  # source, sweep: where it is from, and which setting there
     sweep: str
-    op: str
+    op: str  # op, nbytes, ranks, seconds: what was measured [bytes, s]
     nbytes: float
     ranks: int
     seconds: float
-    cluster: Cluster
-    launcher: str
-    nvls: bool
+    cluster: Cluster  # on which
+    launcher: str  # ``"native"`` or ``"pytorch"``
+    nvls: bool  # whether NVLink's switches could reduce
 
     @property
     def nodes(self) -> int:

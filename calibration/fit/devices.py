@@ -83,20 +83,12 @@ Prior = tuple[float, float, float, float]
 
 @dataclasses.dataclass(frozen=True)
 class Fitted:
-    """Constants of a device.
+    """Constants of a device."""
 
-    Parameters
-    ----------
-    values : by key, as ``"gemm.bf16"``, ``"memory"`` or ``"product fp8/overhead"``
-    errors : standard error of each value's logarithm
-    own : keys that the device's own operators told; the others are the relation's
-    files : that they come from
-    """
-
-    values: Values
-    errors: Values
-    own: frozenset[str]
-    files: tuple[str, ...]
+    values: Values  # by key, as ``"gemm.bf16"``, ``"memory"`` or ``"product fp8/overhead"``
+    errors: Values  # standard error of each value's logarithm
+    own: frozenset[str]  # keys that the device's own operators told; the others are the relation's
+    files: tuple[str, ...]  # that they come from
 
 
 def family_of(generation: str) -> str:

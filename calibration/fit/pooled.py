@@ -121,20 +121,13 @@ Logarithms = Callable[[Array, Array | None], Array]
 
 @dataclasses.dataclass(frozen=True)
 class Incidence:
-    """Which effects the constants of some rows have.
+    """Which effects the constants of some rows have."""
 
-    Parameters
-    ----------
-    centre : the fields' priors on the line
-    pairs : of a field at a level its number, and of each row the place of the effect, or `count` where there is none
-    cluster : of each row the place of its cluster's intercept, or `count`
-    count : of effects
-    """
-
-    centre: Array
+    centre: Array  # the fields' priors on the line
+    # of a field at a level its number, and of each row the place of the effect, or `count` where there is none
     pairs: list[tuple[int, Array]]
-    cluster: Array
-    count: int
+    cluster: Array  # of each row the place of its cluster's intercept, or `count`
+    count: int  # of effects
 
     def places(self, mean: Array) -> Array:
         """Where each constant of each row is on its line, by the values of the effects."""
@@ -156,22 +149,13 @@ class Incidence:
 
 @dataclasses.dataclass
 class Model:
-    """Rows with their unknowns.
+    """Rows with their unknowns."""
 
-    Parameters
-    ----------
-    fields : constants
-    grouping : of the rows
-    measured : logarithms
-    predict : of places and rows
-    freedom : degrees of freedom of the scatter's tails
-    """
-
-    fields: Sequence[Field]
-    grouping: Grouping
-    measured: Array
-    predict: Logarithms
-    freedom: float = FREEDOM
+    fields: Sequence[Field]  # constants
+    grouping: Grouping  # of the rows
+    measured: Array  # logarithms
+    predict: Logarithms  # of places and rows
+    freedom: float = FREEDOM  # degrees of freedom of the scatter's tails
 
     @property
     def centre(self) -> Array:

@@ -22,43 +22,28 @@ class Entry(NamedTuple):
 
     The predictions are of the release that met it. What tells how sure it could have been (from `novelty` on) is too, but for the
     first release, of which it was worked out afterwards by the code that began the ledger.
-
-    Parameters
-    ----------
-    date, release : when it was met, and by which commit
-    id, campaign : of its record
-    measured_s, predicted_s, low_s, high_s : step time, and its 90 % interval as told then [s]
-    measured_bytes, predicted_bytes, low_bytes, high_bytes : the same of the peak memory
-    ran : whether it ran, or out of memory
-    predicted_fits : whether it was judged to fit
-    usable_bytes : of the device, to a process
-    seen : other runs of its campaign had been measured before and were in the fit
-    novelty : how new the question was, of `costmodel.evaluation.error_model.NOVELTIES`
-    constants : standard deviation that the errors of its constants leave the plan's step time, in logarithms
-    host : share of the step that waits for the host
-    unstated : keys of the record that matter and that nothing stated
     """
 
-    date: str
+    date: str  # date, release: when it was met, and by which commit
     release: str
-    id: str
+    id: str  # id, campaign: of its record
     campaign: str
-    measured_s: float | None
+    measured_s: float | None  # measured_s, predicted_s, low_s, high_s: step time, and its 90 % interval as told then [s]
     predicted_s: float | None
     low_s: float | None
     high_s: float | None
-    measured_bytes: float | None
+    measured_bytes: float | None  # measured_bytes, predicted_bytes, low_bytes, high_bytes: the same of the peak memory
     predicted_bytes: float | None
     low_bytes: float | None
     high_bytes: float | None
-    ran: bool | None
-    predicted_fits: bool | None
-    usable_bytes: float | None
-    seen: bool
-    novelty: str
-    constants: float | None
-    host: float | None
-    unstated: tuple[str, ...]
+    ran: bool | None  # whether it ran, or out of memory
+    predicted_fits: bool | None  # whether it was judged to fit
+    usable_bytes: float | None  # of the device, to a process
+    seen: bool  # other runs of its campaign had been measured before and were in the fit
+    novelty: str  # how new the question was, of `costmodel.evaluation.error_model.NOVELTIES`
+    constants: float | None  # standard deviation that the errors of its constants leave the plan's step time, in logarithms
+    host: float | None  # share of the step that waits for the host
+    unstated: tuple[str, ...]  # keys of the record that matter and that nothing stated
 
     @property
     def source(self) -> str:

@@ -32,18 +32,11 @@ MEDIAN: dict[str, tuple[str, ...]] = {TIME: ("novelty",), MEMORY: ()}
 
 
 class Rows(NamedTuple):
-    """Residuals with what tells their scale.
+    """Residuals with what tells their scale."""
 
-    Parameters
-    ----------
-    source : of each
-    residual : log(measured / predicted)
-    of : columns by name
-    """
-
-    source: NDArray[np.str_]
-    residual: Array
-    of: Mapping[str, Array]
+    source: NDArray[np.str_]  # of each
+    residual: Array  # log(measured / predicted)
+    of: Mapping[str, Array]  # columns by name
 
     def some(self, wanted: NDArray[np.bool_]) -> Rows:
         """Those of a mask."""
@@ -147,22 +140,13 @@ def model_of(rows: Rows, what: str) -> Model:
 
 
 class Held(NamedTuple):
-    """How intervals held on rows that their model had not seen: means over sources.
+    """How intervals held on rows that their model had not seen: means over sources."""
 
-    Parameters
-    ----------
-    coverage : share of rows within
-    worst : of the source where fewest are
-    winkler : mean width of the interval, and twenty times by how much a row lies outside, in logarithms
-    factor : by which the interval reaches each way
-    sources : coverage of each
-    """
-
-    coverage: float
-    worst: float
-    winkler: float
-    factor: float
-    sources: Mapping[str, float]
+    coverage: float  # share of rows within
+    worst: float  # of the source where fewest are
+    winkler: float  # mean width of the interval, and twenty times by how much a row lies outside, in logarithms
+    factor: float  # by which the interval reaches each way
+    sources: Mapping[str, float]  # coverage of each
 
 
 def held(rows: Rows, median: Array, half: Array) -> Held:

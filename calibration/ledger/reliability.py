@@ -28,19 +28,12 @@ EDGES = np.array([0.0, 0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0])
 
 
 class Reliability(NamedTuple):
-    """What was told, and how often it came true.
+    """What was told, and how often it came true."""
 
-    Parameters
-    ----------
-    name : of what
-    told, true : probabilities told, and shares of rows of which they came true, each source alike
-    rows : behind each
-    """
-
-    name: str
-    told: Array
+    name: str  # of what
+    told: Array  # told, true: probabilities told, and shares of rows of which they came true, each source alike
     true: Array
-    rows: Array
+    rows: Array  # behind each
 
 
 def of_intervals(entries: Sequence[Entry], what: str, name: str) -> Reliability:

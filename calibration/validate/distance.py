@@ -31,20 +31,12 @@ LEAST_SPREAD = 0.04
 
 @dataclasses.dataclass
 class Unseen:
-    """Predictions of rows that a fit has not seen, at one level.
+    """Predictions of rows that a fit has not seen, at one level."""
 
-    Parameters
-    ----------
-    predicted : logarithms; NaN where a row is in no fold
-    plain : the same without what groups and clusters add
-    variance : of them, by the fit
-    fold : of each row
-    """
-
-    predicted: Array
-    plain: Array
-    variance: Array
-    fold: NDArray[np.int64]
+    predicted: Array  # logarithms; NaN where a row is in no fold
+    plain: Array  # the same without what groups and clusters add
+    variance: Array  # of them, by the fit
+    fold: NDArray[np.int64]  # of each row
 
 
 KEYS: dict[str, Callable[[Run], str]] = {

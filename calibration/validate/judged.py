@@ -23,29 +23,19 @@ COLUMNS = (
 
 
 class Judged(NamedTuple):
-    """A record with what is predicted of it.
+    """A record with what is predicted of it."""
 
-    Parameters
-    ----------
-    id, campaign : of the record
-    seconds : measured, predicted, and both ends of the 90 % interval [s]; the first None where there is none to judge by
-    nbytes : the same of the peak memory, as it was counted [bytes]
-    out_of_memory : the run ended so; None where it isn't known
-    fits : whether the plan is judged to fit at the threshold of the command line
-    reason : why nothing is predicted; empty where it is
-    run, estimate : behind them
-    doubts : what its record leaves open by what it doesn't state, by key; the intervals hold it
-    """
-
-    id: str
+    id: str  # id, campaign: of the record
     campaign: str
+    # measured, predicted, and both ends of the 90 % interval [s]; the first None where there is none to judge by
     seconds: tuple[float | None, float, float, float] | None
-    nbytes: tuple[float | None, float, float, float] | None
-    out_of_memory: bool | None
-    fits: bool | None
-    reason: str
-    run: Run | None = None
+    nbytes: tuple[float | None, float, float, float] | None  # the same of the peak memory, as it was counted [bytes]
+    out_of_memory: bool | None  # the run ended so; None where it isn't known
+    fits: bool | None  # whether the plan is judged to fit at the threshold of the command line
+    reason: str  # why nothing is predicted; empty where it is
+    run: Run | None = None  # run, estimate: behind them
     estimate: Estimate | None = None
+    # what its record leaves open by what it doesn't state, by key; the intervals hold it
     doubts: Mapping[str, Doubt] = MappingProxyType({})
 
 

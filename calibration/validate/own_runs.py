@@ -51,24 +51,14 @@ Answer = tuple[Array, float]
 
 
 class Group(NamedTuple):
-    """Runs of one model in one campaign.
+    """Runs of one model in one campaign."""
 
-    Parameters
-    ----------
-    name : campaign and model
-    measured : the runs
-    logarithms : of what was measured of each
-    without : logarithms of what is estimated without own runs
-    calibrated : what is predicted of some runs, by their places, after calibrating on others
-    taken : places of the runs that `costmodel.calibrate` takes
-    """
-
-    name: str
-    measured: Sequence[Measured]
-    logarithms: Array
-    without: Array
-    calibrated: Callable[[Array, Array], Answer]
-    taken: Array
+    name: str  # campaign and model
+    measured: Sequence[Measured]  # the runs
+    logarithms: Array  # of what was measured of each
+    without: Array  # logarithms of what is estimated without own runs
+    calibrated: Callable[[Array, Array], Answer]  # what is predicted of some runs, by their places, after calibrating on others
+    taken: Array  # places of the runs that `costmodel.calibrate` takes
 
 
 def groups_of(files: Sequence[Path], memory: bool = False) -> list[Group]:
