@@ -38,26 +38,15 @@ PEAK = "the peak"
 
 
 class Answer(NamedTuple):
-    """Everything that a page shows.
+    """Everything that a page shows."""
 
-    Parameters
-    ----------
-    state : that was asked
-    before : the search without sliders
-    found : the search under moved sliders; `before` itself where none is
-    moved : whether a slider is
-    chosen : the plan that is looked at; None where none fits
-    beside : the plan that it is compared with, or None
-    unmoved : `chosen` without sliders, or None where no slider is moved
-    """
-
-    state: State
-    before: SearchResult
-    found: SearchResult
-    moved: bool
-    chosen: Estimate | None
-    beside: Estimate | None
-    unmoved: Estimate | None
+    state: State  # that was asked
+    before: SearchResult  # the search without sliders
+    found: SearchResult  # the search under moved sliders; `before` itself where none is
+    moved: bool  # whether a slider is
+    chosen: Estimate | None  # the plan that is looked at; None where none fits
+    beside: Estimate | None  # the plan that it is compared with, or None
+    unmoved: Estimate | None  # `chosen` without sliders, or None where no slider is moved
 
 
 CALIBRATIONS: list[str] = []

@@ -34,16 +34,10 @@ BEFORE = "before"
 
 
 class NamedRelease(NamedTuple):
-    """A framework as somebody asks for it.
+    """A framework as somebody asks for it."""
 
-    Parameters
-    ----------
-    name : of the framework
-    month : of its release, ``2025-08``; empty for the newest
-    """
-
-    name: str
-    month: str
+    name: str  # of the framework
+    month: str  # of its release, ``2025-08``; empty for the newest
 
 
 def asked(name: str) -> NamedRelease:

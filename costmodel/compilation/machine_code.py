@@ -25,16 +25,10 @@ _ENGINES: list[object] = []
 
 
 class Compiled(NamedTuple):
-    """Functions in machine code, and what their maker has to remember about them.
+    """Functions in machine code, and what their maker has to remember about them."""
 
-    Parameters
-    ----------
-    functions : by their names
-    notes : of the maker, as JSON takes them
-    """
-
-    functions: dict[str, Callable[..., None]]
-    notes: Row
+    functions: dict[str, Callable[..., None]]  # by their names
+    notes: Row  # of the maker, as JSON takes them
 
 
 def compiled(

@@ -20,18 +20,11 @@ Place: TypeAlias = int
 
 
 class Operation(NamedTuple):
-    """One line of a tape.
+    """One line of a tape."""
 
-    Parameters
-    ----------
-    name : ``"input"``, ``"constant"``, or what is done
-    arguments : places of the operands
-    given : path of an input, value of a constant
-    """
-
-    name: str
-    arguments: tuple[Place, ...] = ()
-    given: Any = None
+    name: str  # ``"input"``, ``"constant"``, or what is done
+    arguments: tuple[Place, ...] = ()  # places of the operands
+    given: Any = None  # path of an input, value of a constant
 
 
 class Tape:
@@ -174,16 +167,10 @@ def _inputs(tape: Tape, kind: type, path: str, known: Mapping[str, float]) -> An
 
 
 class Traced(NamedTuple):
-    """A formula on a tape.
+    """A formula on a tape."""
 
-    Parameters
-    ----------
-    tape : its operations
-    results : places of the numbers asked for, in their order
-    """
-
-    tape: Tape
-    results: tuple[Place, ...]
+    tape: Tape  # its operations
+    results: tuple[Place, ...]  # places of the numbers asked for, in their order
 
 
 def trace(

@@ -259,71 +259,39 @@ class ListOf(ValueKind):
 
 
 class Owner(NamedTuple):
-    """The choice to which a field belongs: with another one the field stays as it is by default.
+    """The choice to which a field belongs: with another one the field stays as it is by default."""
 
-    Parameters
-    ----------
-    field : of the same class
-    values : with which it has a meaning
-    """
-
-    field: str
-    values: tuple[object, ...]
+    field: str  # of the same class
+    values: tuple[object, ...]  # with which it has a meaning
 
 
 class FieldRow(NamedTuple):
-    """One row of the table.
+    """One row of the table."""
 
-    Parameters
-    ----------
-    kind : what its values are
-    unit : of a number, as ``"bytes"`` or ``"tokens"``; "" where it counts or names something
-    role : ``"size"`` of the problem, ``"degree"`` of a split, ``"share"`` of something, or ``"choice"``
-    short : its option on the command line as people abbreviate it, beside its name
-    link : its name in a link to the app, which can fix it; "" where that can't
-    brief : what ``--help`` says of it, where ``--help-all`` says more
-    unset : what it is where it isn't given, in words, where neither its default nor the framework's says so
-    tried : what a search tries of it where it isn't given, in words
-    every : what a search of all there is tries of it where it isn't given, where that hangs on no framework, model or cluster
-    rare : seldom asked for: ``--help-all`` alone shows it
-    software : the framework decides it unless it is told
-    column : it may differ from row to row of a search; else a search tries one value after the other
-    called : it in words, where these aren't its name with blanks
-    usual : values of which nothing is said
-    said : how others are said, with ``{}`` for the value
-    owner : the choice that it belongs to
-    idle : the degree that must be above 1 for it to mean anything
-    inert : why it may change nothing, in words
-    leaner : values to which a single change may turn it so that less is held
-    faster : values to which a single change may turn it so that a step takes less time
-    launched : whether every launch file is asked for it
-    asked : part of every question, so that it is always shown, and no dimension of a search
-    name, default, help, optional : as its class has them: filled in by `table`
-    """
-
-    kind: ValueKind
-    unit: str = ""
-    role: str = "choice"
-    short: str = ""
-    link: str = ""
-    brief: str = ""
-    unset: str = ""
-    tried: str = ""
+    kind: ValueKind  # what its values are
+    unit: str = ""  # of a number, as ``"bytes"`` or ``"tokens"``; "" where it counts or names something
+    role: str = "choice"  # ``"size"`` of the problem, ``"degree"`` of a split, ``"share"`` of something, or ``"choice"``
+    short: str = ""  # its option on the command line as people abbreviate it, beside its name
+    link: str = ""  # its name in a link to the app, which can fix it; "" where that can't
+    brief: str = ""  # what ``--help`` says of it, where ``--help-all`` says more
+    unset: str = ""  # what it is where it isn't given, in words, where neither its default nor the framework's says so
+    tried: str = ""  # what a search tries of it where it isn't given, in words
+    # what a search of all there is tries of it where it isn't given, where that hangs on no framework, model or cluster
     every: tuple[object, ...] = ()
-    rare: bool = False
-    software: bool = False
-    column: bool = False
-    called: str = ""
-    usual: tuple[object, ...] = ()
-    said: str = ""
-    owner: Owner | None = None
-    idle: str = ""
-    inert: str = ""
-    leaner: tuple[object, ...] = ()
-    faster: tuple[object, ...] = ()
-    launched: bool = False
-    asked: bool = False
-    name: str = ""
+    rare: bool = False  # seldom asked for: ``--help-all`` alone shows it
+    software: bool = False  # the framework decides it unless it is told
+    column: bool = False  # it may differ from row to row of a search; else a search tries one value after the other
+    called: str = ""  # it in words, where these aren't its name with blanks
+    usual: tuple[object, ...] = ()  # values of which nothing is said
+    said: str = ""  # how others are said, with ``{}`` for the value
+    owner: Owner | None = None  # the choice that it belongs to
+    idle: str = ""  # the degree that must be above 1 for it to mean anything
+    inert: str = ""  # why it may change nothing, in words
+    leaner: tuple[object, ...] = ()  # values to which a single change may turn it so that less is held
+    faster: tuple[object, ...] = ()  # values to which a single change may turn it so that a step takes less time
+    launched: bool = False  # whether every launch file is asked for it
+    asked: bool = False  # part of every question, so that it is always shown, and no dimension of a search
+    name: str = ""  # name, default, help, optional: as its class has them: filled in by `table`
     default: Any = dataclasses.MISSING
     help: str = ""
     optional: bool = False
@@ -469,27 +437,16 @@ def check(record: DataclassInstance, whose: str = "") -> None:
 
 
 class Restriction(NamedTuple):
-    """Values to which a field is held beside another field's: what no plan has otherwise, or no framework runs.
+    """Values to which a field is held beside another field's: what no plan has otherwise, or no framework runs."""
 
-    Parameters
-    ----------
-    field : that is held
-    allowed : its values
-    text : template of the refusal, with values in braces
-    beside : the other field; "" where the field is held so whatever the others
-    values : of it, with which the field is held
-    above : a number of it, instead, beyond which the field is held
-    numbers : whether any number is allowed, too
-    reason : of `costmodel.text.errors.IllegalPlan`, where a value is none that the framework has; "" where it is none at all
-    """
-
-    field: str
-    allowed: tuple[object, ...]
-    text: str
-    beside: str = ""
-    values: tuple[object, ...] = ()
-    above: float | None = None
-    numbers: bool = False
+    field: str  # that is held
+    allowed: tuple[object, ...]  # its values
+    text: str  # template of the refusal, with values in braces
+    beside: str = ""  # the other field; "" where the field is held so whatever the others
+    values: tuple[object, ...] = ()  # of it, with which the field is held
+    above: float | None = None  # a number of it, instead, beyond which the field is held
+    numbers: bool = False  # whether any number is allowed, too
+    # of `costmodel.text.errors.IllegalPlan`, where a value is none that the framework has; "" where it is none at all
     reason: str = ""
 
     def broken(self, values: Mapping[str, Any]) -> bool:

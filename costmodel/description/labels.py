@@ -24,20 +24,12 @@ TIED = "can't be told from the first within the error"
 
 
 class Sought(NamedTuple):
-    """What a capacity is of.
+    """What a capacity is of."""
 
-    Parameters
-    ----------
-    words : what it is
-    thing : what it is counted in
-    asked : fields of a question that it needs
-    found : fields of a plan that it finds
-    """
-
-    words: str
-    thing: str
-    asked: tuple[str, ...] = ("global_batch", "seq_len")
-    found: tuple[str, ...] = ()
+    words: str  # what it is
+    thing: str  # what it is counted in
+    asked: tuple[str, ...] = ("global_batch", "seq_len")  # fields of a question that it needs
+    found: tuple[str, ...] = ()  # fields of a plan that it finds
 
 
 CAPACITIES = {

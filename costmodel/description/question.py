@@ -33,18 +33,11 @@ TOGETHER = 64
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """What is trained, on what, with which software; plans are asked of it, one or many.
+    """What is trained, on what, with which software; plans are asked of it, one or many."""
 
-    Parameters
-    ----------
-    model : what is trained
-    cluster : on what
-    framework : the software
-    """
-
-    model: Transformer
-    cluster: Cluster
-    framework: Framework
+    model: Transformer  # what is trained
+    cluster: Cluster  # on what
+    framework: Framework  # the software
 
     __repr__ = brief
 

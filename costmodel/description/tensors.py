@@ -20,26 +20,15 @@ Integers = NDArray[np.int64]
 
 
 class Tensor(NamedTuple):
-    """One parameter tensor.
+    """One parameter tensor."""
 
-    Parameters
-    ----------
-    name : as a checkpoint would call it
-    shape : rows first
-    part : ``"embedding"``, ``"layer"``, ``"head"`` or ``"prediction"``
-    split : divided over the tensor ranks (over the expert-tensor ranks where `routed`), or whole on each
-    routed : belongs to a routed expert
-    keys : rows that project to keys and values, of which a tensor rank holds at least one head
-    inward : split along its columns, so that what the ranks make of it is summed
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    part: str
-    split: bool = False
-    routed: bool = False
-    keys: int = 0
-    inward: bool = False
+    name: str  # as a checkpoint would call it
+    shape: tuple[int, ...]  # rows first
+    part: str  # ``"embedding"``, ``"layer"``, ``"head"`` or ``"prediction"``
+    split: bool = False  # divided over the tensor ranks (over the expert-tensor ranks where `routed`), or whole on each
+    routed: bool = False  # belongs to a routed expert
+    keys: int = 0  # rows that project to keys and values, of which a tensor rank holds at least one head
+    inward: bool = False  # split along its columns, so that what the ranks make of it is summed
 
     @property
     def numel(self) -> int:
@@ -342,24 +331,14 @@ def parameter_tensors(model: Transformer, prediction: bool = False) -> tuple[Ten
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LocalTensors:
-    """The tensors of one rank as columns, in the order of registration.
+    """The tensors of one rank as columns, in the order of registration."""
 
-    Parameters
-    ----------
-    numel : elements on this rank
-    rows : of them, along the first dimension
-    layer : position in the stage: 0 the embedding, then the layers from 1, then the head
-    routed : belongs to a routed expert
-    shared : an embedding that the first and the last pipeline stage hold both
-    layers : of the stage
-    """
-
-    numel: Integers
-    rows: Integers
-    layer: Integers
-    routed: NDArray[np.bool_]
-    shared: NDArray[np.bool_]
-    layers: int
+    numel: Integers  # elements on this rank
+    rows: Integers  # of them, along the first dimension
+    layer: Integers  # position in the stage: 0 the embedding, then the layers from 1, then the head
+    routed: NDArray[np.bool_]  # belongs to a routed expert
+    shared: NDArray[np.bool_]  # an embedding that the first and the last pipeline stage hold both
+    layers: int  # of the stage
 
     def __len__(self) -> int:
         return len(self.numel)

@@ -131,17 +131,11 @@ class Capacity:
 
 
 class Values(NamedTuple):
-    """Values in equal steps, with a test that is monotone on them, or passes more besides.
+    """Values in equal steps, with a test that is monotone on them, or passes more besides."""
 
-    Parameters
-    ----------
-    first, step : the values
-    fits : what fits at a value
-    """
-
-    first: int
+    first: int  # first, step: the values
     step: int
-    fits: Callable[[int], Estimate | None]
+    fits: Callable[[int], Estimate | None]  # what fits at a value
 
 
 def largest(rows: Iterable[Values], most: int) -> int:

@@ -28,16 +28,10 @@ TOGETHER = 2048
 
 
 class Count(NamedTuple):
-    """How a peak was counted.
+    """How a peak was counted."""
 
-    Parameters
-    ----------
-    kind : one of `costmodel.description.run.MEMORY_KINDS`
-    of : one of `costmodel.description.run.MEMORY_OF`
-    """
-
-    kind: str
-    of: str
+    kind: str  # one of `costmodel.description.run.MEMORY_KINDS`
+    of: str  # one of `costmodel.description.run.MEMORY_OF`
 
 
 def counted(estimates: Sequence[Estimate], counts: Sequence[Count]) -> list[float]:

@@ -49,19 +49,13 @@ HALF = student_quantile(0.95)
 
 @dataclasses.dataclass(frozen=True)
 class Error:
-    """Distribution of log(measured / predicted).
+    """Distribution of log(measured / predicted)."""
 
-    Parameters
-    ----------
-    scale : of Student's t of four degrees; of a normal the standard deviation
-    shift : its median. The estimate itself stays where the constants put it, so that its parts add up and plans keep their
-        order: only the interval moves
-    tails : heavy, as Student's t has them; else normal
-    """
-
-    scale: float
+    scale: float  # of Student's t of four degrees; of a normal the standard deviation
+    # its median. The estimate itself stays where the constants put it, so that its parts add up and plans keep their order: only
+    # the interval moves
     shift: float = 0.0
-    tails: bool = True
+    tails: bool = True  # heavy, as Student's t has them; else normal
 
     @property
     def half(self) -> float:

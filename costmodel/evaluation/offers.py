@@ -22,18 +22,11 @@ MOST_TIMES = 4096
 
 
 class Offer(NamedTuple):
-    """A change after which a plan fits.
+    """A change after which a plan fits."""
 
-    Parameters
-    ----------
-    change : in words
-    best : the best plan then
-    gpu_time : of a token: seconds of one GPU, by which offers are ordered
-    """
-
-    change: str
-    best: Estimate
-    gpu_time: float
+    change: str  # in words
+    best: Estimate  # the best plan then
+    gpu_time: float  # of a token: seconds of one GPU, by which offers are ordered
 
 
 def offers(result: SearchResult) -> list[Offer]:

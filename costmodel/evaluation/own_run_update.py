@@ -52,62 +52,37 @@ STEP = 1e-3
 
 
 class Measured(NamedTuple):
-    """A measured run.
+    """A measured run."""
 
-    Parameters
-    ----------
-    model, plan : of it
-    seconds : of a step; None where it wasn't measured
-    peak : memory of the fullest GPU [bytes]; None where it wasn't measured
-    counts : how the peak was counted
-    framework, cluster : where they differ from those that are calibrated: in options, and in size
-    id : of a record
-    """
-
-    model: Transformer
+    model: Transformer  # model, plan: of it
     plan: Plan
-    seconds: float | None
-    peak: float | None = None
-    counts: Count = Count("process", "max")
+    seconds: float | None  # of a step; None where it wasn't measured
+    peak: float | None = None  # memory of the fullest GPU [bytes]; None where it wasn't measured
+    counts: Count = Count("process", "max")  # how the peak was counted
+    # framework, cluster: where they differ from those that are calibrated: in options, and in size
     framework: Framework | None = None
     cluster: Cluster | None = None
-    id: str = ""
+    id: str = ""  # of a record
 
 
 @dataclasses.dataclass(frozen=True)
 class Prior:
-    """What is believed of constants before own runs.
+    """What is believed of constants before own runs."""
 
-    Parameters
-    ----------
-    fields : paths of the constants
-    covariance : of their logarithms
-    """
-
-    fields: Sequence[str]
-    covariance: Array
+    fields: Sequence[str]  # paths of the constants
+    covariance: Array  # of their logarithms
 
 
 @dataclasses.dataclass(frozen=True)
 class Update:
-    """What runs change.
+    """What runs change."""
 
-    Parameters
-    ----------
-    fields : paths of the constants
-    change : of their logarithms
-    moved : logarithm by which each run, with it less without it, changes its own estimate through each of the constants
-    errors : log(measured / estimated) that stays of each run
-    told : what they say
-    own_runs : what they say of plans like theirs, beyond the constants
-    """
-
-    fields: Sequence[str]
-    change: Array
-    moved: Array
-    errors: Array
-    told: Posterior
-    own_runs: tuple[OwnRun, ...]
+    fields: Sequence[str]  # paths of the constants
+    change: Array  # of their logarithms
+    moved: Array  # logarithm by which each run, with it less without it, changes its own estimate through each of the constants
+    errors: Array  # log(measured / estimated) that stays of each run
+    told: Posterior  # what they say
+    own_runs: tuple[OwnRun, ...]  # what they say of plans like theirs, beyond the constants
 
 
 def spread_of_clusters(software: Framework, device: Device) -> float:

@@ -9,16 +9,10 @@ from costmodel.text.checks import kind
 
 
 class PartDifference(NamedTuple):
-    """What one part of the step adds from the first plan to the second.
+    """What one part of the step adds from the first plan to the second."""
 
-    Parameters
-    ----------
-    part : of the step
-    first, second : its time in each [s]
-    """
-
-    part: str
-    first: float
+    part: str  # of the step
+    first: float  # first, second: its time in each [s]
     second: float
 
     @property

@@ -37,16 +37,10 @@ Whole = NDArray[np.int64]
 
 
 class SplitRows(NamedTuple):
-    """Rows of each split side by side.
+    """Rows of each split side by side."""
 
-    Parameters
-    ----------
-    columns : by the names that `columns_of` knows
-    counts : rows of each split
-    """
-
-    columns: dict[str, Column]
-    counts: Whole
+    columns: dict[str, Column]  # by the names that `columns_of` knows
+    counts: Whole  # rows of each split
 
     @property
     def starts(self) -> Whole:
@@ -114,34 +108,20 @@ class Product(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class LegalPlans:
-    """The legal plans of a space with the same settings, counted but not yet written out.
+    """The legal plans of a space with the same settings, counted but not yet written out."""
 
-    Parameters
-    ----------
-    space : that is searched
-    order : of ranks
-    split : degrees whose product is the GPUs
-    experts, pipelines, shards : legal rows of each split
-    passes : of each row of `pipelines`, which of `micro_batches` with `sequence_parallel` are legal
-    micro_batches : that are tried
-    sequence_parallel : the same by split
-    kinds : which kinds of recomputation are tried
-    considered : combinations in all
-    rejected : how many broke which rule first
-    """
-
-    space: Space
-    order: Sequence[str]
-    split: dict[str, Column]
-    experts: SplitRows
+    space: Space  # that is searched
+    order: Sequence[str]  # of ranks
+    split: dict[str, Column]  # degrees whose product is the GPUs
+    experts: SplitRows  # experts, pipelines, shards: legal rows of each split
     pipelines: SplitRows
     shards: SplitRows
-    passes: NDArray[np.bool_]
-    micro_batches: Column
-    sequence_parallel: Column
-    kinds: NDArray[np.bool_]
-    considered: int
-    rejected: dict[str, int]
+    passes: NDArray[np.bool_]  # of each row of `pipelines`, which of `micro_batches` with `sequence_parallel` are legal
+    micro_batches: Column  # that are tried
+    sequence_parallel: Column  # the same by split
+    kinds: NDArray[np.bool_]  # which kinds of recomputation are tried
+    considered: int  # combinations in all
+    rejected: dict[str, int]  # how many broke which rule first
 
     def __len__(self) -> int:
         if not len(self.experts.counts):

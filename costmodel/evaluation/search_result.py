@@ -58,29 +58,17 @@ def leaner_than_all_before(memory: np.ndarray) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Evaluated:
-    """Every legal plan that a search evaluated, as columns.
+    """Every legal plan that a search evaluated, as columns."""
 
-    Parameters
-    ----------
-    step_time : of each [s]
-    peak_memory : of its fullest GPU [bytes]
-    fits : whether it is judged to fit
-    columns : fields of `Plan` that the search varied by row; ``recompute`` and ``schedule`` hold words
-    rows : of its batch, and the place in `chosen` of the choices that it was tried with
-    chosen : choices for whole batches of plans
-    settings, numbers : of each batch, as the formulas take them; `numbers` fields of the plan x rows
-    rebuild : the plan of a row of a batch
-    """
-
-    step_time: np.ndarray
-    peak_memory: np.ndarray
-    fits: np.ndarray
-    columns: dict[str, np.ndarray]
-    rows: np.ndarray
-    chosen: list[Row]
-    settings: list[Settings]
+    step_time: np.ndarray  # of each [s]
+    peak_memory: np.ndarray  # of its fullest GPU [bytes]
+    fits: np.ndarray  # whether it is judged to fit
+    columns: dict[str, np.ndarray]  # fields of `Plan` that the search varied by row; ``recompute`` and ``schedule`` hold words
+    rows: np.ndarray  # of its batch, and the place in `chosen` of the choices that it was tried with
+    chosen: list[Row]  # choices for whole batches of plans
+    settings: list[Settings]  # settings, numbers: of each batch, as the formulas take them; `numbers` fields of the plan x rows
     numbers: list[np.ndarray]
-    rebuild: Callable[[int, int], Plan] = dataclasses.field(repr=False)
+    rebuild: Callable[[int, int], Plan] = dataclasses.field(repr=False)  # the plan of a row of a batch
 
     def __len__(self) -> int:
         return len(self.step_time)
@@ -106,16 +94,10 @@ NOT_PLAYED = "not played out, for the work that it would take; `simulate` plays 
 
 
 class Replayed(NamedTuple):
-    """A ranked plan played out by the simulator.
+    """A ranked plan played out by the simulator."""
 
-    Parameters
-    ----------
-    seconds : of the step; None where it isn't played
-    left : why it isn't, or by how much it leaves the estimate's interval; empty where it lies inside
-    """
-
-    seconds: float | None
-    left: str
+    seconds: float | None  # of the step; None where it isn't played
+    left: str  # why it isn't, or by how much it leaves the estimate's interval; empty where it lies inside
 
 
 @dataclasses.dataclass(frozen=True)

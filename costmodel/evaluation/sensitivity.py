@@ -22,22 +22,14 @@ BALANCED, UNBALANCED = 1.0, 1.5
 
 
 class Sensitivity(NamedTuple):
-    """Step time at both ends of a quantity's 90 % interval.
+    """Step time at both ends of a quantity's 90 % interval."""
 
-    Parameters
-    ----------
-    quantity : its name in the question, as `costmodel.evaluation.factors.quantities` lists it
-    low, high : factors on it
-    time_low, time_high : step time with each [s]
-    source : where the error comes from
-    """
-
-    quantity: str
-    low: float
+    quantity: str  # its name in the question, as `costmodel.evaluation.factors.quantities` lists it
+    low: float  # low, high: factors on it
     high: float
-    time_low: float
+    time_low: float  # time_low, time_high: step time with each [s]
     time_high: float
-    source: str
+    source: str  # where the error comes from
 
     @property
     def swing(self) -> float:

@@ -30,18 +30,11 @@ SURE = 99
 
 
 class Simplicity(NamedTuple):
-    """How simple a plan is; the smaller stands first.
+    """How simple a plan is; the smaller stands first."""
 
-    Parameters
-    ----------
-    spans_nodes : 1 where tensor ranks of one group lie in several nodes
-    dimensions : degrees above one, and what else is of its own
-    unsure : per cent of certainty to fit that it lacks
-    """
-
-    spans_nodes: int
-    dimensions: int
-    unsure: int
+    spans_nodes: int  # 1 where tensor ranks of one group lie in several nodes
+    dimensions: int  # degrees above one, and what else is of its own
+    unsure: int  # per cent of certainty to fit that it lacks
 
 
 def spans_nodes(stride: Number, tensor_parallel: Number, gpus_per_node: int) -> bool:

@@ -106,18 +106,11 @@ def _spelled(value: object) -> object:
 
 
 class CellRows(NamedTuple):
-    """What some cells leave.
+    """What some cells leave."""
 
-    Parameters
-    ----------
-    rows : of the table, by the names of `COLUMNS`
-    plans : that were evaluated
-    failed : cells that failed
-    """
-
-    rows: list[Row]
-    plans: int
-    failed: int
+    rows: list[Row]  # of the table, by the names of `COLUMNS`
+    plans: int  # that were evaluated
+    failed: int  # cells that failed
 
 
 def run_cells(definition: Definition, start: int, stop: int) -> CellRows:

@@ -19,18 +19,11 @@ WORTH = 0.005
 
 
 class Faster(NamedTuple):
-    """A change after which the best plan, or the best that the change allows, is faster and fits.
+    """A change after which the best plan, or the best that the change allows, is faster and fits."""
 
-    Parameters
-    ----------
-    change : fields of `Plan`
-    best : the plan then
-    gain : share of the best plan's step that it saves
-    """
-
-    change: Row
-    best: Estimate
-    gain: float
+    change: Row  # fields of `Plan`
+    best: Estimate  # the plan then
+    gain: float  # share of the best plan's step that it saves
 
     @property
     def words(self) -> str:

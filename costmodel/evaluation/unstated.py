@@ -30,14 +30,9 @@ LEVELS = {"inside": 0, "between": -1}
 
 
 class Doubt(NamedTuple):
-    """What a thing that nobody said leaves open of a run.
+    """What a thing that nobody said leaves open of a run."""
 
-    Parameters
-    ----------
-    time, memory : standard deviations of their logarithms, about what is estimated by what is assumed
-    """
-
-    time: float
+    time: float  # time, memory: standard deviations of their logarithms, about what is estimated by what is assumed
     memory: float
 
 

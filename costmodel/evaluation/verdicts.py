@@ -16,18 +16,11 @@ from costmodel.text.tables import headed
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fix:
-    """A single change after which a plan fits.
+    """A single change after which a plan fits."""
 
-    Parameters
-    ----------
-    change : in words
-    estimate : of the changed plan
-    cost : seconds that the step takes longer, negative where it gets faster
-    """
-
-    change: str
-    estimate: Estimate
-    cost: float
+    change: str  # in words
+    estimate: Estimate  # of the changed plan
+    cost: float  # seconds that the step takes longer, negative where it gets faster
 
     __repr__ = brief
 

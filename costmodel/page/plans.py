@@ -23,16 +23,10 @@ SHOWN = 20
 
 
 class Candidates(NamedTuple):
-    """Plans to search among.
+    """Plans to search among."""
 
-    Parameters
-    ----------
-    found : the search as asked
-    plans : legal plans, fits or not, those that the search ranks first
-    """
-
-    found: SearchResult
-    plans: list[Plan]
+    found: SearchResult  # the search as asked
+    plans: list[Plan]  # legal plans, fits or not, those that the search ranks first
 
     @property
     def first(self) -> Estimate:

@@ -28,20 +28,14 @@ CONSTANTS = ("attention_forward", "attention_backward", "attention_length", "ker
 
 
 class PageQuestion(NamedTuple):
-    """What was asked: a plan of a model on a cluster.
+    """What was asked: a plan of a model on a cluster."""
 
-    Parameters
-    ----------
-    model, cluster, framework : what is trained, on what, with which software
-    plan : as asked
-    open : fields of it that nobody asked for: they take the framework's default whatever else changes, and `FOLLOWING`
-        what the other degrees leave of the GPUs
-    """
-
-    model: Transformer
+    model: Transformer  # model, cluster, framework: what is trained, on what, with which software
     cluster: Cluster
     framework: Framework
-    plan: Plan
+    plan: Plan  # as asked
+    # fields of it that nobody asked for: they take the framework's default whatever else changes, and `FOLLOWING` what the other
+    # degrees leave of the GPUs
     open: tuple[str, ...] = ()
 
     @property
@@ -140,22 +134,13 @@ def _device(device: Device, changes: Mapping[str, object], dtype: str) -> Device
 
 @dataclasses.dataclass(frozen=True)
 class Domain:
-    """What a field may be, as its row says it.
+    """What a field may be, as its row says it."""
 
-    Parameters
-    ----------
-    choices : all values, where they can be listed
-    bounds : least and most of a number that can't
-    whole : whether that number is whole
-    empty : whether it may be left to the framework
-    wish : what a refusal says was expected
-    """
-
-    choices: tuple[object, ...] = ()
-    bounds: tuple[float, float] | None = None
-    whole: bool = False
-    empty: bool = False
-    wish: str = ""
+    choices: tuple[object, ...] = ()  # all values, where they can be listed
+    bounds: tuple[float, float] | None = None  # least and most of a number that can't
+    whole: bool = False  # whether that number is whole
+    empty: bool = False  # whether it may be left to the framework
+    wish: str = ""  # what a refusal says was expected
 
 
 def domains(question: PageQuestion, plans: Collection[Plan] = ()) -> dict[str, Domain]:

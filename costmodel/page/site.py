@@ -66,17 +66,11 @@ Family: TypeAlias = tuple[bool, float]
 
 
 class Built(NamedTuple):
-    """A site.
+    """A site."""
 
-    Parameters
-    ----------
-    models, clusters : by name, that it has
-    refused : those that it hasn't, and why
-    """
-
-    models: tuple[str, ...]
+    models: tuple[str, ...]  # models, clusters: by name, that it has
     clusters: tuple[str, ...]
-    refused: Mapping[str, str]
+    refused: Mapping[str, str]  # those that it hasn't, and why
 
 
 def build(

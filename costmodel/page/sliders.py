@@ -12,29 +12,17 @@ FACTOR = 8.0
 
 
 class Slider(NamedTuple):
-    """A field that can be dragged.
+    """A field that can be dragged."""
 
-    Parameters
-    ----------
-    field : its name
-    label : what it is
-    unit : in which it is shown
-    scale : one of that unit in the field's
-    value : where it starts, in the field's unit
-    least, most : how far it goes, in the field's unit
-    logarithmic : whether equal ways are equal factors
-    ends : what the least and the most are, where they are more than ends
-    """
-
-    field: str
-    label: str
-    unit: str
-    scale: float
-    value: float
-    least: float
+    field: str  # its name
+    label: str  # what it is
+    unit: str  # in which it is shown
+    scale: float  # one of that unit in the field's
+    value: float  # where it starts, in the field's unit
+    least: float  # least, most: how far it goes, in the field's unit
     most: float
-    logarithmic: bool
-    ends: tuple[str, str] = ("", "")
+    logarithmic: bool  # whether equal ways are equal factors
+    ends: tuple[str, str] = ("", "")  # what the least and the most are, where they are more than ends
 
 
 def sliders(question: PageQuestion, price: float) -> list[Slider]:

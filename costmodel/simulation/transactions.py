@@ -39,44 +39,25 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Size:
-    """Transactions of one size.
+    """Transactions of one size."""
 
-    Parameters
-    ----------
-    nbytes : whole buffer, or message [bytes]
-    collective, group : which operation, among whom
-    count : on a rank in one step
-    """
-
-    nbytes: float
-    collective: str
+    nbytes: float  # whole buffer, or message [bytes]
+    collective: str  # collective, group: which operation, among whom
     group: str
-    count: float
+    count: float  # on a rank in one step
 
 
 class Load(NamedTuple):
-    """Load of a GPU's link of one level, in the direction that carries more, on the stage that loads it most.
+    """Load of a GPU's link of one level, in the direction that carries more, on the stage that loads it most."""
 
-    Parameters
-    ----------
-    level : of the cluster
-    stage : that loads it most
-    bandwidth : of the link that collectives reach, the software's factor included [bytes/s]
-    nbytes : in one step [bytes]
-    busy : share of the step in which it carries bytes at that rate
-    mean_rate : over the step [bytes/s]
-    peak_rate : in its fastest transaction [bytes/s]
-    peak_group : whose transaction that is; empty for a link without load
-    """
-
-    level: str
-    stage: str
-    bandwidth: float
-    nbytes: float
-    busy: float
-    mean_rate: float
-    peak_rate: float
-    peak_group: str
+    level: str  # of the cluster
+    stage: str  # that loads it most
+    bandwidth: float  # of the link that collectives reach, the software's factor included [bytes/s]
+    nbytes: float  # in one step [bytes]
+    busy: float  # share of the step in which it carries bytes at that rate
+    mean_rate: float  # over the step [bytes/s]
+    peak_rate: float  # in its fastest transaction [bytes/s]
+    peak_group: str  # whose transaction that is; empty for a link without load
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

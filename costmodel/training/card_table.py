@@ -51,30 +51,18 @@ Search: TypeAlias = "Generator[int, float, int]"
 
 
 class Card(NamedTuple):
-    """One kind of card with one adapter.
+    """One kind of card with one adapter."""
 
-    Parameters
-    ----------
-    device : its name
-    memory : of one [bytes]
-    adapter : what is trained
-    estimate : of the fastest plan that fits; None where none does
-    why : none does, in words; else empty
-    longest : tokens of the longest sequence that fits with micro-batch 1 and full recomputation; None where it isn't asked
-    micro_batch : the largest that fits at the asked length, recomputation full; None where it isn't asked
-    run : the whole run; None where no tokens were told
-    price : of a card for an hour; None where none was told
-    """
-
-    device: str
-    memory: float
-    adapter: str
-    estimate: Estimate | None
-    why: str
+    device: str  # its name
+    memory: float  # of one [bytes]
+    adapter: str  # what is trained
+    estimate: Estimate | None  # of the fastest plan that fits; None where none does
+    why: str  # none does, in words; else empty
+    # tokens of the longest sequence that fits with micro-batch 1 and full recomputation; None where it isn't asked
     longest: int | None
-    micro_batch: int | None
-    run: TrainingRun | None
-    price: float | None
+    micro_batch: int | None  # the largest that fits at the asked length, recomputation full; None where it isn't asked
+    run: TrainingRun | None  # the whole run; None where no tokens were told
+    price: float | None  # of a card for an hour; None where none was told
 
     @property
     def trains(self) -> str:

@@ -123,30 +123,17 @@ class Tower:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PartOfStep:
-    """What one part of a multimodal model adds to a step.
+    """What one part of a multimodal model adds to a step."""
 
-    Parameters
-    ----------
-    name : ``"language"``, or ``"tower"`` and its number where there are several
-    trains : whether its weights do
-    parameters : of it, a tower's connector included
-    estimate : of a step of it alone; a frozen part's, as gradients pass through it
-    time : that it adds to the step [s]
-    gradient_exchange : of it, not hidden [s]
-    states : weights, gradients and optimizer states on a GPU [bytes]
-    activations : that it keeps for the backward pass on a GPU [bytes]
-    connector_time : of the products between a tower and the language model [s]
-    """
-
-    name: str
-    trains: bool
-    parameters: int
-    estimate: Estimate
-    time: float
-    gradient_exchange: float
-    states: float
-    activations: float
-    connector_time: float = 0.0
+    name: str  # ``"language"``, or ``"tower"`` and its number where there are several
+    trains: bool  # whether its weights do
+    parameters: int  # of it, a tower's connector included
+    estimate: Estimate  # of a step of it alone; a frozen part's, as gradients pass through it
+    time: float  # that it adds to the step [s]
+    gradient_exchange: float  # of it, not hidden [s]
+    states: float  # weights, gradients and optimizer states on a GPU [bytes]
+    activations: float  # that it keeps for the backward pass on a GPU [bytes]
+    connector_time: float = 0.0  # of the products between a tower and the language model [s]
 
     __repr__ = brief
 
@@ -367,18 +354,11 @@ def with_images(language: Transformer, plan: Plan, towers: Sequence[Tower]) -> T
 
 
 class TowerWork(NamedTuple):
-    """What a tower works through in a step, and how it is split.
+    """What a tower works through in a step, and how it is split."""
 
-    Parameters
-    ----------
-    plan : of the tower, as a model by itself
-    held : micro-batches whose activations are kept at once
-    connected : tokens of the language model that what joins the two multiplies, on a GPU
-    """
-
-    plan: Plan
-    held: int
-    connected: float
+    plan: Plan  # of the tower, as a model by itself
+    held: int  # micro-batches whose activations are kept at once
+    connected: float  # tokens of the language model that what joins the two multiplies, on a GPU
 
 
 def tower_work(tower: Tower, plan: Plan) -> TowerWork:

@@ -23,20 +23,12 @@ WORDS: Mapping[str, object] = {"true": True, "false": False, "none": None, "null
 
 
 class Refused(NamedTuple):
-    """A record that is no run.
+    """A record that is no run."""
 
-    Parameters
-    ----------
-    id : of the record, or its place
-    place : file and line
-    reason : in one line
-    record : as the file has it, where it could be read
-    """
-
-    id: str
-    place: str
-    reason: str
-    record: Mapping[str, Any]
+    id: str  # of the record, or its place
+    place: str  # file and line
+    reason: str  # in one line
+    record: Mapping[str, Any]  # as the file has it, where it could be read
 
 
 def load_runs(path: str | os.PathLike[str]) -> list[Run]:

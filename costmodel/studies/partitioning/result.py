@@ -15,26 +15,15 @@ from costmodel.text.units import format_bytes, format_seconds
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stage:
-    """Layers that run together on one replica or, on an outer level of the network, on one pipeline of `inner` stages.
+    """Layers that run together on one replica or, on an outer level of the network, on one pipeline of `inner` stages."""
 
-    Parameters
-    ----------
-    layers : their names
-    replicas : components of the level within that hold a copy each
-    compute_time : of the layers on one machine, forward and backward [s]
-    parameter_bytes : of their weights [bytes]
-    activation_bytes : that they keep of one minibatch for the backward pass [bytes]
-    output_bytes : that the stages after this one take [bytes]
-    inner : the stages of one replica on the level within; none on the innermost
-    """
-
-    layers: tuple[str, ...]
-    replicas: int
-    compute_time: float
-    parameter_bytes: float
-    activation_bytes: float
-    output_bytes: float
-    inner: tuple[Stage, ...] = ()
+    layers: tuple[str, ...]  # their names
+    replicas: int  # components of the level within that hold a copy each
+    compute_time: float  # of the layers on one machine, forward and backward [s]
+    parameter_bytes: float  # of their weights [bytes]
+    activation_bytes: float  # that they keep of one minibatch for the backward pass [bytes]
+    output_bytes: float  # that the stages after this one take [bytes]
+    inner: tuple[Stage, ...] = ()  # the stages of one replica on the level within; none on the innermost
 
     __repr__ = brief
 
