@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from calibration.data.reference import DEFAULT_FOLDER
+from calibration.written import CATALOGUE, generated, write
 from costmodel.catalogue.loader import load_device
 from costmodel.description.device import Device, LayerEfficiency
 from costmodel.description.layers import LayerChain
@@ -219,8 +220,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Fit, report the errors network by network, and write the constants into the catalogue."""
-    from calibration.fit.command import toml, write_tables
-
     rows = Rows(read_profiles(arguments.profiles), load_device(DEVICE))
     result = fit_rows(rows)
     values = dict(zip(PRIORS, map(float, result.values), strict=True))
@@ -242,5 +241,5 @@ def run(arguments: argparse.Namespace) -> int:
                 "fit": {"date": datetime.date.today().isoformat(), "measurements": [f"{name}.txt" for name in IMAGE_NETWORKS]},
             },
         }  # fmt: skip
-        write_tables({"layer_efficiencies.toml": toml(content).replace("calibration fit`", "calibration networks`")})
+        write({CATALOGUE / "layer_efficiencies.toml": generated("networks", "measurements", content)})
     return 0

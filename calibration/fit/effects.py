@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -83,14 +81,6 @@ def correlation_lines(found: Posterior, correlated: Sequence[int]) -> str:
 def _short(value: float) -> float:
     found = round(float(value), 4)
     return found if found else 0
-
-
-def table(columns: Iterable[str], rows: Iterable[Sequence[object]]) -> str:
-    """A file of comma-separated values."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerows([columns, *rows])
-    return stream.getvalue()
 
 
 def timed_rows(cases: Iterable[Run]) -> list[tuple[str, str, str, int]]:

@@ -12,11 +12,12 @@ import numpy as np
 
 from calibration.data.runs import at_clocks, catalogue_has, source_of
 from calibration.fit import pooled
-from calibration.fit.effects import Line, correlation_lines, effect_rows, table, timed_rows
+from calibration.fit.effects import Line, correlation_lines, effect_rows, timed_rows
 from calibration.fit.fields import MEMORY, TIME
 from calibration.fit.pooled import Effect, Model, Posterior
 from calibration.fit.problem import columns_at, counted_otherwise, memory_model, take, thinned, time_model
 from calibration.validate.predictions import columns_of
+from calibration.written import as_csv
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.catalogue.effects import CLOCKS, CORRELATIONS, FILE, TIMED, Timed, clocks, parts_of
 from costmodel.catalogue.loader import load_device
@@ -142,9 +143,9 @@ def tables(time: Fitted, memory: Fitted) -> dict[str, str]:
     """Files of the catalogue that hold the constants: effects, how their errors go together, and what was timed."""
     rows, correlated = _rows(time)
     return {
-        FILE: table(Line._fields, [*rows, *_rows(memory)[0]]),
+        FILE: as_csv([Line._fields, *rows, *_rows(memory)[0]]),
         CORRELATIONS: correlation_lines(time.posterior, correlated),
-        TIMED: table(Timed._fields, timed_rows(time.cases)),
+        TIMED: as_csv([Timed._fields, *timed_rows(time.cases)]),
     }
 
 
@@ -162,7 +163,7 @@ def with_some(text: str, correlations: str, fitted: Fitted) -> dict[str, str]:
     known = [json.loads(line) for line in correlations.splitlines()]
     lines = [json.dumps([known[one][other] for other in together[:place]]) for place, one in enumerate(together)]
     return {
-        FILE: table(Line._fields, sorted([*kept, *_rows(fitted)[0]], key=lambda row: order.index(str(row[0])))),
+        FILE: as_csv([Line._fields, *sorted([*kept, *_rows(fitted)[0]], key=lambda row: order.index(str(row[0])))]),
         CORRELATIONS: "".join(f"{line}\n" for line in lines),
     }
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
-import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from calibration.validate.scores import score
+from calibration.written import as_csv, write
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.text.errors import CostModelError
 
@@ -111,13 +111,9 @@ def add_entries(new: Sequence[Entry], path: Path = RUNS) -> None:
     again = sorted({one.campaign for one in new} & known)
     if again:
         raise CostModelError(f"{path.name} has met {', '.join(again)} already: a campaign is scored once, before it is fitted to")
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    if not path.exists():
-        writer.writerow(Entry._fields)
-    writer.writerows([_cell(value) for value in one] for one in new)
+    heads = [] if path.exists() else [Entry._fields]
     with path.open("a", encoding="utf-8", newline="") as file:
-        file.write(text.getvalue())
+        file.write(as_csv([*heads, *(map(_cell, one) for one in new)]))
 
 
 def figures(entries: Sequence[Entry]) -> Row:
@@ -139,9 +135,5 @@ def write_campaigns(entries: Sequence[Entry], path: Path = CAMPAIGNS) -> None:
     groups: dict[tuple[str, str, str], list[Entry]] = {}
     for one in entries:
         groups.setdefault((one.date, one.release, one.campaign), []).append(one)
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["date", "release", "campaign", "seen", *figures([])])
-    for key, members in groups.items():
-        writer.writerow([*key, _cell(members[0].seen), *map(_cell, figures(members).values())])
-    path.write_text(text.getvalue(), encoding="utf-8")
+    rows = ([*key, _cell(members[0].seen), *map(_cell, figures(members).values())] for key, members in groups.items())
+    write({path: as_csv([["date", "release", "campaign", "seen", *figures([])], *rows])})

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from calibration.fit import pooled
 from calibration.fit.pooled import Model, Posterior
 from calibration.fit.problem import framework_owner, model_name, thinned
-from calibration.validate.levels import LEVELS
 from costmodel.description.run import Run
 from costmodel.evaluation.first_contacts import NINETY
 from costmodel.evaluation.own_runs_fit import Array
 
 FOLDS = {"plan": 4, "model": 5, "cluster": 8, "device": 5, "framework": 5}
+"""By what is new to a fit, nearest first."""
 WARM_ITERATIONS = 20
 """Of a fold's fit, which begins where that of all rows ended: with a third of them it stays near what the left-out rows said."""
 LEAST_SPREAD = 0.04
@@ -115,7 +115,7 @@ def unseen(cases: Sequence[Run], model: Model, full: Posterior) -> dict[str, Uns
     global _JOB  # what forked processes inherit: a model holds functions, which can't be sent
     _JOB = (model, full, thinned(model.grouping))
     jobs, places = [], []
-    folds = {level: folds_of(cases, level, model.grouping.group) for level in LEVELS}
+    folds = {level: folds_of(cases, level, model.grouping.group) for level in FOLDS}
     for level, fold in folds.items():
         for number in range(FOLDS[level]):
             if (fold == number).any() and (fold != number).any():

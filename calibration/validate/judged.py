@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+from calibration.written import as_csv
 from costmodel.catalogue.records import Refused, read_records
 from costmodel.description.run import Run
 from costmodel.evaluation.counted_memory import Count, counted
@@ -76,14 +75,12 @@ def judged_records(records: Sequence[Run | Refused]) -> list[Judged]:
 
 def table(rows: Sequence[Judged]) -> str:
     """Judged records as CSV; what isn't predicted has empty cells and a reason."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for row in rows:
-        numbers = [*(row.seconds or (None,) * 4), *(row.nbytes or (None,) * 4)]
-        flags = ["" if flag is None else int(flag) for flag in (row.out_of_memory, row.fits)]
-        chance = "" if row.fits is None or row.estimate is None else f"{row.estimate.fit_probability:.4f}"
-        writer.writerow(
-            [row.id, *("" if number is None else repr(float(number)) for number in numbers), *flags, chance, row.reason]
-        )
-    return buffer.getvalue()
+    return as_csv([COLUMNS, *map(_cells, rows)])
+
+
+def _cells(row: Judged) -> list[object]:
+    figures = *(row.seconds or (None,) * 4), *(row.nbytes or (None,) * 4)
+    numbers = [None if number is None else float(number) for number in figures]
+    flags = [None if flag is None else int(flag) for flag in (row.out_of_memory, row.fits)]
+    chance = None if row.fits is None or row.estimate is None else f"{row.estimate.fit_probability:.4f}"
+    return [row.id, *numbers, *flags, chance, row.reason]

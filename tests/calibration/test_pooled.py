@@ -93,18 +93,6 @@ def test_no_more_effects_are_dropped_than_leave_most_of_them_identified():
     assert left == {"0", "1", "2", "3", "4", "5", "8", "9", "10", "11"}  # six of ten
 
 
-def test_rows_whose_source_states_how_far_off_they_are_weigh_less():
-    model, truth = world(4)
-    mine = np.flatnonzero(model.grouping.owners["framework"] == "f1")
-    model.measured[mine[::2]] += 0.3  # half of one framework's runs waited for a network
-    stated = np.zeros(len(model.measured))
-    stated[mine[::2]] = 0.3
-    told = dataclasses.replace(model, grouping=dataclasses.replace(model.grouping, stated=stated))
-    rows = np.arange(len(model.measured))
-    believed, doubted = (abs(math.log(rate_of(pooled.fit(one, rows), "f1") / truth[1])) for one in (model, told))
-    assert doubted < 0.5 * believed
-
-
 def test_the_spread_over_frameworks_is_estimated():
     model, truth = world(1, frameworks=16)
     found = pooled.fit(model, np.arange(len(model.measured)))
