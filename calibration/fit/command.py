@@ -62,17 +62,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _run_tables(cases: Sequence[Run], arguments: argparse.Namespace) -> dict[str, str]:
     """Files of the catalogue that whole runs fill."""
-    from calibration.validate.figures_by_distance import by_distance
+    from calibration.fit.figures_by_distance import by_distance
 
     time, memory = fit_runs(cases, arguments.iterations, print)
-    for name, fitted in (("time", time), ("memory", memory)):
-        counts = identification(fitted)
-        print(f"{name}: " + ", ".join(f"{count} {what.replace('_', ' ')}" for what, count in counts.items()))
+    constants = {"time": _told("time", time), "memory": _told("memory", memory)}
     document, spreads = by_distance(time, memory)
-    residuals = {
-        **spreads, "framework": evidence_table(cases),
-        "constants": {name: identification(fitted) for name, fitted in (("time", time), ("memory", memory))},
-    }  # fmt: skip
+    residuals = {**spreads, "framework": evidence_table(cases), "constants": constants}
     return {
         **tables(time, memory), "residuals.toml": generated("fit", "measurements", residuals),
         "distance.json": json.dumps(document, indent=1) + "\n",
@@ -82,18 +77,23 @@ def _run_tables(cases: Sequence[Run], arguments: argparse.Namespace) -> dict[str
 def _memory_tables(cases: Sequence[Run], arguments: argparse.Namespace) -> dict[str, str]:
     """Files of the catalogue that peaks of whole runs fill, times aside."""
     memory = fit_memory(cases, arguments.iterations, print)
-    counts = identification(memory)
-    print("memory: " + ", ".join(f"{count} {what.replace('_', ' ')}" for what, count in counts.items()))
     residuals: dict[str, Row] = tomllib.loads((CATALOGUE / "residuals.toml").read_text(encoding="utf-8"))
-    residuals["constants"] = {**residuals["constants"], "memory": counts}
+    residuals["constants"] |= {"memory": _told("memory", memory)}
     return {**_with_some(memory), "residuals.toml": generated("fit", "measurements", residuals)}
 
 
 def _some_tables(cases: Sequence[Run], arguments: argparse.Namespace) -> dict[str, str]:
     """Files of the catalogue with some constants fitted anew."""
     some = fit_some(cases, arguments.only, arguments.iterations, print)
-    print("some of time: " + ", ".join(f"{count} {what.replace('_', ' ')}" for what, count in identification(some).items()))
+    _told("some of time", some)
     return _with_some(some)
+
+
+def _told(what: str, fitted: Fitted) -> dict[str, int]:
+    """How many constants were fitted, known and at a bound, which is printed."""
+    counts = identification(fitted)
+    print(f"{what}: " + ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items()))
+    return counts
 
 
 def _with_some(fitted: Fitted) -> dict[str, str]:

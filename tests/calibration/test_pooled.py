@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibration.fit import pooled
+from calibration.fit.distance import Unseen, factor_of, folds_of, predicted_by, spreads_of
 from calibration.fit.fields import MEMORY, TIME, Field
 from calibration.fit.pooled import Effect, Grouping, Model
 from calibration.fit.problem import clocked, constants_of, thinned
 from calibration.fit.runs import IDENTIFIED, solve
-from calibration.validate.distance import Unseen, factor_of, folds_of, predicted_by, spreads_of
 from costmodel.catalogue.effects import Link
 from costmodel.catalogue.loader import load_device
 from costmodel.evaluation.first_contacts import NINETY
@@ -178,8 +178,8 @@ def test_the_spread_of_a_fold_does_not_follow_its_own_errors():
 def test_a_group_is_left_out_whole(level):
     from calibration.data.reference import QUOTED
     from calibration.data.runs import measured_runs
+    from calibration.fit.distance import KEYS
     from calibration.fit.problem import group_name
-    from calibration.validate.distance import KEYS
 
     cases = measured_runs([QUOTED])
     fold = folds_of(cases, level, np.array([group_name(case) for case in cases]))

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from calibration.data.runs import source_of
+from calibration.fit.distance import FOLDS, LEAST_SPREAD, spreads_of, unseen
 from calibration.fit.runs import Fitted
-from calibration.validate.distance import FOLDS, LEAST_SPREAD, spreads_of, unseen
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.description.run import Run
 from costmodel.evaluation.first_contacts import NINETY
