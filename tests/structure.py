@@ -30,9 +30,9 @@ DOORS = {"", "__main__", "callbacks"}
 Graph = dict[str, set[str]]
 
 
-def arrows_of_modules() -> Graph:
-    """Imports between modules of the package, by their dotted names below it."""
-    graph = grimp.build_graph("costmodel", cache_dir=None)
+def arrows_of_modules(package: str = "costmodel") -> Graph:
+    """Imports between modules of a package, by their dotted names below it."""
+    graph = grimp.build_graph(package, cache_dir=None)
 
     def below(module: str) -> str:
         return module.partition(".")[2]
@@ -45,10 +45,10 @@ def room(module: str) -> str:
     return module.split(".")[0]
 
 
-def arrows_of_rooms() -> Graph:
+def arrows_of_rooms(package: str = "costmodel") -> Graph:
     """Imports between rooms, but for the doors."""
     found: Graph = defaultdict(set)
-    for module, targets in arrows_of_modules().items():
+    for module, targets in arrows_of_modules(package).items():
         if room(module) not in DOORS:
             found[room(module)] |= {room(target) for target in targets} - {room(module)}
     return dict(found)

@@ -19,6 +19,10 @@ def test_rooms_are_few_and_none_leads_back_to_itself():
     assert not circles(rooms)
 
 
+def test_no_room_of_calibration_leads_back_to_itself():
+    assert not circles(arrows_of_rooms("calibration"))
+
+
 def test_no_files_need_each_other_and_none_the_package_that_holds_it():
     files = {name: targets for name, targets in arrows_of_modules().items() if name not in DOORS}
     assert not circles(files)

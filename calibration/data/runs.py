@@ -6,12 +6,16 @@ import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from costmodel.catalogue.loader import load_device
 from costmodel.catalogue.records import read_records
 from costmodel.catalogue.software import framework_names
 from costmodel.description.device import Device
 from costmodel.description.question import Question
 from costmodel.description.run import Run
+from costmodel.evaluation.own_runs_fit import Array
 from costmodel.text.errors import CostModelError
 
 
@@ -39,6 +43,22 @@ def is_described(run: Run) -> bool:
 def source_of(run: Run) -> str:
     """The source that a run's record is of: its name up to the last part."""
     return run.id.rpartition("/")[0] or run.campaign or "runs"
+
+
+def source_weights(source: NDArray[np.str_], power: float = 1.0) -> Array:
+    """Weights of rows by which each source counts alike, however many rows it has.
+
+    With the power one half a source counts as the root of its rows.
+    """
+    _, index, counts = np.unique(source, return_inverse=True, return_counts=True)
+    return (counts.astype(float) ** -power)[index]
+
+
+def quantile_of_sources(values: Array, source: NDArray[np.str_], share: float) -> float:
+    """The value below which a share of the rows lies, each source counting alike."""
+    order, weight = np.argsort(values), source_weights(source)
+    reached = np.cumsum(weight[order]) / weight.sum()
+    return float(values[order][min(int(np.searchsorted(reached, share)), len(values) - 1)])
 
 
 def catalogue_has(run: Run) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from calibration.data.runs import quantile_of_sources
 from calibration.fit import pooled
 from calibration.fit.pooled import Model, Posterior
 from calibration.fit.problem import framework_owner, model_name, thinned
@@ -137,12 +138,7 @@ def factor_of(errors: Array, spreads: Array, sources: NDArray[np.str_]) -> float
 
     Errors are log(measured / predicted), spreads the standard deviations that the fit gives them.
     """
-    ratio = np.abs(errors) / spreads
-    order = np.argsort(ratio)
-    _, index, sizes = np.unique(sources, return_inverse=True, return_counts=True)
-    weight = (1.0 / sizes)[index][order]
-    share = np.cumsum(weight) / weight.sum()
-    return float(ratio[order][np.searchsorted(share, 0.9)] / NINETY)
+    return quantile_of_sources(np.abs(errors) / spreads, sources, 0.9) / NINETY
 
 
 def spreads_of(errors: Array, found: Unseen, sources: NDArray[np.str_]) -> tuple[Array, float]:

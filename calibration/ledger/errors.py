@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.stats import t as student
 
+from calibration.data.runs import quantile_of_sources, source_weights
 from calibration.ledger.entries import Entry
 from costmodel.evaluation.first_contacts import HALF, NOVELTY, TYPICAL
 
@@ -78,15 +78,6 @@ def _design(rows: Rows, names: Sequence[str]) -> Array:
     return np.stack([np.ones(len(rows.residual)), *(rows.of[name] for name in names)], axis=1)
 
 
-def source_weights(source: NDArray[np.str_], power: float = 1.0) -> Array:
-    """Weights of rows by which each source counts alike, however many rows it has.
-
-    With the power one half a source counts as the root of its rows.
-    """
-    counts = Counter(source.tolist())
-    return np.array([counts[one] ** -power for one in source.tolist()])
-
-
 def fitted(rows: Rows, what: str) -> Model:
     """The likeliest model, before it is widened."""
     scales, medians, weight = _design(rows, SCALE[what]), _design(rows, MEDIAN[what]), source_weights(rows.source)
@@ -110,12 +101,6 @@ def fitted(rows: Rows, what: str) -> Model:
     return Model(what, found[:count], found[count:])
 
 
-def _quantile(values: Array, weight: Array, share: float) -> float:
-    order = np.argsort(values)
-    reached = np.cumsum(weight[order]) / weight.sum()
-    return float(values[order][min(int(np.searchsorted(reached, share)), len(values) - 1)])
-
-
 def _left_out(rows: Rows, what: str) -> Array:
     """Distance of each residual from its median, in halves of the interval, by the model set without its source."""
     found = np.empty(len(rows.residual))
@@ -131,7 +116,7 @@ def _conformal(rows: Rows, distance: Array) -> float:
     new = rows.of["seen"] == 0.0
     if not new.any():
         return 1.0
-    return _quantile(distance[new], source_weights(rows.source[new]), 0.9)
+    return quantile_of_sources(distance[new], rows.source[new], 0.9)
 
 
 def model_of(rows: Rows, what: str) -> Model:

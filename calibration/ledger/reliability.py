@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import t as student
 
+from calibration.data.runs import source_weights
 from calibration.ledger.entries import Entry
 from calibration.ledger.errors import (
     DEGREES,
@@ -19,7 +20,6 @@ from calibration.ledger.errors import (
     left_out_intervals,
     room_of,
     rows_of,
-    source_weights,
     verdicts_of,
 )
 
