@@ -64,7 +64,9 @@ class Capacity:
     plot = figure
 
     def __repr__(self) -> str:
-        return capacity_text(self)
+        if self.estimate is None:
+            return headed(f"Capacity: {self.said()}", self.why_none())
+        return headed(f"Capacity: {self.said()}", title(self.estimate), sentence(self.estimate))
 
     @property
     def fits(self) -> bool:
@@ -607,9 +609,3 @@ FINDERS: dict[str, Callable[..., Capacity]] = {
     "gpus": fewest_gpus,
 }  # fmt: skip
 """By what is sought."""
-
-def capacity_text(made: Capacity) -> str:
-    """A capacity in a few lines."""
-    if made.estimate is None:
-        return headed(f"Capacity: {made.said()}", made.why_none())
-    return headed(f"Capacity: {made.said()}", title(made.estimate), sentence(made.estimate))

@@ -86,10 +86,22 @@ class Estimate:
     plot = figure
 
     def __repr__(self) -> str:
-        return estimate_text(self)
+        judged = self.judgement
+        if judged == "may run out":
+            judged = f"may run out: fits with probability {self.fit_probability:.0%}"
+        elif not self.fits:
+            other = self.host_memory_margin < 0.0 or while_loading(self)
+            judged += f": {lack(self)}" if other else f" by {format_bytes(-self.memory_margin)}"
+        return headed(f"Estimate: {title(self)}", f"{sentence(self)}; {judged}")
 
     def _repr_html_(self) -> str:
-        return estimate_html(self)
+        times = sorted(((part, time) for part, time in self.times.items() if time), key=lambda item: -item[1])
+        parts = sorted(((part, getattr(self.memory, part)) for part in Memory._fields[1:]), key=lambda item: -item[1])
+        held = [(part, nbytes) for part, nbytes in parts if nbytes > 0.0]
+        left = [(part_name(part), format_seconds(time), f"{100 * time / self.step_time:.1f} %") for part, time in times]
+        right = [(part, format_bytes(nbytes)) for part, nbytes in held]
+        rows = [(*one, *other) for one, other in zip_longest(left, right, fillvalue=("", "", ""))]
+        return table(title(self), ["time", "", "of the step", "memory", ""], rows, sentence(self))
 
     @property
     def model(self) -> Transformer:
@@ -582,25 +594,3 @@ def not_by_default(departures: Sequence[str]) -> str:
     departures : of an estimate or a search, in words
     """
     return f", not by default: {', '.join(departures)}" if departures else ""
-
-
-def estimate_text(made: Estimate) -> str:
-    """An estimate in a few lines."""
-    judged = made.judgement
-    if judged == "may run out":
-        judged = f"may run out: fits with probability {made.fit_probability:.0%}"
-    elif not made.fits:
-        other = made.host_memory_margin < 0.0 or while_loading(made)
-        judged += f": {lack(made)}" if other else f" by {format_bytes(-made.memory_margin)}"
-    return headed(f"Estimate: {title(made)}", f"{sentence(made)}; {judged}")
-
-
-def estimate_html(made: Estimate) -> str:
-    """An estimate as a table of the parts of its time and of its memory."""
-    times = sorted(((part, time) for part, time in made.times.items() if time), key=lambda item: -item[1])
-    parts = sorted(((part, getattr(made.memory, part)) for part in Memory._fields[1:]), key=lambda item: -item[1])
-    held = [(part, nbytes) for part, nbytes in parts if nbytes > 0.0]
-    left = [(part_name(part), format_seconds(time), f"{100 * time / made.step_time:.1f} %") for part, time in times]
-    right = [(part, format_bytes(nbytes)) for part, nbytes in held]
-    rows = [(*one, *other) for one, other in zip_longest(left, right, fillvalue=("", "", ""))]
-    return table(title(made), ["time", "", "of the step", "memory", ""], rows, sentence(made))

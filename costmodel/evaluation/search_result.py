@@ -158,10 +158,27 @@ class SearchResult:
         return self.ranked[place]
 
     def __repr__(self) -> str:
-        return search_text(self)
+        head = (
+            f"SearchResult: {self.model.name} on {counted(self.cluster.gpus or 1, 'GPU')} of {self.cluster.name}, "
+            f"{self.framework.name}{not_by_default(self.departures)}: "
+            f"{self.evaluated:,} legal plans of {self.considered:,}, {self.fitting:,} fit"
+        )
+        if not self.ranked:
+            return headed(head, self.why_none())
+        rows = [
+            f"{place}. {label(one.plan)}: {format_seconds(one.step_time)}, {format_bytes(one.memory.total)}"
+            for place, one in enumerate(self.ranked[:3], 1)
+        ]
+        rest = [f"and {len(self.ranked) - 3} more"] if len(self.ranked) > 3 else []
+        return headed(head, *rows, *rest)
 
     def _repr_html_(self) -> str:
-        return search_html(self)
+        machine = f"{counted(self.cluster.gpus or 1, 'GPU')} of {self.cluster.name}"
+        head = f"{self.model.name} on {machine}, {self.framework.name}{not_by_default(self.departures)}"
+        if not self.ranked:
+            return table(head, ["no plan fits"], [[self.why_none()]])
+        note = f"{self.evaluated:,} legal plans of {self.considered:,}, {self.fitting:,} fit"
+        return table(head, COLUMNS, ranked_rows(self), note)
 
     @property
     def best(self) -> Estimate:
@@ -301,23 +318,6 @@ class SearchResult:
         return text
 
 
-def search_text(made: SearchResult) -> str:
-    """A search in a few lines: what was asked, and the first plans."""
-    head = (
-        f"SearchResult: {made.model.name} on {counted(made.cluster.gpus or 1, 'GPU')} of {made.cluster.name}, "
-        f"{made.framework.name}{not_by_default(made.departures)}: "
-        f"{made.evaluated:,} legal plans of {made.considered:,}, {made.fitting:,} fit"
-    )
-    if not made.ranked:
-        return headed(head, made.why_none())
-    rows = [
-        f"{place}. {label(one.plan)}: {format_seconds(one.step_time)}, {format_bytes(one.memory.total)}"
-        for place, one in enumerate(made.ranked[:3], 1)
-    ]
-    rest = [f"and {len(made.ranked) - 3} more"] if len(made.ranked) > 3 else []
-    return headed(head, *rows, *rest)
-
-
 def ranked_rows(made: SearchResult) -> list[tuple[str, ...]]:
     """A row of texts for each ranked plan, in the order of `COLUMNS`."""
     rows: list[tuple[str, ...]] = []
@@ -330,13 +330,3 @@ def ranked_rows(made: SearchResult) -> list[tuple[str, ...]]:
             f"{100 * standing.probability_fastest:.0f} %",
         ))  # fmt: skip
     return rows
-
-
-def search_html(made: SearchResult) -> str:
-    """A search as a table of its ranked plans."""
-    machine = f"{counted(made.cluster.gpus or 1, 'GPU')} of {made.cluster.name}"
-    head = f"{made.model.name} on {machine}, {made.framework.name}{not_by_default(made.departures)}"
-    if not made.ranked:
-        return table(head, ["no plan fits"], [[made.why_none()]])
-    note = f"{made.evaluated:,} legal plans of {made.considered:,}, {made.fitting:,} fit"
-    return table(head, COLUMNS, ranked_rows(made), note)

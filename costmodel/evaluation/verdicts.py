@@ -57,7 +57,7 @@ class Verdict:
         return self.estimate.judgement
 
     def __repr__(self) -> str:
-        return verdict_text(self)
+        return headed(f"Verdict: {title(self.estimate)}", str(self))
 
     def __str__(self) -> str:
         need, limit = self.estimate.memory.total / 2**30, self.estimate.memory_limit / 2**30
@@ -113,8 +113,3 @@ def _fixes(answer: Estimate) -> Iterator[Fix]:
         if found.fits:
             words = ", ".join(f"{field}={value}" for field, value in fields.items())
             yield Fix(change=words, estimate=found, cost=found.step_time - answer.step_time)
-
-
-def verdict_text(made: Verdict) -> str:
-    """A verdict in a few lines."""
-    return headed(f"Verdict: {title(made.estimate)}", str(made))

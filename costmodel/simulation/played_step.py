@@ -160,10 +160,21 @@ class Simulation:
     plot = figure
 
     def __repr__(self) -> str:
-        return simulation_text(self)
+        return headed(*self._said())
 
     def _repr_html_(self) -> str:
-        return simulation_html(self)
+        rows = [
+            [part.replace("_", " "), format_seconds(float(times.mean())), f"{100 * float(times.mean()) / self.total:.1f} %"]
+            for part, times in self.times.items() if times.any()
+        ]  # fmt: skip
+        return table(": ".join(self._said()), ["part", "mean of all ranks", "of the step"], rows)
+
+    def _said(self) -> tuple[str, str]:
+        """What it is of, and what came out."""
+        return (
+            f"Simulation: {title(self.estimate)}, {label(self.estimate.plan)}, {self.events:,} events",
+            f"{format_seconds(self.step_time)} a step, {format_seconds(self.estimate.step_time)} estimated"
+        )
 
     @property
     def estimate(self) -> Estimate:
@@ -426,25 +437,3 @@ def link_bandwidths(result: Estimate) -> list[float]:
     """What collectives reach on a GPU's link of each level, the software's factor included, innermost first [bytes/s]."""
     quality = result.framework.numbers().network.quality
     return [float(quality * level.bandwidth) for level in result.cluster.numbers()]
-
-
-def _simulation(made: Simulation) -> tuple[str, str]:
-    """A simulation in two parts: what it is of, and what came out."""
-    return (
-        f"Simulation: {title(made.estimate)}, {label(made.estimate.plan)}, {made.events:,} events",
-        f"{format_seconds(made.step_time)} a step, {format_seconds(made.estimate.step_time)} estimated"
-    )
-
-
-def simulation_text(made: Simulation) -> str:
-    """A simulation in a few lines."""
-    return headed(*_simulation(made))
-
-
-def simulation_html(made: Simulation) -> str:
-    """A simulation as a table of where its ranks' time goes."""
-    rows = [
-        [part.replace("_", " "), format_seconds(float(times.mean())), f"{100 * float(times.mean()) / made.total:.1f} %"]
-        for part, times in made.times.items() if times.any()
-    ]  # fmt: skip
-    return table(": ".join(_simulation(made)), ["part", "mean of all ranks", "of the step"], rows)

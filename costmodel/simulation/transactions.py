@@ -80,10 +80,23 @@ class Ledger:
     plot = figure
 
     def __repr__(self) -> str:
-        return ledger_text(self)
+        return headed(*self._said())
 
     def _repr_html_(self) -> str:
-        return ledger_html(self)
+        rows = [
+            [row.collective, row.group, f"{row.count:,.0f}", format_bytes(row.nbytes), format_seconds(row.count * row.time)]
+            for row in sorted(self.of(), key=lambda row: -row.count * row.time)
+        ]
+        return table(": ".join(self._said()), ["collective", "group", "count", "size", "time in all"], rows)
+
+    def _said(self) -> tuple[str, str]:
+        """What it is of, and what came out."""
+        busiest = self.saturates_first
+        return (
+            f"Ledger: {title(self.estimate)}, {label(self.estimate.plan)}: {format_bytes(self.cluster_bytes)} a step in all",
+            f"a rank of the {self.busiest} stage sends {format_bytes(self.sent_bytes[self.busiest])}; "
+            f"{busiest.level} is busy {100 * busiest.busy:.1f} % of the step"
+        )
 
     @property
     def _stage_names(self) -> tuple[str, ...]:
@@ -306,27 +319,3 @@ def ledger_of(result: Estimate, buckets: Bucketing | None = None) -> Ledger:
 
 
 __all__ = ["GROUPS", "PHASES", "AlikeRanks", "Exchanged", "Ledger", "Load", "Size", "Transaction", "ledger"]
-
-
-def _ledger(made: Ledger) -> tuple[str, str]:
-    """A ledger in two parts: what it is of, and what came out."""
-    busiest = made.saturates_first
-    return (
-        f"Ledger: {title(made.estimate)}, {label(made.estimate.plan)}: {format_bytes(made.cluster_bytes)} a step in all",
-        f"a rank of the {made.busiest} stage sends {format_bytes(made.sent_bytes[made.busiest])}; "
-        f"{busiest.level} is busy {100 * busiest.busy:.1f} % of the step"
-    )
-
-
-def ledger_text(made: Ledger) -> str:
-    """A ledger in a few lines."""
-    return headed(*_ledger(made))
-
-
-def ledger_html(made: Ledger) -> str:
-    """A ledger as a table of the busiest stage's transactions."""
-    rows = [
-        [row.collective, row.group, f"{row.count:,.0f}", format_bytes(row.nbytes), format_seconds(row.count * row.time)]
-        for row in sorted(made.of(), key=lambda row: -row.count * row.time)
-    ]
-    return table(": ".join(_ledger(made)), ["collective", "group", "count", "size", "time in all"], rows)
