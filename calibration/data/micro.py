@@ -17,6 +17,10 @@ from costmodel.text.errors import UnreadableFile
 KINDS = ("product", "grouped product", "attention", "attention backward", "cast", "stream")
 DTYPES = {"bfloat16": "bf16", "fp8": "fp8", "fp8_block": "fp8-block", "nvfp4": "nvfp4"}
 """What a sweep calls a dtype, and its name here."""
+OPERATIONS = {
+    "allreduce": "all-reduce", "allgather": "all-gather", "reducescatter": "reduce-scatter", "alltoall": "all-to-all",
+}  # fmt: skip
+"""What sweeps call a collective, in small letters without a stroke, and its name here."""
 _NUMBERS = {
     "gemm_aic.csv": ("m", "n", "k", "latency_s"),
     "moe_aic.csv": ("num_tokens", "hidden", "expert_ffn", "topk", "experts", "expert_tp", "ep", "latency_s"),
@@ -63,6 +67,11 @@ class Operator(NamedTuple):
     kernel: str
     sizes: Mapping[str, float]
     seconds: float
+
+
+def operation_of(word: str) -> str | None:
+    """The collective that a sweep's word stands for; None where it is another."""
+    return OPERATIONS.get(word.replace("_", "").lower())
 
 
 def gathered(operators: Iterable[Operator], file: str) -> list[Sweep]:

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 import costmodel
+from calibration.data.micro import operation_of
 from calibration.data.reference import DEFAULT_FOLDER, table_rows
 from calibration.written import CATALOGUE, generated, write
 from costmodel.arithmetic import named_tuples as records
@@ -51,10 +52,8 @@ INSIDE = {"volta": "dgx-2", "ampere": "dgx-a100", "hopper": "dgx-h100", "blackwe
 """Clusters of the catalogue with the NVLinks of an architecture."""
 MESH = {"cdna3": (448e9, 312.9e9), "cdna4": (535.5e9, 374e9)}
 """The same of xGMI to seven peers, by architecture; an MI355X's reached as an MI300X's."""
-OPERATIONS = {
-    "all_reduce": "all-reduce", "AllReduce": "all-reduce", "all_gather": "all-gather", "AllGather": "all-gather",
-    "reduce_scatter": "reduce-scatter", "ReduceScatter": "reduce-scatter",
-}  # fmt: skip
+TUNED = ("all-reduce", "all-gather", "reduce-scatter")
+"""Operations for which NCCL's tuner chooses among algorithms."""
 UNHEALTHY = ("not a healthy reference", "untuned", "likely same-GPU copies", "host timed")
 """Words in a row's notes by which its own source, or the reader who took it down, calls it no reference."""
 SHARE = 0.92
@@ -179,9 +178,10 @@ def _row(raw: dict[str, str]) -> Row | str:
         return "in place: the same sweep out of place counts"
     if any(word in notes or word in raw["in_place"] for word in UNHEALTHY):
         return "called no healthy reference"
-    if raw["collective"] not in OPERATIONS:
+    op = operation_of(raw["collective"])
+    if op not in TUNED:
         return "not a collective that a tuner decides on"
-    op, nbytes, ranks = OPERATIONS[raw["collective"]], float(raw["bytes"] or 0.0), int(raw["n_gpus"])
+    nbytes, ranks = float(raw["bytes"] or 0.0), int(raw["n_gpus"])
     if nbytes < SMALLEST:
         return "smaller than 32 KiB"
     cluster = cluster_of(raw)
