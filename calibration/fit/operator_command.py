@@ -54,29 +54,26 @@ UNSEEN_BAR = 0.20
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """Errors of one device and kind: absolute relative ones, medians and a mean.
-
-    Parameters
-    ----------
-    device, kind, dtype, file, rows : what, where from, and how many operators
-    median, mean : of the constants fitted to these rows
-    large : median of products of at least 1 GFLOP; of all rows of other kinds
-    shipped : median, of the catalogue's constants
-    unseen : median, of the relation pooled over the other devices
-    bar : what is asked of `median`
-    """
+    """Errors of one device and kind: absolute relative ones, medians and a mean."""
 
     device: str
     kind: str
     dtype: str
-    file: str
-    rows: int
-    median: float
-    large: float
+    file: str  # where from
+    rows: int  # operators
+    median: float  # of the constants fitted to these rows
+    large: float  # the same of products of at least 1 GFLOP; of all rows of other kinds
     mean: float
-    shipped: float
-    unseen: float
-    bar: float
+    shipped: float  # median, of the catalogue's constants
+    unseen: float  # median, of the relation pooled over the other devices
+    bar: float  # what is asked of `median`
+
+    @classmethod
+    def of(cls, sweep: Sweep, fitted: Array, large: Array, shipped: Array, unseen: Array) -> Line:
+        """Of the errors of all operators like a sweep's."""
+        first, second, third, fourth = (float(np.median(errors)) for errors in (fitted, large, shipped, unseen))
+        mean, bar = float(fitted.mean()), bar_of(sweep.kind, sweep.dtype)
+        return cls(sweep.device, sweep.kind, sweep.dtype, sweep.file, len(fitted), first, second, mean, third, fourth, bar)
 
 
 def bar_of(kind: str, dtype: str) -> float:
@@ -101,14 +98,12 @@ def lines(sweeps: Sequence[Sweep], fits: Mapping[str, Fitted], relations: Mappin
     for sweep in sweeps:
         groups.setdefault((sweep.device, sweep.kind, sweep.dtype, sweep.file), []).append(sweep)
     out = []
-    for (name, kind, dtype, file), mine in sorted(groups.items()):
+    for (name, kind, *_), mine in sorted(groups.items()):
         fitted = errors(mine, fits[name].values, blank(name))
         large = np.concatenate([(sweep.flop() >= SMALL) | (kind != "product") for sweep in mine])
-        out.append(Line(
-            name, kind, dtype, file, len(fitted), float(np.median(fitted)), float(np.median(fitted[large])), float(fitted.mean()),
-            float(np.median(errors(mine, operator_overheads(name), costmodel.load_device(name)))),
-            float(np.median(errors(mine, medians(relations[name]) | routing(fits[name]), blank(name)))), bar_of(kind, dtype),
-        ))  # fmt: skip
+        shipped = errors(mine, operator_overheads(name), costmodel.load_device(name))
+        unseen = errors(mine, medians(relations[name]) | routing(fits[name]), blank(name))
+        out.append(Line.of(mine[0], fitted, fitted[large], shipped, unseen))
     return out
 
 
@@ -124,29 +119,27 @@ def collective_lines(sweeps: Sequence[Sweep], fits: Mapping[str, Fitted]) -> lis
         known = links_of(medians(links_relation(fits, sweep.device)), sweep.device, sweep.dtype)
         shipped = node_links(sweep.device, sweep.dtype) or known
         guesses = (links_of(fits[sweep.device].values, sweep.device, sweep.dtype), shipped, known)
-        fitted, of_catalogue, unseen = (
-            np.abs(collective_time(sweep, links) / sweep.seconds - 1.0)
-            for links in guesses
-        )
-        middle = float(np.median(fitted))
-        out.append(Line(
-            sweep.device, sweep.kind, sweep.dtype, sweep.file, len(fitted), middle, middle, float(fitted.mean()),
-            float(np.median(of_catalogue)), float(np.median(unseen)), bar_of(sweep.kind, sweep.dtype),
-        ))  # fmt: skip
+        fitted, *others = (np.abs(collective_time(sweep, links) / sweep.seconds - 1.0) for links in guesses)
+        out.append(Line.of(sweep, fitted, fitted, *others))
     return out
 
 
 def links_table(fitted: Fitted) -> Row:
     """Links of a device as the catalogue has them."""
+    values, spreads = ({key.removeprefix("links_"): one for key, one in of.items()} for of in (fitted.values, fitted.errors))
+    return {**_by_dtype(values), "standard_error": {key: round(error, 4) for key, error in spreads.items()}}
+
+
+def _by_dtype(values: Mapping[str, float]) -> Row:
+    """Constants, and behind them a table of each that every dtype, or operation, has of its own."""
     entry: Row = {}
-    for key, value in fitted.values.items():
-        field, _, operation = key.removeprefix("links_").partition(".")
-        if operation:
-            entry.setdefault(field, {})[operation] = _rounded(value)
+    for key, value in values.items():
+        field, _, dtype = key.partition(".")
+        if dtype:
+            entry.setdefault(field, {})[dtype] = _rounded(value)
         else:
             entry[field] = _rounded(value)
-    spreads = {key.removeprefix("links_"): round(error, 4) for key, error in fitted.errors.items()}
-    return {**dict(sorted(entry.items(), key=lambda item: isinstance(item[1], dict))), "standard_error": spreads}
+    return dict(sorted(entry.items(), key=lambda item: isinstance(item[1], dict)))
 
 
 def medians(relation: Mapping[str, tuple[float, float]]) -> dict[str, float]:
@@ -156,19 +149,11 @@ def medians(relation: Mapping[str, tuple[float, float]]) -> dict[str, float]:
 
 def table_of(values: Mapping[str, float], spreads: Mapping[str, float], own: bool) -> Row:
     """Constants as the catalogue has them: by dtype in tables, the collector's apart, and their standard errors."""
-    entry: Row = {}
-    collector = {key: _rounded(value) for key, value in values.items() if "/" in key}
     known = {field.name for field in dataclasses.fields(Efficiency)}
-    for key, value in values.items():
-        field, _, dtype = key.partition(".")
-        if field in known and dtype:
-            entry.setdefault(field, {})[dtype] = _rounded(value)
-        elif field in known:
-            entry[field] = _rounded(value)
-    scalars = {key: value for key, value in entry.items() if not isinstance(value, dict)}
-    tables = {key: value for key, value in entry.items() if isinstance(value, dict)}
+    collector = {key: _rounded(value) for key, value in values.items() if "/" in key}
     return {
-        **scalars, **tables, **({"collector": collector} if own else {}),
+        **_by_dtype({key: value for key, value in values.items() if key.partition(".")[0] in known}),
+        **({"collector": collector} if own else {}),
         "standard_error": {key: round(float(error), 4) for key, error in spreads.items() if "/" not in key},
     }  # fmt: skip
 
