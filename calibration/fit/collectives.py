@@ -376,4 +376,3 @@ def report(problem: Problem, result: Fit, inside: Array, outside: Array, skipped
     print("\nleft out:")
     for reason, count in sorted(skipped.items()):
         print(f"{count:6d} {reason}")
-

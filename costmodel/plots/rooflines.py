@@ -101,4 +101,3 @@ def roofline_figure(made: Roofline) -> go.Figure:
         },
     )  # fmt: skip
     return figure
-

@@ -320,8 +320,6 @@ def _held(schedule: Schedule, activation_bytes: ArrayLike, context_bytes: ArrayL
     return change[schedule.kind, schedule.stage]
 
 
-
-
 def zero_bubble_schedule(
     *, stages: int, micro_batches: int, forward: ArrayLike, backward_input: ArrayLike, backward_weight: ArrayLike,
     transfer_latency: float = 0.0, memory_limit: ArrayLike | None = None, activation_bytes: ArrayLike = 1.0,

@@ -522,8 +522,6 @@ def _check_intervals(consistency: str, fetch_interval: int, push_interval: int) 
         raise InvalidValue("fetch_interval", fetch_interval, f"a multiple or a divisor of push_interval={push_interval}")
 
 
-
-
 def _bottleneck(
     computing: float, exchanging: float, idle: float, stragglers: Stragglers, links: _ExchangeArguments, workers: int
 ) -> tuple[str, str]:
