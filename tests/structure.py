@@ -1,5 +1,5 @@
 """How the library is laid out: ``python -m tests.structure`` prints rooms, arrows between them, and circles; in how many files
-a field of a plan is named; functions that are too long; names that two classes have.
+a field of a plan is named; functions that are too long; names that two classes have; how many lines of Python there are.
 
 A room is a folder of the package, or a module that stands in none. An arrow is an import between two of them, whether it is
 made on top, inside a function, or for the type checker alone; without circles none of them leads upward.
@@ -30,9 +30,9 @@ DOORS = {"", "__main__", "callbacks"}
 Graph = dict[str, set[str]]
 
 
-def arrows_of_modules() -> Graph:
-    """Imports between modules of the package, by their dotted names below it."""
-    graph = grimp.build_graph("costmodel", cache_dir=None)
+def arrows_of_modules(package: str = "costmodel") -> Graph:
+    """Imports between modules of a package, by their dotted names below it."""
+    graph = grimp.build_graph(package, cache_dir=None)
 
     def below(module: str) -> str:
         return module.partition(".")[2]
@@ -45,10 +45,10 @@ def room(module: str) -> str:
     return module.split(".")[0]
 
 
-def arrows_of_rooms() -> Graph:
+def arrows_of_rooms(package: str = "costmodel") -> Graph:
     """Imports between rooms, but for the doors."""
     found: Graph = defaultdict(set)
-    for module, targets in arrows_of_modules().items():
+    for module, targets in arrows_of_modules(package).items():
         if room(module) not in DOORS:
             found[room(module)] |= {room(target) for target in targets} - {room(module)}
     return dict(found)
@@ -90,6 +90,22 @@ def shared_names() -> dict[str, list[str]]:
     return {name: sorted(files) for name, files in sorted(found.items()) if len(files) > 1}
 
 
+def lines_of_folders() -> dict[str, dict[str, int]]:
+    """Lines of Python in each folder of the package, of `calibration` and of the tests."""
+    found: dict[str, dict[str, int]] = {}
+    for base in (ROOT, ROOT.parent / "calibration", ROOT.parent / "tests"):
+        folders = found.setdefault(base.name, defaultdict(int))
+        for path in base.rglob("*.py"):
+            inside = path.relative_to(base).parts
+            folders[inside[0] if len(inside) > 1 else "."] += len(path.read_text(encoding="utf-8").splitlines())
+    return found
+
+
+def median_of_files() -> float:
+    """In how many files a field of a plan is named, in the median."""
+    return statistics.median(map(len, files_of_fields().values()))
+
+
 def main() -> int:
     """Print the house as it stands; 1 where a circle is left."""
     rooms = arrows_of_rooms()
@@ -105,8 +121,11 @@ def main() -> int:
     for name in to_the_door:
         print("imports the package itself:", name)
     named = sorted(files_of_fields().items(), key=lambda item: len(item[1]))
-    print(f"a field of Plan is named in {statistics.median(len(files) for _, files in named):g} files (median of {len(named)}):",
+    print(f"a field of Plan is named in {median_of_files():g} files (median of {len(named)}):",
           ", ".join(f"{name} {len(files)}" for name, files in named))  # fmt: skip
+    for name, folders in lines_of_folders().items():
+        print(f"{name} has {sum(folders.values()):,} lines:",
+              ", ".join(f"{folder} {lines:,}" for folder, lines in sorted(folders.items(), key=lambda one: -one[1])))  # fmt: skip
     for name, lines in long_functions().items():
         print(f"longer than {LONGEST} lines: {name} ({lines})")
     for name, places in shared_names().items():

@@ -22,15 +22,7 @@ HEADINGS = (
 
 
 class Entry(NamedTuple):
-    """A tool's figures.
-
-    Parameters
-    ----------
-    rival : the tool
-    rows : that were asked
-    answers : by the records' ids; none where the tool is absent
-    rate : answers a second, of its fastest turn, refusals left out
-    """
+    """A tool's figures: its answers by records' ids, and how many it gives a second in its fastest turn, refusals left out."""
 
     rival: Rival
     rows: Sequence[Row]
@@ -38,12 +30,7 @@ class Entry(NamedTuple):
     rate: float
 
     def cells(self, own: Mapping[str, Row]) -> list[str]:
-        """Its row of the table.
-
-        Parameters
-        ----------
-        own : the library's answers, by the records' ids
-        """
+        """Its row of the table."""
         if self.rival.absent:
             return [self.rival.title, "-", f"absent: {self.rival.absent}", *["-"] * (len(HEADINGS) - 3)]
         said = [(row, self.answers[row["id"]]) for row in self.rows if row["id"] in self.answers]
@@ -83,10 +70,6 @@ def _error(told: Sequence[tuple[Row, Row]], measured: str, said: str) -> str:
 
 def regret(told: Sequence[tuple[Row, Row]]) -> list[float]:
     """Of every question of which several plans were measured: by how much the plan that a tool calls fastest is slower.
-
-    Parameters
-    ----------
-    told : records with a tool's answers
 
     Examples
     --------
@@ -133,14 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def contest(tools: Sequence[Rival], records: Sequence[Row], turns: int) -> list[Entry]:
-    """Every tool asked about every record, in turns, so that what else the machine does meets all of them.
-
-    Parameters
-    ----------
-    tools : the library first
-    records : of measured runs
-    turns : how often each is asked; the fastest counts
-    """
+    """Every tool asked about every record, in turns, so that what else the machine does meets all of them."""
     answers: dict[str, dict[str, Row]] = {tool.name: {} for tool in tools}
     fastest = dict.fromkeys(answers, float("inf"))
     for _ in range(turns):
@@ -161,13 +137,5 @@ def _answered(found: Mapping[str, Row]) -> list[Row]:
 
 
 def as_table(entries: Sequence[Entry]) -> str:
-    """The table as Markdown.
-
-    Parameters
-    ----------
-    entries : of `contest`, the library's first
-    """
+    """The table as Markdown."""
     return markdown(HEADINGS, (entry.cells(entries[0].answers) for entry in entries))
-
-
-__all__ = ["add_arguments", "contest", "regret", "run"]

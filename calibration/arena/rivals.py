@@ -25,22 +25,14 @@ OWN = "costmodel"
 
 
 class Rival(NamedTuple):
-    """A tool.
+    """A tool."""
 
-    Parameters
-    ----------
-    name, title, home : what it is called, and where it is from
-    script : in `peers`, that asks it; empty where there is none yet
-    fetch : how it is fetched
-    folder : where it was fetched to; empty where it wasn't
-    """
-
-    name: str
+    name: str  # name, title, home: what it is called, and where it is from
     title: str
     home: str
-    script: str = ""
-    fetch: str = ""
-    folder: str = ""
+    script: str = ""  # in `peers`, that asks it; empty where there is none yet
+    fetch: str = ""  # how it is fetched
+    folder: str = ""  # where it was fetched to; empty where it wasn't
 
     @property
     def absent(self) -> str:
@@ -70,17 +62,7 @@ class Rival(NamedTuple):
 
 
 def rivals(folders: dict[str, str]) -> list[Rival]:
-    """The library and every tool of ``peers.toml``.
-
-    Parameters
-    ----------
-    folders : of those that were fetched, by name
-
-    Raises
-    ------
-    CostModelError
-        for a name that isn't there, or a folder that isn't
-    """
+    """The library and every tool of ``peers.toml``."""
     known = tomllib.loads((HERE / "peers.toml").read_text(encoding="utf-8"))
     for name, folder in folders.items():
         if name not in known:
@@ -93,18 +75,7 @@ def rivals(folders: dict[str, str]) -> list[Rival]:
 
 
 def asked(rival: Rival, records: Sequence[Row]) -> dict[str, Row]:
-    """What a tool answers, by the records' ids.
-
-    Parameters
-    ----------
-    rival : whose script is run
-    records : of runs
-
-    Raises
-    ------
-    CostModelError
-        where the script fails, in its last line
-    """
+    """What a tool answers, by the records' ids."""
     text = "".join(f"{json.dumps(record)}\n" for record in records)
     command = [rival.python, str(HERE / "peers" / "ask.py"), str(HERE / "peers" / rival.script), rival.folder]
     try:
@@ -115,6 +86,3 @@ def asked(rival: Rival, records: Sequence[Row]) -> dict[str, Row]:
         raise CostModelError(f"{rival.title}: {(done.stderr.strip().splitlines() or ['it failed'])[-1][:300]}")
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     return {answer["id"]: answer for answer in answers}
-
-
-__all__ = ["OWN", "Rival", "asked", "rivals"]

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from calibration.data.reference import DEFAULT_FOLDER
+from calibration.written import CATALOGUE, generated, write
 from costmodel.catalogue.loader import load_device
 from costmodel.description.device import Device, LayerEfficiency
 from costmodel.description.layers import LayerChain
@@ -42,25 +43,15 @@ ELEMENT_BYTES = 4.0
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """One layer of a profile.
+    """One layer of a profile."""
 
-    Parameters
-    ----------
-    network, name : profile and node
-    layer : what it does
-    shape : of one sample of its input
-    batch : samples
-    leaf : its input needs no gradient
-    forward, backward : measured, the profiler's time included [s]
-    """
-
-    network: str
+    network: str  # network, name: profile and node
     name: str
-    layer: NetworkLayer
-    shape: Shape
-    batch: float
-    leaf: bool
-    forward: float
+    layer: NetworkLayer  # what it does
+    shape: Shape  # of one sample of its input
+    batch: float  # samples
+    leaf: bool  # its input needs no gradient
+    forward: float  # forward, backward: measured, the profiler's time included [s]
     backward: float
 
 
@@ -95,17 +86,7 @@ def _layer(description: str) -> NetworkLayer | None:
 
 
 def read_profile(path: Path) -> list[Measured]:
-    """Layers of a profile of an image network.
-
-    Parameters
-    ----------
-    path : the file; its images have 224 pixels along a side, those of Inception 299
-
-    Raises
-    ------
-    UnreadableFile
-        where the file is missing, or is no such profile
-    """
+    """Layers of a profile of an image network."""
     side = 299 if path.stem.startswith("inception") else 224
     shapes: dict[str, Shape] = {}
     rows: list[Measured] = []
@@ -198,13 +179,7 @@ def with_constants(device: Device, values: Mapping[str, float]) -> Device:
 
 
 def fit_rows(rows: Rows, without: str | None = None) -> Fit:
-    """Fit the constants to all passes, or to all but one network's.
-
-    Parameters
-    ----------
-    rows : measured passes
-    without : network left out
-    """
+    """Fit the constants to all passes, or to all but one network's."""
     constants = [UnknownConstant(DEVICE, field, *given) for field, given in PRIORS.items()]
     seen = np.flatnonzero(rows.network != without)
     measured = np.maximum(rows.seconds, 1e-5)
@@ -245,8 +220,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Fit, report the errors network by network, and write the constants into the catalogue."""
-    from calibration.fit.command import toml, write_tables
-
     rows = Rows(read_profiles(arguments.profiles), load_device(DEVICE))
     result = fit_rows(rows)
     values = dict(zip(PRIORS, map(float, result.values), strict=True))
@@ -268,5 +241,5 @@ def run(arguments: argparse.Namespace) -> int:
                 "fit": {"date": datetime.date.today().isoformat(), "measurements": [f"{name}.txt" for name in IMAGE_NETWORKS]},
             },
         }  # fmt: skip
-        write_tables({"layer_efficiencies.toml": toml(content).replace("calibration fit`", "calibration networks`")})
+        write({CATALOGUE / "layer_efficiencies.toml": generated("networks", "measurements", content)})
     return 0

@@ -41,22 +41,14 @@ INSTANCES = (
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One point of the figure.
+    """One point of the figure."""
 
-    Parameters
-    ----------
-    instance, network : which
-    gpus : workers
-    published, predicted : share of communication [%]
-    behind : predicted if the exchange ran behind the backward pass [%]
-    """
-
-    instance: str
+    instance: str  # instance, network: which
     network: str
-    gpus: int
-    published: float
+    gpus: int  # workers
+    published: float  # published, predicted: share of communication [%]
     predicted: float
-    behind: float
+    behind: float  # predicted if the exchange ran behind the backward pass [%]
 
     @property
     def error(self) -> float:

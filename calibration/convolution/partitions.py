@@ -42,26 +42,17 @@ WITHIN = 0.15
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One row of the table, with the layers timed by their shapes or by the authors' profile.
+    """One row of the table, with the layers timed by their shapes or by the authors' profile."""
 
-    Parameters
-    ----------
-    network, cluster, layers : what was trained, where, and where the layers' times are from: shapes or profile
-    machines : GPUs
-    configuration, speedup_over_one, reduction : published
-    found : the best partition by the paper's recurrence
-    as_published : the best one of the published configuration, by the same
-    """
-
-    network: str
+    network: str  # network, cluster, layers: what was trained, where, and where the layers' times are from: shapes or profile
     cluster: str
     layers: str
-    machines: int
-    configuration: str
+    machines: int  # GPUs
+    configuration: str  # configuration, speedup_over_one, reduction: published
     speedup_over_one: float
     reduction: float
-    found: Partition
-    as_published: Partition
+    found: Partition  # the best partition by the paper's recurrence
+    as_published: Partition  # the best one of the published configuration, by the same
 
     @property
     def agrees(self) -> bool:

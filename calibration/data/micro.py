@@ -17,6 +17,10 @@ from costmodel.text.errors import UnreadableFile
 KINDS = ("product", "grouped product", "attention", "attention backward", "cast", "stream")
 DTYPES = {"bfloat16": "bf16", "fp8": "fp8", "fp8_block": "fp8-block", "nvfp4": "nvfp4"}
 """What a sweep calls a dtype, and its name here."""
+OPERATIONS = {
+    "allreduce": "all-reduce", "allgather": "all-gather", "reducescatter": "reduce-scatter", "alltoall": "all-to-all",
+}  # fmt: skip
+"""What sweeps call a collective, in small letters without a stroke, and its name here."""
 _NUMBERS = {
     "gemm_aic.csv": ("m", "n", "k", "latency_s"),
     "moe_aic.csv": ("num_tokens", "hidden", "expert_ffn", "topk", "experts", "expert_tp", "ep", "latency_s"),
@@ -31,26 +35,15 @@ followed each other so closely that nothing but the kernel was timed."""
 
 @dataclasses.dataclass(frozen=True)
 class Sweep:
-    """Operators of one kind and dtype that one collector measured on one device.
+    """Operators of one kind and dtype that one collector measured on one device."""
 
-    Parameters
-    ----------
-    kind : one of `KINDS`
-    device : id in the catalogue
-    dtype : of the operands
-    kernel : which implementation ran, where the source says it
-    columns : sizes by name
-    seconds : measured
-    file : that they come from
-    """
-
-    kind: str
-    device: str
-    dtype: str
-    kernel: str
-    columns: dict[str, Array]
-    seconds: Array
-    file: str
+    kind: str  # one of `KINDS`
+    device: str  # id in the catalogue
+    dtype: str  # of the operands
+    kernel: str  # which implementation ran, where the source says it
+    columns: dict[str, Array]  # sizes by name
+    seconds: Array  # measured
+    file: str  # that they come from
 
     @property
     def label(self) -> str:
@@ -76,13 +69,15 @@ class Operator(NamedTuple):
     seconds: float
 
 
+def operation_of(word: str) -> str | None:
+    """The collective that a sweep's word stands for; None where it is another."""
+    return OPERATIONS.get(word.replace("_", "").lower())
+
+
 def gathered(operators: Iterable[Operator], file: str) -> list[Sweep]:
     """Sweeps of operators, in the order in which their first ones come.
 
-    Parameters
-    ----------
-    operators : those of one sweep have the same sizes
-    file : that they come from
+    Operators of one sweep have the same sizes.
     """
     groups: dict[tuple[str, str, str, str], list[Operator]] = {}
     for operator in operators:
@@ -97,17 +92,7 @@ def gathered(operators: Iterable[Operator], file: str) -> list[Sweep]:
 
 
 def read_sweeps(folder: Path | None = None) -> list[Sweep]:
-    """Every sweep of a reference folder; none of those whose file it lacks.
-
-    Parameters
-    ----------
-    folder : with a folder `micro` of the sweeps' CSV files; the optional one beside the checkout if not given
-
-    Raises
-    ------
-    UnreadableFile
-        where the folder holds none of the files, or a row is not one of a sweep
-    """
+    """Every sweep of a reference folder; none of those whose file it lacks."""
     base = (folder or DEFAULT_FOLDER) / "micro"
     found = [sweep for file in FILES if (base / file).is_file() for sweep in _read(base / file)]
     if not found:
@@ -190,11 +175,7 @@ def busiest_share(exponent: float, experts: float, ranks: float, tokens: float, 
     The collector draws each expert's load from a bounded power law between 1 and 0.8 of the tokens and scales them to
     the copies there are; no expert receives a token twice.
 
-    Parameters
-    ----------
-    exponent : of the density of loads
-    experts, ranks, tokens, chosen : experts, ranks they lie on, tokens, experts a token meets
-    draws : whose mean is taken
+    `exponent` is that of the density of loads, `chosen` the experts that a token meets; the mean of some draws counts.
 
     References
     ----------

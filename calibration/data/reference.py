@@ -16,28 +16,13 @@ QUOTED = Path(__file__).parents[1] / "reference" / "megatron_tables.jsonl"
 
 
 def default_files(names: tuple[str, ...] = MEASURED) -> list[Path]:
-    """Files of records: those of the optional folder that are there, else the quoted ones.
-
-    Parameters
-    ----------
-    names : wanted of the folder
-    """
+    """Files of records: those of the optional folder that are there, else the quoted ones."""
     found = [DEFAULT_FOLDER / "measured" / name for name in names]
     return [path for path in found if path.is_file()] or [QUOTED]
 
 
 def table_rows(path: Path) -> list[dict[str, str]]:
-    """Rows of a CSV file by column.
-
-    Parameters
-    ----------
-    path : of the file
-
-    Raises
-    ------
-    UnreadableFile
-        where there is no such file
-    """
+    """Rows of a CSV file by column."""
     if not path.is_file():
         raise UnreadableFile(f"{path}: no such file")
     with path.open(newline="", encoding="utf-8") as file:

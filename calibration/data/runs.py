@@ -6,22 +6,21 @@ import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from costmodel.catalogue.loader import load_device
 from costmodel.catalogue.records import read_records
 from costmodel.catalogue.software import framework_names
 from costmodel.description.device import Device
 from costmodel.description.question import Question
 from costmodel.description.run import Run
+from costmodel.evaluation.own_runs_fit import Array
 from costmodel.text.errors import CostModelError
 
 
 def measured_runs(paths: Iterable[Path]) -> list[Run]:
-    """Runs of some files of which something was measured and that the formulas take, whether or not a plan of theirs is legal.
-
-    Parameters
-    ----------
-    paths : files of records
-    """
+    """Runs of some files of which something was measured and that the formulas take, whether or not a plan of theirs is legal."""
     runs = [one for path in paths for one in read_records(path) if isinstance(one, Run)]
     return [run for run in runs if is_measured(run) and is_described(run)]
 
@@ -46,6 +45,22 @@ def source_of(run: Run) -> str:
     return run.id.rpartition("/")[0] or run.campaign or "runs"
 
 
+def source_weights(source: NDArray[np.str_], power: float = 1.0) -> Array:
+    """Weights of rows by which each source counts alike, however many rows it has.
+
+    With the power one half a source counts as the root of its rows.
+    """
+    _, index, counts = np.unique(source, return_inverse=True, return_counts=True)
+    return (counts.astype(float) ** -power)[index]
+
+
+def quantile_of_sources(values: Array, source: NDArray[np.str_], share: float) -> float:
+    """The value below which a share of the rows lies, each source counting alike."""
+    order, weight = np.argsort(values), source_weights(source)
+    reached = np.cumsum(weight[order]) / weight.sum()
+    return float(values[order][min(int(np.searchsorted(reached, share)), len(values) - 1)])
+
+
 def catalogue_has(run: Run) -> bool:
     """Whether a run's software is the catalogue's; other software runs by what comes near, and says nothing of that."""
     return run.framework.name in framework_names()
@@ -59,10 +74,8 @@ def untuned(run: Run) -> bool:
 def at_clocks(run: Run, wide: float, narrow: float) -> Device:
     """A run's device at the clocks that it sustains, on a machine as fast as that run's is beside others of its kind.
 
-    Parameters
-    ----------
-    run : measured
-    wide, narrow : in a training step over a short benchmark, of kernels of 16 bits and of products of 8 and 4
+    The clocks are those in a training step over a short benchmark, of kernels of 16 bits (`wide`) and of products of 8 and 4
+    (`narrow`).
     """
     device = run.cluster.device
     own = device.efficiency.sustained_clock / load_device(device.name).efficiency.sustained_clock

@@ -83,20 +83,12 @@ Prior = tuple[float, float, float, float]
 
 @dataclasses.dataclass(frozen=True)
 class Fitted:
-    """Constants of a device.
+    """Constants of a device."""
 
-    Parameters
-    ----------
-    values : by key, as ``"gemm.bf16"``, ``"memory"`` or ``"product fp8/overhead"``
-    errors : standard error of each value's logarithm
-    own : keys that the device's own operators told; the others are the relation's
-    files : that they come from
-    """
-
-    values: Values
-    errors: Values
-    own: frozenset[str]
-    files: tuple[str, ...]
+    values: Values  # by key, as ``"gemm.bf16"``, ``"memory"`` or ``"product fp8/overhead"``
+    errors: Values  # standard error of each value's logarithm
+    own: frozenset[str]  # keys that the device's own operators told; the others are the relation's
+    files: tuple[str, ...]  # that they come from
 
 
 def family_of(generation: str) -> str:
@@ -122,12 +114,7 @@ def field_of(key: str) -> str:
 
 
 def best_shares(sweeps: Sequence[Sweep]) -> Values:
-    """Best rate of a product over the dense peak, by ``"best.<dtype>"``: what bounds every fitted rate.
-
-    Parameters
-    ----------
-    sweeps : of one device
-    """
+    """Best rate of a product over the dense peak, by ``"best.<dtype>"``: what bounds every fitted rate."""
     found: Values = {}
     for sweep in sweeps:
         if sweep.kind == "product":
@@ -161,11 +148,7 @@ def default_efficiency() -> Efficiency:
 def predict(sweep: Sweep, device: Device, values: Mapping[str, float]) -> Array:
     """Time of a sweep's operators with some constants [s].
 
-    Parameters
-    ----------
-    sweep : the operators
-    device : of the catalogue, whose data sheet counts
-    values : constants by key; the catalogue's, and what is believed of any collector, where they lack one
+    The device's data sheet counts; constants that the values lack are the catalogue's, and what is believed of any collector.
     """
     efficiency = dataclasses.replace(efficiency_of(values, device.efficiency), sustained_clock=1.0, narrow_clock=1.0)
     numbers = dataclasses.replace(device, efficiency=efficiency).numbers(sweep.dtype)
@@ -199,12 +182,8 @@ def unknowns(sweeps: Sequence[Sweep], known: Mapping[str, float], priors: Mappin
 def unknown(key: str, prior: Prior, told: Mapping[str, tuple[float, float]], most: float = math.inf) -> UnknownConstant:
     """A constant of a device to be fitted.
 
-    Parameters
-    ----------
-    key : of it
-    prior : of any device
-    told : value and spread of the logarithm by key, by other devices
-    most : that it can be, where that is below the prior's bound
+    `told` is the value and spread of the logarithm by key, by other devices; `most` what it can be, where that is below the
+    prior's bound.
     """
     value, spread, low, high = prior
     value, spread = told.get(key, (value, spread))
@@ -215,15 +194,7 @@ def unknown(key: str, prior: Prior, told: Mapping[str, tuple[float, float]], mos
 def solved(
     constants: Sequence[UnknownConstant], predicted: Callable[[Values], Array], seconds: Array, weights: Array
 ) -> tuple[Values, Values]:
-    """Values of constants that predict what was measured, and the standard errors of their logarithms, by key.
-
-    Parameters
-    ----------
-    constants : unknown
-    predicted : times by the constants' values [s]
-    seconds : measured
-    weights : of the rows
-    """
+    """Values of constants that predict what was measured, and the standard errors of their logarithms, by key."""
     keys, measured = [constant.field for constant in constants], np.log(seconds)
 
     def residuals(given: Array, rows: Array | None) -> Array:
@@ -276,11 +247,7 @@ def _identified(name: str, masks: set[str], windowed: bool) -> bool:
 def fit_device(sweeps: Sequence[Sweep], device: Device, priors: Mapping[str, tuple[float, float]]) -> Fitted:
     """Constants of one device from its sweeps, one kind of operator after the other.
 
-    Parameters
-    ----------
-    sweeps : of the device
-    device : of the catalogue
-    priors : value and spread of the logarithm by key, before these sweeps
+    `priors` are the value and spread of the logarithm by key, before these sweeps.
     """
     values: Values = {key: value for key, (value, _) in priors.items()} | best_shares(sweeps)
     own: Values = dict.fromkeys(best_shares(sweeps), 0.01)
@@ -313,14 +280,7 @@ def _weights(sweep: Sweep) -> Array:
 
 
 def pooled(fits: Mapping[str, Fitted], architecture: str, without: str = "") -> dict[str, tuple[float, float]]:
-    """What measured devices say of one of an architecture: median and spread of the logarithm, of every constant.
-
-    Parameters
-    ----------
-    fits : of the devices that were measured, by id
-    architecture : of the one that is asked about
-    without : a device that doesn't count
-    """
+    """What measured devices say of one of an architecture: median and spread of the logarithm, of every constant."""
     of = {name: GENERATIONS.get(costmodel.load_device(name).architecture, "") for name in fits if name != without}
     told = Counter(key for name in of for key in fits[name].values if key in fits[name].own)
     keys = [key for key, count in told.items() if field_of(key) != "slowdown" or count > 1]

@@ -35,12 +35,7 @@ PASSES = {"fwd": ("attention", 1.0), "bwd": ("attention backward", 2.5), "fwd+bw
 
 
 def read_earlier(folder: Path | None = None) -> list[Sweep]:
-    """Sweeps of the tables that hold one source's operators each; none of those that the folder lacks.
-
-    Parameters
-    ----------
-    folder : with a folder `micro` of CSV files; the optional one beside the checkout if not given
-    """
+    """Sweeps of the tables that hold one source's operators each; none of those that the folder lacks."""
     base = (folder or DEFAULT_FOLDER) / "micro"
     readers = (
         (_products, "gemm.csv"), (_profiled_products, "ops_aceso_v100.csv"), (_older_attention, "attention.csv"),

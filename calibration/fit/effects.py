@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -38,12 +36,7 @@ def effect_rows(
 ) -> tuple[list[Line], list[int]]:
     """Rows of the constants of a fit, and the place among its effects of each row that has an error that goes with others'.
 
-    Parameters
-    ----------
-    fields : its constants
-    found : by it
-    owners : of each run that it was made to, by level
-    frameworks : that the catalogue has: the effects of others serve nobody, as those of a cluster serve only its owner
+    Of frameworks that the catalogue hasn't the effects serve nobody, as those of a cluster serve only its owner.
     """
     runs = {level: Counter(map(str, names)) for level, names in owners.items()}
     errors = np.sqrt(np.diag(found.covariance))
@@ -79,13 +72,7 @@ def _serves(level: str, owner: str, frameworks: Collection[str]) -> bool:
 
 
 def correlation_lines(found: Posterior, correlated: Sequence[int]) -> str:
-    """How the error of each correlated row goes with those before it, a line each.
-
-    Parameters
-    ----------
-    found : by a fit
-    correlated : places of its effects, as `effect_rows` gives them
-    """
+    """How the error of each correlated row goes with those before it, a line each."""
     errors = np.sqrt(np.diag(found.covariance))
     matrix = (found.covariance / np.outer(errors, errors))[np.ix_(correlated, correlated)]
     return "".join(json.dumps([_short(value) for value in line[:place]]) + "\n" for place, line in enumerate(matrix))
@@ -96,21 +83,8 @@ def _short(value: float) -> float:
     return found if found else 0
 
 
-def table(columns: Iterable[str], rows: Iterable[Sequence[object]]) -> str:
-    """A file of comma-separated values."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerows([columns, *rows])
-    return stream.getvalue()
-
-
 def timed_rows(cases: Iterable[Run]) -> list[tuple[str, str, str, int]]:
-    """How many timed runs there are of each framework on each device.
-
-    Parameters
-    ----------
-    cases : timed
-    """
+    """How many timed runs there are of each framework on each device."""
     counts: Counter[tuple[str, str, str]] = Counter()
     for case in cases:
         device = case.cluster.device

@@ -11,23 +11,15 @@ from costmodel.catalogue.effects import CLOCKS, LEVELS, Link
 
 @dataclasses.dataclass(frozen=True)
 class Field:
-    """One constant of the formulas before measuring.
+    """One constant of the formulas before measuring."""
 
-    Parameters
-    ----------
-    path : of the constant in `costmodel.formulas.quantities.Software`, or a clock of a device
-    prior : what is believed of it
-    low, high : what nature allows; a bound is never reached, as `Link` has it
-    spreads : standard deviation of the linked constant over the members of each level, before measuring
-    start : where the fit begins; 0: at `prior`. A time of which nearly nothing is expected changes no step where it
-        starts from nothing, so that no slope would say that a source has it
-    """
-
-    path: str
-    prior: float
-    low: float
+    path: str  # of the constant in `costmodel.formulas.quantities.Software`, or a clock of a device
+    prior: float  # what is believed of it
+    low: float  # low, high: what nature allows; a bound is never reached, as `Link` has it
     high: float
-    spreads: Mapping[str, float]
+    spreads: Mapping[str, float]  # standard deviation of the linked constant over the members of each level, before measuring
+    # where the fit begins; 0: at `prior`. A time of which nearly nothing is expected changes no step where it starts from
+    # nothing, so that no slope would say that a source has it
     start: float = 0.0
 
     @property

@@ -27,14 +27,7 @@ SIZES = ("hidden", "heads", "kv_heads", "head_dim", "feed_forward", "gated", "no
 
 
 class TimedLayer(NamedTuple):
-    """A pass of one layer.
-
-    Parameters
-    ----------
-    direction : forward or backward
-    inputs : of the formula
-    measured, predicted : of the device [s]
-    """
+    """A pass of one layer."""
 
     direction: str
     inputs: Inputs
@@ -43,17 +36,7 @@ class TimedLayer(NamedTuple):
 
 
 def read_layers(path: Path) -> list[TimedLayer]:
-    """Layers of a file that `measure` wrote, by the catalogue's constants of its device and of eager PyTorch.
-
-    Parameters
-    ----------
-    path : of the file
-
-    Raises
-    ------
-    UnreadableFile
-        as `measured_rows`, and where a row is none of a layer
-    """
+    """Layers of a file that `measure` wrote, by the catalogue's constants of its device and of eager PyTorch."""
     device, rows = measured_rows(path)
     try:
         return [_timed(row, device) for row in rows if row["family"] == "layer"]
@@ -75,11 +58,7 @@ def _timed(row: Row, name: str) -> TimedLayer:
 def time_of(inputs: Inputs, direction: str, traffic: float | None = None) -> float:
     """What the library says of a pass, the host left out [s].
 
-    Parameters
-    ----------
-    inputs : of the formula
-    direction : forward or backward
-    traffic : bytes that what lies between products moves over the fused minimum, in place of the framework's
+    `traffic` is the bytes that what lies between products moves over the fused minimum, in place of the framework's.
     """
     if traffic is not None:
         inputs = inputs._replace(software=replaced(inputs.software, {TRAFFIC: traffic}))
@@ -88,12 +67,7 @@ def time_of(inputs: Inputs, direction: str, traffic: float | None = None) -> flo
 
 
 def traffic_of(layers: Sequence[TimedLayer]) -> float:
-    """Traffic between products, over the fused minimum, with which passes take as long on average as they were measured to.
-
-    Parameters
-    ----------
-    layers : measured
-    """
+    """Traffic between products, over the fused minimum, with which passes take as long on average as they were measured to."""
 
     def error(traffic: float) -> float:
         return sum(math.log(time_of(one.inputs, one.direction, traffic) / one.measured) for one in layers)
@@ -104,12 +78,7 @@ def traffic_of(layers: Sequence[TimedLayer]) -> float:
 
 
 def in_words(layers: Sequence[TimedLayer]) -> list[str]:
-    """What was measured beside what is said, and what would make them alike.
-
-    Parameters
-    ----------
-    layers : measured
-    """
+    """What was measured beside what is said, and what would make them alike."""
     lines = []
     for one in layers:
         said = one.predicted / one.measured - 1.0
@@ -122,6 +91,3 @@ def in_words(layers: Sequence[TimedLayer]) -> list[str]:
         own = float(layers[0].inputs.software.compute.elementwise_traffic)
         lines.append(f"{TRAFFIC} = {traffic_of(layers):.3g} would make them alike on average ({own:.3g} said)")
     return lines
-
-
-__all__ = ["TimedLayer", "in_words", "read_layers", "time_of", "traffic_of"]

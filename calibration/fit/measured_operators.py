@@ -18,17 +18,7 @@ PASSES = {"forward": "attention", "backward": "attention backward"}
 
 
 def measured_rows(path: Path) -> tuple[str, list[Row]]:
-    """Device of a file that `measure` wrote, as the catalogue names it, and what was timed on it.
-
-    Parameters
-    ----------
-    path : of the file
-
-    Raises
-    ------
-    UnreadableFile
-        where the file is no such file, or its device isn't in the catalogue
-    """
+    """Device of a file that `measure` wrote, as the catalogue names it, and what was timed on it."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         name, rows = document["environment"]["device"], document["rows"]
@@ -41,17 +31,7 @@ def measured_rows(path: Path) -> tuple[str, list[Row]]:
 
 
 def read_measured(path: Path) -> list[Sweep]:
-    """Sweeps of a file that `measure` wrote.
-
-    Parameters
-    ----------
-    path : of the file
-
-    Raises
-    ------
-    UnreadableFile
-        as `measured_rows`, and where a row is none of an operator
-    """
+    """Sweeps of a file that `measure` wrote."""
     device, rows = measured_rows(path)
     try:
         found = gathered(_operators(device, rows), path.name)

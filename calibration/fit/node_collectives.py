@@ -8,23 +8,17 @@ from pathlib import Path
 import numpy as np
 
 import costmodel
-from calibration.data.micro import Array, Operator, Sweep, gathered
+from calibration.data.micro import Array, Operator, Sweep, gathered, operation_of
 from calibration.data.reference import DEFAULT_FOLDER, table_rows
 from calibration.fit.devices import Fitted, devices_of, pooled, solved, unknown
 from calibration.fit.operator_times import given
 from costmodel.catalogue.loader import link_bandwidth
+from costmodel.evaluation.collectives import bus_factor
 from costmodel.formulas.network.nccl import WITHOUT_NVLINK
 from costmodel.formulas.network.node_links import NodeLinks, node_collective
 from costmodel.text.errors import UnreadableFile
 
 FILE = "collectives_aic.csv"
-OPERATIONS = {
-    "all_reduce": "all-reduce", "all_gather": "all-gather", "reduce_scatter": "reduce-scatter", "alltoall": "all-to-all",
-    "all_to_all": "all-to-all",
-}  # fmt: skip
-"""What sweeps call an operation, and its name here."""
-PHASES = {"all-reduce": 2.0}
-"""Times that an operation sends the part of the others; 1 if not named."""
 SMALLEST = 2.0**20
 PRIORS = {
     "links_launch": (1e-5, 0.7, 1e-7, 1e-3), "links_hop": (5e-7, 1.0, 1e-9, 1e-4), "links_pair": (1.3, 0.4, 0.2, 5.0),
@@ -36,12 +30,7 @@ OF_OPERATION = ("links_launch", "links_pair", "links_share", "links_ramp")
 
 
 def read_collectives(folder: Path | None = None) -> list[Sweep]:
-    """Sweeps of collectives inside a node, from 1 MiB on, one of each device and operation.
-
-    Parameters
-    ----------
-    folder : with a folder `micro` of CSV files; the optional one beside the checkout if not given
-    """
+    """Sweeps of collectives inside a node, from 1 MiB on, one of each device and operation."""
     path = (folder or DEFAULT_FOLDER) / "micro" / FILE
     if not path.is_file():
         return []
@@ -57,15 +46,13 @@ def read_collectives(folder: Path | None = None) -> list[Sweep]:
 def collective(device: str, operation: str, ranks: float, nbytes: float, seconds: float) -> Iterator[Operator]:
     """A collective as an operator, with the bytes that a rank sends; none where it is smaller than 1 MiB.
 
-    Parameters
-    ----------
-    device, operation, ranks : what ran where, by its name in PyTorch
-    nbytes : of what is reduced, or of all that is gathered, scattered or exchanged on a rank
-    seconds : measured
+    `nbytes` is what is reduced, or all that is gathered, scattered or exchanged on a rank.
     """
-    name = OPERATIONS[operation]
+    name = operation_of(operation)
+    if name is None:
+        raise KeyError(operation)
     if nbytes >= SMALLEST:
-        sent = PHASES.get(name, 1.0) * (ranks - 1.0) / ranks * nbytes
+        sent = bus_factor(name, int(ranks)) * nbytes
         yield Operator("collective", device, name, "", {"ranks": ranks, "sent": sent}, seconds)
 
 
@@ -94,10 +81,7 @@ def collective_time(sweep: Sweep, links: NodeLinks) -> Array:
 def fit_links(sweeps: list[Sweep], priors: Mapping[str, tuple[float, float]]) -> Fitted:
     """Constants of one device's links.
 
-    Parameters
-    ----------
-    sweeps : of the device
-    priors : value and spread of the logarithm by key, before these sweeps
+    `priors` are as of `calibration.fit.devices.fit_device`.
     """
     keys = [name for name in PRIORS if name not in OF_OPERATION]
     keys += [f"{name}.{sweep.dtype}" for name in OF_OPERATION for sweep in sweeps]

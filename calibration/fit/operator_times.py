@@ -25,14 +25,7 @@ at least, as the host launches it [s], and the share of the cache that a product
 
 
 def seconds(sweep: Sweep, device: DeviceNumbers, collector: Mapping[str, float]) -> Array:
-    """Time of every operator of a sweep [s].
-
-    Parameters
-    ----------
-    sweep : the operators
-    device : `DeviceNumbers` at the sweep's dtype
-    collector : `COLLECTOR`'s constants of the sweep
-    """
+    """Time of every operator of a sweep [s]."""
     formula = {
         "product": product, "grouped product": grouped_product, "attention": attention_core, "cast": cast,
         "attention backward": attention_backward, "stream": stream,

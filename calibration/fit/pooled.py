@@ -49,24 +49,12 @@ CLUSTER, GROUP, SCATTER = 0.05, 0.05, 0.06
 
 @dataclasses.dataclass(frozen=True)
 class Grouping:
-    """To whom each row belongs.
+    """To whom each row belongs, by name."""
 
-    Parameters
-    ----------
-    owners : names of the owners at each level of `calibration.fit.fields`, a row
-    cluster, group, source : names of the cluster, of the group whose scatter is common, and of the source, a row
-    stated : standard deviation of the logarithm that the source states of a row's time, on top of its scatter; none if not given
-    """
-
-    owners: dict[str, NDArray[np.str_]]
+    owners: dict[str, NDArray[np.str_]]  # at each level of `calibration.fit.fields`
     cluster: NDArray[np.str_]
-    group: NDArray[np.str_]
+    group: NDArray[np.str_]  # whose scatter is common
     source: NDArray[np.str_]
-    stated: Array | None = None
-
-    def stated_of(self, rows: Array) -> Array:
-        """What sources state of some rows."""
-        return np.zeros(len(rows)) if self.stated is None else self.stated[rows]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,20 +109,13 @@ Logarithms = Callable[[Array, Array | None], Array]
 
 @dataclasses.dataclass(frozen=True)
 class Incidence:
-    """Which effects the constants of some rows have.
+    """Which effects the constants of some rows have."""
 
-    Parameters
-    ----------
-    centre : the fields' priors on the line
-    pairs : of a field at a level its number, and of each row the place of the effect, or `count` where there is none
-    cluster : of each row the place of its cluster's intercept, or `count`
-    count : of effects
-    """
-
-    centre: Array
+    centre: Array  # the fields' priors on the line
+    # of a field at a level its number, and of each row the place of the effect, or `count` where there is none
     pairs: list[tuple[int, Array]]
-    cluster: Array
-    count: int
+    cluster: Array  # of each row the place of its cluster's intercept, or `count`
+    count: int  # of effects
 
     def places(self, mean: Array) -> Array:
         """Where each constant of each row is on its line, by the values of the effects."""
@@ -156,22 +137,13 @@ class Incidence:
 
 @dataclasses.dataclass
 class Model:
-    """Rows with their unknowns.
+    """Rows with their unknowns."""
 
-    Parameters
-    ----------
-    fields : constants
-    grouping : of the rows
-    measured : logarithms
-    predict : of places and rows
-    freedom : degrees of freedom of the scatter's tails
-    """
-
-    fields: Sequence[Field]
-    grouping: Grouping
-    measured: Array
-    predict: Logarithms
-    freedom: float = FREEDOM
+    fields: Sequence[Field]  # constants
+    grouping: Grouping  # of the rows
+    measured: Array  # logarithms
+    predict: Logarithms  # of places and rows
+    freedom: float = FREEDOM  # degrees of freedom of the scatter's tails
 
     @property
     def centre(self) -> Array:
@@ -196,13 +168,7 @@ class Model:
         return found + [Effect(-1, "cluster", str(owner)) for owner in np.unique(self.grouping.cluster[rows])]
 
     def incidence(self, effects: Sequence[Effect], rows: Array) -> Incidence:
-        """Which of some effects each constant of each row has.
-
-        Parameters
-        ----------
-        effects : in the order in which their values will be given
-        rows : of the model
-        """
+        """Which of some effects each constant of each row has."""
         where = {(effect.field, effect.level, effect.owner): place for place, effect in enumerate(effects)}
         members = {level: _indexed(names[rows]) for level, names in self.grouping.owners.items()}
 
@@ -264,8 +230,9 @@ def _linear(columns: Array, target: Array, weights: Array, group: NDArray[np.int
     return _Solved(mean, precision, covariance, intercept, shrunk, left - intercept[group])
 
 
-def _updated(spreads: Spreads, believed: Spreads, effects: Sequence[Effect], solved: _Solved, source: NDArray[np.str_],
-             tails: Array, stated: Array) -> Spreads:  # fmt: skip
+def _updated(
+    spreads: Spreads, believed: Spreads, effects: Sequence[Effect], solved: _Solved, source: NDArray[np.str_], tails: Array
+) -> Spreads:
     """One step of expectation-maximisation on the spreads."""
     moments = solved.mean**2 + np.diag(solved.covariance)
     gathered: dict[tuple[int, str], list[float]] = {}
@@ -281,7 +248,7 @@ def _updated(spreads: Spreads, believed: Spreads, effects: Sequence[Effect], sol
         key: blend(gathered[key], believed.effects[key]) if key in gathered and key[1] != "field" else sd
         for key, sd in spreads.effects.items()
     }
-    squares = np.maximum(tails * solved.left**2 - stated**2, 0.0)
+    squares = tails * solved.left**2
     scatter = {
         name: float(np.clip(np.sqrt(np.mean(squares[mine])), LEAST_SCATTER, MOST_SCATTER))
         for name in spreads.scatter
@@ -339,7 +306,7 @@ def fit(
     if start is None:
         mean += np.array([model.head_start(effect) for effect in effects])
     _, group = _indexed(model.grouping.group[rows])
-    source, stated = model.grouping.source[rows], model.grouping.stated_of(rows)
+    source = model.grouping.source[rows]
     believed = model.believed(rows)
     spreads = believed
     tails = np.ones(len(rows))
@@ -351,11 +318,11 @@ def fit(
         columns = incidence.columns(slopes)
         target = measured - base + columns[:, fielded] @ mean[fielded]
         for _ in range(inner):
-            scale = np.hypot([spreads.scatter[str(name)] for name in source], stated)
+            scale = np.array([spreads.scatter[str(name)] for name in source])
             prior = np.array([spreads.effects[e.field, e.level] if e.field >= 0 else spreads.cluster for e in effects])
             solved = _linear(columns, target, tails / scale**2, group, spreads.group, prior)
             if iteration >= settled:
-                spreads = _updated(spreads, believed, effects, solved, source, tails, stated)
+                spreads = _updated(spreads, believed, effects, solved, source, tails)
             tails = (model.freedom + 1.0) / (model.freedom + (solved.left / scale) ** 2)
         weights = tails / scale**2
 

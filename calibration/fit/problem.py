@@ -11,17 +11,39 @@ import numpy as np
 from calibration.data.runs import source_of, untuned
 from calibration.fit.fields import CLOCKS, MEMORY, TIME, Field
 from calibration.fit.pooled import Grouping, Model
-from calibration.validate.predictions import columns_of, evaluated, logged_memory
 from costmodel.arithmetic.named_tuples import as_number, flat, nested, replaced
 from costmodel.catalogue.records.software import UNTUNED
+from costmodel.compilation import programs
+from costmodel.description.question import Question
 from costmodel.description.run import Run
+from costmodel.evaluation.counted_memory import Count, counted_columns
+from costmodel.evaluation.engine import unflatten
 from costmodel.evaluation.own_runs_fit import Array
-from costmodel.formulas.quantities import DeviceNumbers, Inputs
+from costmodel.formulas.quantities import DeviceNumbers, Inputs, Step
 
 ROWS_OF_GROUP = 40
 TIME_FREEDOM = 2.0
 """Degrees of freedom of the scatter of step times: of 1 to 4, those with which plans that are publicly known to be good come out
 as their reports say, at errors that are alike at all distances (8.9 to 9.0 % at a new model)."""
+
+
+def evaluated(columns: Inputs) -> Step:
+    """Every part of every run's step."""
+    program = programs.every_part_of_runs()
+    count = len(np.asarray(columns.model.layers))
+    return unflatten(list(programs.results_of(program.parts["rows"], programs.scalars_of(program, columns), columns, count)))
+
+
+def columns_of(runs: Sequence[Run]) -> Inputs:
+    """Everything that formulas take, one entry a run."""
+    table = [flat(Question(run.model, run.cluster, run.framework).inputs(run.plan)) for run in runs]
+    return nested(Inputs, {path: np.array([row[path] for row in table], dtype=float) for path in table[0]})
+
+
+def logged_memory(runs: Sequence[Run], columns: Inputs) -> Array:
+    """Peak bytes as each run counted them."""
+    counts = [Count(run.memory_kind, run.memory_of) for run in runs]
+    return counted_columns(columns, np.asarray(columns.device.memory, dtype=float), counts)
 
 
 def cluster_name(run: Run) -> str:
@@ -103,11 +125,7 @@ def take(columns: Inputs, rows: Array) -> Inputs:
 def time_model(cases: Sequence[Run], columns: Inputs | None = None, fields: Sequence[Field] = TIME) -> Model:
     """Timed cases as a model of the logarithm of their step time.
 
-    Parameters
-    ----------
-    cases : with a time each
-    columns : of them, which say the constants that aren't fitted
-    fields : that are
+    The columns say the constants that aren't fitted.
     """
     known = columns or columns_of(cases)
 
@@ -122,11 +140,6 @@ def memory_model(cases: Sequence[Run], columns: Inputs | None = None) -> Model:
     """Cases with a peak as a model of its logarithm.
 
     What ran and what ran out of memory is no row: a verdict says nothing of how much was held.
-
-    Parameters
-    ----------
-    cases : with a peak each
-    columns : of them
     """
     known = columns or columns_of(cases)
 
@@ -153,11 +166,6 @@ def thinned(grouping: Grouping, most: int = ROWS_OF_GROUP) -> Array:
     """Rows that are fitted: of a group with more than `most` an even draw, by a fixed seed.
 
     Rows of a group share their intercept, so that those beyond some tens say little more of the constants.
-
-    Parameters
-    ----------
-    grouping : of all rows
-    most : rows of a group
     """
     order = np.random.default_rng(11).permutation(len(grouping.group))
     seen: dict[str, int] = {}

@@ -12,11 +12,19 @@ import numpy as np
 
 from calibration.data.runs import at_clocks, catalogue_has, source_of
 from calibration.fit import pooled
-from calibration.fit.effects import Line, correlation_lines, effect_rows, table, timed_rows
+from calibration.fit.effects import Line, correlation_lines, effect_rows, timed_rows
 from calibration.fit.fields import MEMORY, TIME
 from calibration.fit.pooled import Effect, Model, Posterior
-from calibration.fit.problem import columns_at, counted_otherwise, memory_model, take, thinned, time_model
-from calibration.validate.predictions import columns_of
+from calibration.fit.problem import (
+    columns_at,
+    columns_of,
+    counted_otherwise,
+    memory_model,
+    take,
+    thinned,
+    time_model,
+)
+from calibration.written import as_csv
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.catalogue.effects import CLOCKS, CORRELATIONS, FILE, TIMED, Timed, clocks, parts_of
 from costmodel.catalogue.loader import load_device
@@ -41,14 +49,7 @@ AT_BOUND = 0.02
 
 @dataclasses.dataclass
 class Fitted:
-    """A model with its fit.
-
-    Parameters
-    ----------
-    cases : rows
-    model : with its unknowns
-    posterior : found
-    """
+    """A model with its fit."""
 
     cases: list[Run]
     model: Model
@@ -68,13 +69,6 @@ def solve(model: Model, iterations: int, averaged: bool, report: Callable[[str],
 
     Of those that are not, the ones go first that lie nearest to what is believed without them, by their own error: one that lies
     far from it explains something, however wide it is.
-
-    Parameters
-    ----------
-    model : rows and unknowns
-    iterations : of the first pass
-    averaged : as of `pooled.fit`
-    report : is told of each iteration
     """
     rows = thinned(model.grouping)
     found = pooled.fit(model, rows, None, iterations, averaged=averaged, report=report)
@@ -99,14 +93,7 @@ def _left_open(found: Posterior) -> dict[Effect, float]:
 
 
 def fit_runs(cases: Sequence[Run], iterations: int, report: Callable[[str], None]) -> tuple[Fitted, Fitted]:
-    """The fits of time and of memory.
-
-    Parameters
-    ----------
-    cases : runs
-    iterations : of Gauss-Newton, at most
-    report : is told of each iteration
-    """
+    """The fits of time and of memory."""
     plain = [without_clock(case) for case in cases]
     memory = fit_memory(cases, iterations, report)
     # a step takes longer where memory is short: time is fitted beside what memory is found to be
@@ -125,14 +112,7 @@ def _tells_time(case: Run) -> bool:
 
 
 def fit_memory(cases: Sequence[Run], iterations: int, report: Callable[[str], None]) -> Fitted:
-    """The fit of memory alone.
-
-    Parameters
-    ----------
-    cases : runs
-    iterations : of Gauss-Newton, at most
-    report : is told of each iteration
-    """
+    """The fit of memory alone."""
     held = [without_clock(case) for case in cases if case.peak_bytes is not None]
     held += counted_otherwise(held)
     model = memory_model(held)
@@ -140,15 +120,7 @@ def fit_memory(cases: Sequence[Run], iterations: int, report: Callable[[str], No
 
 
 def fit_some(cases: Sequence[Run], names: Sequence[str], iterations: int, report: Callable[[str], None]) -> Fitted:
-    """The fit of a few constants of time, the others as they are.
-
-    Parameters
-    ----------
-    cases : runs
-    names : of the constants
-    iterations : of Gauss-Newton, at most
-    report : is told of each iteration
-    """
+    """The fit of a few constants of time, the others as they are."""
     clocked = [clock in names for clock in CLOCKS]
     if any(clocked) and not all(clocked):
         raise CostModelError(f"--only {' '.join(names)}: expected both of {', '.join(CLOCKS)}, which are fitted together")
@@ -159,12 +131,7 @@ def fit_some(cases: Sequence[Run], names: Sequence[str], iterations: int, report
 
 
 def identification(fitted: Fitted) -> dict[str, int]:
-    """How many constants were fitted, how many the data identify, and how many lie at a bound.
-
-    Parameters
-    ----------
-    fitted : of time or of memory
-    """
+    """How many constants were fitted, how many the data identify, and how many lie at a bound."""
     posterior, fields = fitted.posterior, fitted.model.fields
     left = _left_open(posterior)
     mine = [n for n, effect in enumerate(posterior.effects) if effect.field >= 0]
@@ -180,17 +147,12 @@ def identification(fitted: Fitted) -> dict[str, int]:
 
 
 def tables(time: Fitted, memory: Fitted) -> dict[str, str]:
-    """Files of the catalogue that hold the constants: effects, how their errors go together, and what was timed.
-
-    Parameters
-    ----------
-    time, memory : fits
-    """
+    """Files of the catalogue that hold the constants: effects, how their errors go together, and what was timed."""
     rows, correlated = _rows(time)
     return {
-        FILE: table(Line._fields, [*rows, *_rows(memory)[0]]),
+        FILE: as_csv([Line._fields, *rows, *_rows(memory)[0]]),
         CORRELATIONS: correlation_lines(time.posterior, correlated),
-        TIMED: table(Timed._fields, timed_rows(time.cases)),
+        TIMED: as_csv([Timed._fields, *timed_rows(time.cases)]),
     }
 
 
@@ -198,11 +160,6 @@ def with_some(text: str, correlations: str, fitted: Fitted) -> dict[str, str]:
     """Files of effects and of how their errors go together, with some constants fitted anew and the others as they were.
 
     Of errors that are told anew it isn't known how they go together with the others.
-
-    Parameters
-    ----------
-    text, correlations : of the files
-    fitted : of memory, or of `fit_some`
     """
     order = [field.path for field in (*TIME, *MEMORY)]
     paths = {field.path for field in fitted.model.fields}
@@ -213,7 +170,7 @@ def with_some(text: str, correlations: str, fitted: Fitted) -> dict[str, str]:
     known = [json.loads(line) for line in correlations.splitlines()]
     lines = [json.dumps([known[one][other] for other in together[:place]]) for place, one in enumerate(together)]
     return {
-        FILE: table(Line._fields, sorted([*kept, *_rows(fitted)[0]], key=lambda row: order.index(str(row[0])))),
+        FILE: as_csv([Line._fields, *sorted([*kept, *_rows(fitted)[0]], key=lambda row: order.index(str(row[0])))]),
         CORRELATIONS: "".join(f"{line}\n" for line in lines),
     }
 
@@ -228,12 +185,7 @@ def _rows(fitted: Fitted) -> tuple[list[Line], list[int]]:
 
 
 def evidence_table(cases: Sequence[Run]) -> dict[str, object]:
-    """Runs of every framework: how many, on which devices, of mixtures of experts, and of which sources.
-
-    Parameters
-    ----------
-    cases : runs
-    """
+    """Runs of every framework: how many, on which devices, of mixtures of experts, and of which sources."""
     table: Row = {}
     for case in cases:
         if not catalogue_has(case):  # it runs by the habits of a framework, and says nothing of it

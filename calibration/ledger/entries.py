@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
-import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from calibration.validate.scores import score
+from calibration.written import as_csv, write
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.text.errors import CostModelError
 
@@ -22,43 +22,28 @@ class Entry(NamedTuple):
 
     The predictions are of the release that met it. What tells how sure it could have been (from `novelty` on) is too, but for the
     first release, of which it was worked out afterwards by the code that began the ledger.
-
-    Parameters
-    ----------
-    date, release : when it was met, and by which commit
-    id, campaign : of its record
-    measured_s, predicted_s, low_s, high_s : step time, and its 90 % interval as told then [s]
-    measured_bytes, predicted_bytes, low_bytes, high_bytes : the same of the peak memory
-    ran : whether it ran, or out of memory
-    predicted_fits : whether it was judged to fit
-    usable_bytes : of the device, to a process
-    seen : other runs of its campaign had been measured before and were in the fit
-    novelty : how new the question was, of `costmodel.evaluation.error_model.NOVELTIES`
-    constants : standard deviation that the errors of its constants leave the plan's step time, in logarithms
-    host : share of the step that waits for the host
-    unstated : keys of the record that matter and that nothing stated
     """
 
-    date: str
+    date: str  # date, release: when it was met, and by which commit
     release: str
-    id: str
+    id: str  # id, campaign: of its record
     campaign: str
-    measured_s: float | None
+    measured_s: float | None  # measured_s, predicted_s, low_s, high_s: step time, and its 90 % interval as told then [s]
     predicted_s: float | None
     low_s: float | None
     high_s: float | None
-    measured_bytes: float | None
+    measured_bytes: float | None  # measured_bytes, predicted_bytes, low_bytes, high_bytes: the same of the peak memory
     predicted_bytes: float | None
     low_bytes: float | None
     high_bytes: float | None
-    ran: bool | None
-    predicted_fits: bool | None
-    usable_bytes: float | None
-    seen: bool
-    novelty: str
-    constants: float | None
-    host: float | None
-    unstated: tuple[str, ...]
+    ran: bool | None  # whether it ran, or out of memory
+    predicted_fits: bool | None  # whether it was judged to fit
+    usable_bytes: float | None  # of the device, to a process
+    seen: bool  # other runs of its campaign had been measured before and were in the fit
+    novelty: str  # how new the question was, of `costmodel.evaluation.error_model.NOVELTIES`
+    constants: float | None  # standard deviation that the errors of its constants leave the plan's step time, in logarithms
+    host: float | None  # share of the step that waits for the host
+    unstated: tuple[str, ...]  # keys of the record that matter and that nothing stated
 
     @property
     def source(self) -> str:
@@ -112,12 +97,7 @@ def _value(field: str, cell: str) -> object:
 
 
 def read_entries(path: Path = RUNS) -> list[Entry]:
-    """Every run of the ledger, in the order in which they were met.
-
-    Parameters
-    ----------
-    path : of the file
-    """
+    """Every run of the ledger, in the order in which they were met."""
     with path.open(encoding="utf-8", newline="") as file:
         rows = csv.DictReader(file)
         if tuple(rows.fieldnames or ()) != Entry._fields:
@@ -126,38 +106,18 @@ def read_entries(path: Path = RUNS) -> list[Entry]:
 
 
 def add_entries(new: Sequence[Entry], path: Path = RUNS) -> None:
-    """Append runs to the ledger; what is there stays as it is, byte for byte.
-
-    Parameters
-    ----------
-    new : all of campaigns that the ledger doesn't have
-    path : of the file; begun where there is none
-
-    Raises
-    ------
-    CostModelError
-        where a campaign is in the ledger: nothing is met for the first time twice
-    """
+    """Append runs to the ledger; what is there stays as it is, byte for byte."""
     known = {one.campaign for one in read_entries(path)} if path.exists() else set()
     again = sorted({one.campaign for one in new} & known)
     if again:
         raise CostModelError(f"{path.name} has met {', '.join(again)} already: a campaign is scored once, before it is fitted to")
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    if not path.exists():
-        writer.writerow(Entry._fields)
-    writer.writerows([_cell(value) for value in one] for one in new)
+    heads = [] if path.exists() else [Entry._fields]
     with path.open("a", encoding="utf-8", newline="") as file:
-        file.write(text.getvalue())
+        file.write(as_csv([*heads, *(map(_cell, one) for one in new)]))
 
 
 def figures(entries: Sequence[Entry]) -> Row:
-    """Figures of some runs: errors of time and memory, how often intervals held and how wide they were, verdicts.
-
-    Parameters
-    ----------
-    entries : of one campaign, or of several
-    """
+    """Figures of some runs: errors of time and memory, how often intervals held and how wide they were, verdicts."""
     found: Row = {"runs": len(entries)}
     for what, unit in (("time", "s"), ("memory", "bytes")):
         rows = [tuple(getattr(one, f"{name}_{unit}") for name in ("measured", "predicted", "low", "high")) for one in entries]
@@ -171,19 +131,9 @@ def figures(entries: Sequence[Entry]) -> Row:
 
 
 def write_campaigns(entries: Sequence[Entry], path: Path = CAMPAIGNS) -> None:
-    """A line for each campaign, made from the runs.
-
-    Parameters
-    ----------
-    entries : the whole ledger
-    path : of the file
-    """
+    """A line for each campaign, made from the runs."""
     groups: dict[tuple[str, str, str], list[Entry]] = {}
     for one in entries:
         groups.setdefault((one.date, one.release, one.campaign), []).append(one)
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["date", "release", "campaign", "seen", *figures([])])
-    for key, members in groups.items():
-        writer.writerow([*key, _cell(members[0].seen), *map(_cell, figures(members).values())])
-    path.write_text(text.getvalue(), encoding="utf-8")
+    rows = ([*key, _cell(members[0].seen), *map(_cell, figures(members).values())] for key, members in groups.items())
+    write({path: as_csv([["date", "release", "campaign", "seen", *figures([])], *rows])})

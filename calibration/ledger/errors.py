@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.stats import t as student
 
+from calibration.data.runs import quantile_of_sources, source_weights
 from calibration.ledger.entries import Entry
 from costmodel.evaluation.first_contacts import HALF, NOVELTY, TYPICAL
 
@@ -32,18 +32,11 @@ MEDIAN: dict[str, tuple[str, ...]] = {TIME: ("novelty",), MEMORY: ()}
 
 
 class Rows(NamedTuple):
-    """Residuals with what tells their scale.
+    """Residuals with what tells their scale."""
 
-    Parameters
-    ----------
-    source : of each
-    residual : log(measured / predicted)
-    of : columns by name
-    """
-
-    source: NDArray[np.str_]
-    residual: Array
-    of: Mapping[str, Array]
+    source: NDArray[np.str_]  # of each
+    residual: Array  # log(measured / predicted)
+    of: Mapping[str, Array]  # columns by name
 
     def some(self, wanted: NDArray[np.bool_]) -> Rows:
         """Those of a mask."""
@@ -55,13 +48,7 @@ class Rows(NamedTuple):
 
 
 def rows_of(entries: Sequence[Entry], what: str) -> Rows:
-    """Residuals of the ledger of which the covariates are known.
-
-    Parameters
-    ----------
-    entries : the ledger
-    what : ``"time"`` or ``"memory"``
-    """
+    """Residuals of the ledger of which the covariates are known."""
     kept = [one for one in entries if getattr(one, what) is not None and one.novelty and one.constants is not None]
     constants = np.array([one.constants for one in kept], dtype=float)
     return Rows(
@@ -91,26 +78,8 @@ def _design(rows: Rows, names: Sequence[str]) -> Array:
     return np.stack([np.ones(len(rows.residual)), *(rows.of[name] for name in names)], axis=1)
 
 
-def source_weights(source: NDArray[np.str_], power: float = 1.0) -> Array:
-    """Weights of rows by which each source counts alike, however many rows it has.
-
-    Parameters
-    ----------
-    source : of each row
-    power : 1; with one half a source counts as the root of its rows
-    """
-    counts = Counter(source.tolist())
-    return np.array([counts[one] ** -power for one in source.tolist()])
-
-
 def fitted(rows: Rows, what: str) -> Model:
-    """The likeliest model, before it is widened.
-
-    Parameters
-    ----------
-    rows : residuals
-    what : ``"time"`` or ``"memory"``
-    """
+    """The likeliest model, before it is widened."""
     scales, medians, weight = _design(rows, SCALE[what]), _design(rows, MEDIAN[what]), source_weights(rows.source)
     count = scales.shape[1]
 
@@ -132,12 +101,6 @@ def fitted(rows: Rows, what: str) -> Model:
     return Model(what, found[:count], found[count:])
 
 
-def _quantile(values: Array, weight: Array, share: float) -> float:
-    order = np.argsort(values)
-    reached = np.cumsum(weight[order]) / weight.sum()
-    return float(values[order][min(int(np.searchsorted(reached, share)), len(values) - 1)])
-
-
 def _left_out(rows: Rows, what: str) -> Array:
     """Distance of each residual from its median, in halves of the interval, by the model set without its source."""
     found = np.empty(len(rows.residual))
@@ -153,47 +116,26 @@ def _conformal(rows: Rows, distance: Array) -> float:
     new = rows.of["seen"] == 0.0
     if not new.any():
         return 1.0
-    return _quantile(distance[new], source_weights(rows.source[new]), 0.9)
+    return quantile_of_sources(distance[new], rows.source[new], 0.9)
 
 
 def model_of(rows: Rows, what: str) -> Model:
-    """The model as it is shipped: the likeliest, widened as its sources show when each is left out.
-
-    Parameters
-    ----------
-    rows : residuals
-    what : ``"time"`` or ``"memory"``
-    """
+    """The model as it is shipped: the likeliest, widened as its sources show when each is left out."""
     return fitted(rows, what)._replace(widening=_conformal(rows, _left_out(rows, what)))
 
 
 class Held(NamedTuple):
-    """How intervals held on rows that their model had not seen: means over sources.
+    """How intervals held on rows that their model had not seen: means over sources."""
 
-    Parameters
-    ----------
-    coverage : share of rows within
-    worst : of the source where fewest are
-    winkler : mean width of the interval, and twenty times by how much a row lies outside, in logarithms
-    factor : by which the interval reaches each way
-    sources : coverage of each
-    """
-
-    coverage: float
-    worst: float
-    winkler: float
-    factor: float
-    sources: Mapping[str, float]
+    coverage: float  # share of rows within
+    worst: float  # of the source where fewest are
+    winkler: float  # mean width of the interval, and twenty times by how much a row lies outside, in logarithms
+    factor: float  # by which the interval reaches each way
+    sources: Mapping[str, float]  # coverage of each
 
 
 def held(rows: Rows, median: Array, half: Array) -> Held:
-    """How intervals hold.
-
-    Parameters
-    ----------
-    rows : residuals
-    median, half : of each row's interval, in logarithms
-    """
+    """How intervals hold."""
     outside = np.maximum(np.abs(rows.residual - median) - half, 0.0)
     score, groups = 2.0 * half + 20.0 * outside, [(str(name), rows.source == name) for name in np.unique(rows.source)]
     coverage = {name: float((outside[of] == 0.0).mean()) for name, of in groups}
@@ -207,10 +149,7 @@ def held(rows: Rows, median: Array, half: Array) -> Held:
 def left_out_intervals(rows: Rows, what: str) -> tuple[Array, Array]:
     """Median and half the width of each row's interval, by the model set, and widened, without its source.
 
-    Parameters
-    ----------
-    rows : residuals, all told as of campaigns that nobody has seen, as users' are
-    what : ``"time"`` or ``"memory"``
+    All are told as of campaigns that nobody has seen, as users' are.
     """
     median, half = np.empty(len(rows.residual)), np.empty(len(rows.residual))
     for source in np.unique(rows.source):
@@ -220,40 +159,21 @@ def left_out_intervals(rows: Rows, what: str) -> tuple[Array, Array]:
 
 
 def left_out(rows: Rows, what: str) -> tuple[Held, Held]:
-    """Sources judged by the model set without them: their runs of campaigns that nobody had seen, and all of their runs.
-
-    Parameters
-    ----------
-    rows : residuals
-    what : ``"time"`` or ``"memory"``
-    """
+    """Sources judged by the model set without them: their runs of campaigns that nobody had seen, and all of their runs."""
     median, half = left_out_intervals(rows, what)
     new = rows.of["seen"] == 0.0
     return held(rows.some(new), median[new], half[new]), held(rows, median, half)
 
 
 def prequential(rows: Rows, what: str, older: Sequence[str]) -> Held:
-    """The model set on some sources, judged on the others.
-
-    Parameters
-    ----------
-    rows : residuals
-    what : ``"time"`` or ``"memory"``
-    older : sources that were met first
-    """
+    """The model set on some sources, judged on the others."""
     first = np.isin(rows.source, list(older))
     rest = rows.some(~first)
     return held(rest, *model_of(rows.some(first), what).told(rest.met_new()))
 
 
 def older_half(entries: Sequence[Entry], rows: Rows) -> list[str]:
-    """The half of the sources that were met first, in the order of the ledger.
-
-    Parameters
-    ----------
-    entries : the ledger
-    rows : whose sources count
-    """
+    """The half of the sources that were met first, in the order of the ledger."""
     order = [one for one in dict.fromkeys(entry.source for entry in entries) if one in set(rows.source.tolist())]
     return order[: math.ceil(OLDER * len(order))]
 
@@ -267,12 +187,7 @@ class Verdicts(NamedTuple):
 
 
 def verdicts_of(entries: Sequence[Entry]) -> Verdicts:
-    """Of the ledger, all of which it is known.
-
-    Parameters
-    ----------
-    entries : the ledger
-    """
+    """Of the ledger, all of which it is known."""
     kept = [one for one in entries if one.ran is not None and one.room is not None]
     return Verdicts(
         np.array([one.source for one in kept]), np.array([one.room for one in kept], dtype=float),
@@ -285,10 +200,6 @@ def room_of(verdicts: Verdicts) -> tuple[float, float]:
 
     A source counts as the root of its rows: one that lists every configuration that it tried tells of failures, most list only
     what ran, and say little about how near the limit that was.
-
-    Parameters
-    ----------
-    verdicts : of the ledger
     """
     weight = source_weights(verdicts.source, 0.5)
 
@@ -301,12 +212,7 @@ def room_of(verdicts: Verdicts) -> tuple[float, float]:
 
 
 def tables(entries: Sequence[Entry]) -> dict[str, dict[str, object]]:
-    """What the library reads of it: a few numbers, and beside them how the model held on sources left out.
-
-    Parameters
-    ----------
-    entries : the ledger
-    """
+    """What the library reads of it: a few numbers, and beside them how the model held on sources left out."""
     found: dict[str, dict[str, object]] = {}
     for what in (TIME, MEMORY):
         rows = rows_of(entries, what)

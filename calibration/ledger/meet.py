@@ -16,11 +16,7 @@ from costmodel.text.errors import CostModelError
 def entry(row: Judged, date: str, release: str, seen: bool) -> Entry:
     """A judged record as the ledger has it.
 
-    Parameters
-    ----------
-    row : a run that was read; one that can't be predicted is entered without predictions
-    date, release : of the meeting
-    seen : other runs of its campaign were in the fit
+    One that can't be predicted is entered without predictions.
     """
     assert row.run is not None
     nothing: tuple[None, None, None, None] = (None, None, None, None)
@@ -36,19 +32,7 @@ def entry(row: Judged, date: str, release: str, seen: bool) -> Entry:
 
 
 def met(files: Collection[Path], date: str, release: str, fitted: Collection[str]) -> list[Entry]:
-    """Records of some files as the ledger would have them.
-
-    Parameters
-    ----------
-    files : of records
-    date, release : of the meeting
-    fitted : campaigns of which other runs were in the fit
-
-    Raises
-    ------
-    CostModelError
-        where a record has no campaign, or no run of a file can be read
-    """
+    """Records of some files as the ledger would have them."""
     rows = [row for row in judged(files) if row.run is not None]
     if not rows:
         raise CostModelError("no run can be read: `python -m calibration validate FILE` lists why")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import collections
 import itertools
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
+import numpy as np
+
+from calibration.data.runs import quantile_of_sources
 from calibration.ledger.entries import Entry
 
 LEVEL = 0.8
@@ -20,21 +22,18 @@ def shared(entries: Sequence[Entry]) -> dict[str, dict[str, float | int]]:
 
     A campaign stands for the median residual of its runs. Two campaigns of other sources have nothing in common; how much closer
     those of one source lie tells the rest. Every source weighs the same, whatever the number of its campaigns.
-
-    Parameters
-    ----------
-    entries : of the ledger
     """
     medians = _medians(entries)
     pairs: dict[str, list[tuple[float, str]]] = {kind: [] for kind in (*KINDS, "apart")}
     for (one, first), (other, second) in itertools.combinations(medians.items(), 2):
         pairs[_kind(one, other)].append((abs(first - second), one.partition("/")[0]))
-    apart = _within(((distance, 1.0) for distance, _ in pairs["apart"]))
+    apart = np.array([distance for distance, _ in pairs["apart"]])
+    beyond = quantile_of_sources(apart, np.arange(len(apart)).astype(str), LEVEL)  # each pair by itself
     found: dict[str, dict[str, float | int]] = {}
     for kind in KINDS:
-        of_source = collections.Counter(source for _, source in pairs[kind])
-        near = _within((distance, 1.0 / of_source[source]) for distance, source in pairs[kind])
-        found[kind] = {"shared": round(max(0.0, 1.0 - (near / apart) ** 2), 3), "sources": len(of_source)}
+        distances, sources = (np.array(column) for column in zip(*pairs[kind], strict=True))
+        near = quantile_of_sources(distances, sources, LEVEL)
+        found[kind] = {"shared": round(max(0.0, 1.0 - (near / beyond) ** 2), 3), "sources": len(set(sources.tolist()))}
     return found
 
 
@@ -54,14 +53,3 @@ def _kind(one: str, other: str) -> str:
     if software == their_software:
         return "device"
     return "framework" if device == their_device else "both"
-
-
-def _within(weighted: Iterable[tuple[float, float]]) -> float:
-    """The distance within which `LEVEL` of the pairs lie."""
-    rows = sorted(weighted)
-    left = LEVEL * sum(weight for _, weight in rows)
-    for distance, weight in rows:
-        left -= weight
-        if left <= 0.0:
-            return distance
-    return rows[-1][0]

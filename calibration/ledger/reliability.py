@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import t as student
 
+from calibration.data.runs import source_weights
 from calibration.ledger.entries import Entry
 from calibration.ledger.errors import (
     DEGREES,
@@ -19,7 +20,6 @@ from calibration.ledger.errors import (
     left_out_intervals,
     room_of,
     rows_of,
-    source_weights,
     verdicts_of,
 )
 
@@ -28,29 +28,16 @@ EDGES = np.array([0.0, 0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0])
 
 
 class Reliability(NamedTuple):
-    """What was told, and how often it came true.
+    """What was told, and how often it came true."""
 
-    Parameters
-    ----------
-    name : of what
-    told, true : probabilities told, and shares of rows of which they came true, each source alike
-    rows : behind each
-    """
-
-    name: str
-    told: Array
+    name: str  # of what
+    told: Array  # told, true: probabilities told, and shares of rows of which they came true, each source alike
     true: Array
-    rows: Array
+    rows: Array  # behind each
 
 
 def of_intervals(entries: Sequence[Entry], what: str, name: str) -> Reliability:
-    """Intervals of every probability, on sources that the model wasn't set on.
-
-    Parameters
-    ----------
-    entries : the ledger
-    what, name : ``"time"`` or ``"memory"``, and its name in the figure
-    """
+    """Intervals of every probability, on sources that the model wasn't set on."""
     rows = rows_of(entries, what)
     median, half = left_out_intervals(rows, what)
     new = rows.of["seen"] == 0.0
@@ -61,12 +48,7 @@ def of_intervals(entries: Sequence[Entry], what: str, name: str) -> Reliability:
 
 
 def left_out_fits(verdicts: Verdicts) -> Array:
-    """Probability that each plan fits, by the model set without its source.
-
-    Parameters
-    ----------
-    verdicts : of the ledger
-    """
+    """Probability that each plan fits, by the model set without its source."""
     found = np.empty(len(verdicts.room))
     for source in np.unique(verdicts.source):
         without = verdicts.source == source
@@ -76,12 +58,7 @@ def left_out_fits(verdicts: Verdicts) -> Array:
 
 
 def of_fits(entries: Sequence[Entry]) -> Reliability:
-    """What was told to fit, by the probability told, on sources that the model wasn't set on.
-
-    Parameters
-    ----------
-    entries : the ledger
-    """
+    """What was told to fit, by the probability told, on sources that the model wasn't set on."""
     verdicts = verdicts_of(entries)
     told, weight = left_out_fits(verdicts), source_weights(verdicts.source, 0.5)
     bins = np.clip(np.searchsorted(EDGES, told, side="right") - 1, 0, len(EDGES) - 2)
@@ -95,12 +72,7 @@ def of_fits(entries: Sequence[Entry]) -> Reliability:
 
 
 def points(entries: Sequence[Entry]) -> dict[str, dict[str, list[float]]]:
-    """What `costmodel.plots.reliability` draws.
-
-    Parameters
-    ----------
-    entries : the ledger
-    """
+    """What `costmodel.plots.reliability` draws."""
     found = [of_intervals(entries, TIME, "step time"), of_intervals(entries, MEMORY, "peak memory"), of_fits(entries)]
     return {
         one.name: {field: [float(f"{value:.4g}") for value in getattr(one, field)] for field in ("told", "true", "rows")}

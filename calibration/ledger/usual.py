@@ -19,9 +19,7 @@ def usual_constants(cases: Sequence[Run]) -> float:
     """Standard deviation of the logarithm that errors of constants leave the step of a usual plan: the median over sources of
     that of their runs.
 
-    Parameters
-    ----------
-    cases : measured runs; those whose plans are refused today tell nothing
+    Runs whose plans are refused today tell nothing.
     """
     sources: dict[str, list[Run]] = {}
     for case in cases:

@@ -105,18 +105,7 @@ def measure_collectives(
 ) -> list[dict]:
     """Return the rows of family "collective", measured by ``world`` processes.
 
-    Parameters
-    ----------
-    world : int
-        Number of processes, one per GPU.
-    backend : str
-        "nccl", or "gloo" on a CPU.
-    quick : bool
-        Measure fewer sizes.
-    seconds : float
-        Time budget once the processes have started.
-    skip : callable
-        Receives the parameters and the reason of every point left out.
+    `seconds` are the time budget once the processes have started; `skip` receives every point left out, and why.
     """
     largest = 32 if backend == "nccl" else 16
     sizes = [1 << power for power in range(10, largest + 1, 4 if quick else 2)]

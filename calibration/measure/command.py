@@ -58,13 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def find_device(name: str):
-    """Return the torch.device of this name.
-
-    Raises
-    ------
-    MeasurementError
-        If PyTorch is missing, or there is no such device.
-    """
+    """Return the torch.device of this name."""
     try:
         import torch
 
@@ -138,26 +132,7 @@ def collective_rows(device, quick: bool, seconds: float, skip: Callable) -> list
 
 def measure(device, quick: bool, progress: Callable[[str], None], families: Sequence[str] = tuple(BUDGETS),
             config: Path | None = None) -> dict:  # fmt: skip
-    """Measure families on ``device``.
-
-    Parameters
-    ----------
-    device : torch.device
-        What to measure.
-    quick : bool
-        Measure fewer points.
-    progress : callable
-        Receives one line of text now and then.
-    families : sequence of str
-        The families to measure.
-    config : Path, optional
-        A model's config.json, one layer of which is timed.
-
-    Returns
-    -------
-    dict
-        The record described in the module's docstring.
-    """
+    """Measure families on ``device``."""
     import torch
 
     from .layers import layer_points
@@ -216,13 +191,7 @@ def write_whole(record: dict, path: Path) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure as the parsed arguments say, and write the file.
-
-    Raises
-    ------
-    MeasurementError
-        If the arguments cannot be followed.
-    """
+    """Measure as the parsed arguments say, and write the file."""
     families = arguments.families.split(",") if arguments.families else list(BUDGETS)
     for family in families:
         if family not in BUDGETS:

@@ -37,13 +37,7 @@ class Sizes:
 
 
 def sizes_of(path: Path) -> Sizes:
-    """Return the sizes that a config.json of Hugging Face states.
-
-    Raises
-    ------
-    ValueError
-        If it is no such file, or its layers are not dense ones of a decoder.
-    """
+    """Return the sizes that a config.json of Hugging Face states."""
     try:
         said = json.loads(path.read_text(encoding="utf-8"))
         hidden, heads = int(said["hidden_size"]), int(said["num_attention_heads"])

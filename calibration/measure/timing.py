@@ -27,30 +27,14 @@ Call = Callable[[], object]
 
 @dataclass(frozen=True)
 class Point:
-    """One measurement to make.
-
-    Parameters
-    ----------
-    parameters : dict
-        The parameters that identify the point in its row.
-    run : callable
-        Makes the measurement and returns the measured fields of the row.
-    """
+    """One measurement to make."""
 
     parameters: dict
     run: Callable[[], dict]
 
 
 def summarize(samples: Sequence[float], launches_per_repeat: int = 1) -> dict:
-    """Return the fields ``seconds``, ``spread``, ``repeats`` and ``launches_per_repeat`` of a row.
-
-    Parameters
-    ----------
-    samples : sequence of float
-        Seconds per launch, one value per repeat.
-    launches_per_repeat : int
-        How many launches each sample averages over.
-    """
+    """Return the fields ``seconds``, ``spread``, ``repeats`` and ``launches_per_repeat`` of a row."""
     lower, median, upper = (float(value) for value in numpy.percentile(samples, [25, 50, 75]))
     return {
         "seconds": median,
@@ -61,15 +45,7 @@ def summarize(samples: Sequence[float], launches_per_repeat: int = 1) -> dict:
 
 
 class Timer:
-    """Times operations on one device.
-
-    Parameters
-    ----------
-    device : torch.device
-        The device to measure.
-    quick : bool
-        Spend less time on every point.
-    """
+    """Times operations on one device."""
 
     def __init__(self, device: torch.device, quick: bool) -> None:
         self.device = device
@@ -132,15 +108,8 @@ class Timer:
     def measure(self, calls: Sequence[Call]) -> dict:
         """Time an operation.
 
-        Parameters
-        ----------
-        calls : sequence of callables
-            The same operation on different sets of inputs; they are called in turn.
-
-        Returns
-        -------
-        dict
-            See `summarize`; on a GPU also ``host_seconds``, the host's time to queue one call.
+        The calls, the same operation on different sets of inputs, are made in turn. On a GPU ``host_seconds`` is the host's time
+        to queue one call.
         """
         return self.measure_on_gpu(calls) if self.on_gpu else self.measure_on_cpu(calls)
 

@@ -197,15 +197,7 @@ HEADING = (
 def measure_all(
     chosen: Sequence[Setting], python: str, delay: str | None, repeats: int, folder: Path
 ) -> tuple[list[dict[str, object]], dict[str, object]]:
-    """Set the testbed up, measure and predict; rows of the table, and what they were measured on.
-
-    Parameters
-    ----------
-    chosen : what is measured, those on the same links together
-    python, delay : of `Workers` and of `Switch`
-    repeats : counted exchanges of each
-    folder : in which processes of Gloo find each other
-    """
+    """Set the testbed up, measure and predict; rows of the table, and what they were measured on."""
     rows = []
     before = os.getloadavg()[0]
     machines = max(setting.machines for setting in chosen)

@@ -48,24 +48,14 @@ def framing_efficiency(mtu: int, both_ways: bool = True) -> float:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One exchange to measure and to predict.
+    """One exchange to measure and to predict."""
 
-    Parameters
-    ----------
-    name : in the table
-    algorithm : ``"ring"``, ``"halving_doubling"``, ``"gloo"``, ``"parameter_server"`` or ``"byteps"``
-    links : of the machines
-    nbytes : buffer on each worker [bytes]
-    workers : how many of the machines; the first ones. All, if not given
-    shares : of the buffer that each machine sums, with servers
-    """
-
-    name: str
-    algorithm: str
-    links: Links
-    nbytes: int
-    workers: int = 0
-    shares: tuple[float, ...] = ()
+    name: str  # in the table
+    algorithm: str  # ``"ring"``, ``"halving_doubling"``, ``"gloo"``, ``"parameter_server"`` or ``"byteps"``
+    links: Links  # of the machines
+    nbytes: int  # buffer on each worker [bytes]
+    workers: int = 0  # how many of the machines; the first ones. All, if not given
+    shares: tuple[float, ...] = ()  # of the buffer that each machine sums, with servers
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "workers", self.workers or self.machines)
@@ -89,11 +79,7 @@ class Setting:
 def predict(setting: Setting, latency: float, add_rate: float) -> float:
     """Time of an exchange by the library's formulas [s].
 
-    Parameters
-    ----------
-    setting : what is exchanged over which links
-    latency : of a message of one number, probed [s]
-    add_rate : of adding one buffer to another, probed [bytes/s]
+    The latency is that of a message of one number [s], the rate that of adding one buffer to another [bytes/s], both probed.
     """
     n, p = float(setting.nbytes), float(setting.machines)
     rates = [rate / 8.0 * framing_efficiency(setting.links.mtu) for rate in setting.links.rates]

@@ -54,18 +54,11 @@ class NetworkFailure(CostModelError):
 
 @dataclasses.dataclass(frozen=True)
 class Links:
-    """What joins the machines to the switch.
+    """What joins the machines to the switch."""
 
-    Parameters
-    ----------
-    rates : of each machine's link, each direction [bit/s]
-    latency : from any machine to any other [s]; 0 leaves that of the kernel
-    mtu : bytes of a frame without its Ethernet header
-    """
-
-    rates: tuple[float, ...]
-    latency: float = 0.0
-    mtu: int = 1500
+    rates: tuple[float, ...]  # of each machine's link, each direction [bit/s]
+    latency: float = 0.0  # from any machine to any other [s]; 0 leaves that of the kernel
+    mtu: int = 1500  # bytes of a frame without its Ethernet header
 
 
 def bucket_depth(rate: float, mtu: int) -> int:

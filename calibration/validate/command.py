@@ -8,14 +8,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import costmodel
 from calibration.data.reference import MEASURED, default_files
 from calibration.validate.judged import judged, table
-from calibration.validate.pages import markdown, percent, put_table, replaced
+from calibration.validate.pages import markdown, percent, put_table
 from calibration.validate.scores import report
+from calibration.written import CATALOGUE, write
 from costmodel.arithmetic.named_tuples import Row
 
-CATALOGUE = Path(costmodel.__file__).parent / "catalogue"
 HEADINGS = (
     "campaign", "rows", "not predicted", "timed", "time, mean error", "bias", "intervals hold", "width", "with memory",
     "memory, mean error", "memory's hold", "ran out, told so", "ran, told so", "ran, told not to fit",
@@ -54,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     rows = judged(arguments.files or default_files())
     document = report(rows)
     if arguments.predictions:
-        replaced(arguments.predictions, table(rows))
+        write({arguments.predictions: table(rows)})
     if arguments.update:
         update(document)
     if arguments.html:
@@ -86,7 +85,7 @@ def update(document: Row) -> None:
     """Put the figures where ``costmodel accuracy`` finds them, the table into the page on accuracy, the short one into README."""
     from calibration.validate.readme import accuracy
 
-    replaced(CATALOGUE / "accuracy.json", kept(document))
+    write({CATALOGUE / "accuracy.json": kept(document)})
     put_table("README.md", "accuracy", accuracy())
     put_table("docs/accuracy.md", "accuracy", markdown(HEADINGS, table_rows(document)))
 
@@ -165,6 +164,3 @@ def unstated_in_words(document: Row) -> list[str]:
         f"  {entry['rows']} records leave {key} unstated, which widens their intervals by x{entry['narrows']:.2f}"
         for key, entry in found if entry["narrows"] > 1.005
     ]  # fmt: skip
-
-
-__all__: Sequence[str] = ["add_arguments", "run"]

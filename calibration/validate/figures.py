@@ -29,13 +29,7 @@ FEATURES: dict[str, Callable[[Run], int]] = {
 
 
 def accuracy_page(path: Path, rows: Sequence[Judged]) -> None:
-    """Write a page on how good predictions are: time, memory, and errors by feature of the plan.
-
-    Parameters
-    ----------
-    path : HTML file to write
-    rows : of `calibration.validate.judged`
-    """
+    """Write a page on how good predictions are: time, memory, and errors by feature of the plan."""
     times, peaks = _compared(rows, attrgetter("seconds")), _compared(rows, attrgetter("nbytes"), GiB)
     figures = [measured_figure(times, "step time", "s")] if times else []
     figures += [measured_figure(peaks, "peak memory", "GiB")] if peaks else []
@@ -55,12 +49,7 @@ def _compared(rows: Sequence[Judged], numbers: Callable[[Judged], Numbers | None
 
 
 def errors_figure(timed: Sequence[tuple[Run, float]]) -> go.Figure:
-    """Boxes of the errors of step times over the values of each of `FEATURES`, up to each power of two.
-
-    Parameters
-    ----------
-    timed : runs with the signed relative error of each
-    """
+    """Boxes of the errors of step times over the values of each of `FEATURES`, up to each power of two."""
     figure = make_subplots(-(-len(FEATURES) // COLUMNS), COLUMNS, subplot_titles=list(FEATURES))
     for place, value_of in enumerate(FEATURES.values()):
         row, column = place // COLUMNS + 1, place % COLUMNS + 1

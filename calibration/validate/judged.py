@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+from calibration.written import as_csv
 from costmodel.catalogue.records import Refused, read_records
 from costmodel.description.run import Run
 from costmodel.evaluation.counted_memory import Count, counted
@@ -23,49 +22,29 @@ COLUMNS = (
 
 
 class Judged(NamedTuple):
-    """A record with what is predicted of it.
+    """A record with what is predicted of it."""
 
-    Parameters
-    ----------
-    id, campaign : of the record
-    seconds : measured, predicted, and both ends of the 90 % interval [s]; the first None where there is none to judge by
-    nbytes : the same of the peak memory, as it was counted [bytes]
-    out_of_memory : the run ended so; None where it isn't known
-    fits : whether the plan is judged to fit at the threshold of the command line
-    reason : why nothing is predicted; empty where it is
-    run, estimate : behind them
-    doubts : what its record leaves open by what it doesn't state, by key; the intervals hold it
-    """
-
-    id: str
+    id: str  # id, campaign: of the record
     campaign: str
+    # measured, predicted, and both ends of the 90 % interval [s]; the first None where there is none to judge by
     seconds: tuple[float | None, float, float, float] | None
-    nbytes: tuple[float | None, float, float, float] | None
-    out_of_memory: bool | None
-    fits: bool | None
-    reason: str
-    run: Run | None = None
+    nbytes: tuple[float | None, float, float, float] | None  # the same of the peak memory, as it was counted [bytes]
+    out_of_memory: bool | None  # the run ended so; None where it isn't known
+    fits: bool | None  # whether the plan is judged to fit at the threshold of the command line
+    reason: str  # why nothing is predicted; empty where it is
+    run: Run | None = None  # run, estimate: behind them
     estimate: Estimate | None = None
+    # what its record leaves open by what it doesn't state, by key; the intervals hold it
     doubts: Mapping[str, Doubt] = MappingProxyType({})
 
 
 def judged(paths: Iterable[Path]) -> list[Judged]:
-    """Every record of some files, predicted or with the reason why not.
-
-    Parameters
-    ----------
-    paths : files of records
-    """
+    """Every record of some files, predicted or with the reason why not."""
     return judged_records([record for path in paths for record in read_records(path)])
 
 
 def judged_records(records: Sequence[Run | Refused]) -> list[Judged]:
-    """Records predicted by the shipped constants, or with the reason why not.
-
-    Parameters
-    ----------
-    records : as `costmodel.catalogue.records.read_records` gives them
-    """
+    """Records predicted by the shipped constants, or with the reason why not."""
     runs = [one for one in records if isinstance(one, Run)]
     estimates = estimates_of(runs)
     pairs = [(run, one) for run, one in zip(runs, estimates, strict=True) if isinstance(one, Estimate)]
@@ -95,20 +74,13 @@ def judged_records(records: Sequence[Run | Refused]) -> list[Judged]:
 
 
 def table(rows: Sequence[Judged]) -> str:
-    """Judged records as CSV; what isn't predicted has empty cells and a reason.
+    """Judged records as CSV; what isn't predicted has empty cells and a reason."""
+    return as_csv([COLUMNS, *map(_cells, rows)])
 
-    Parameters
-    ----------
-    rows : of `judged`
-    """
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for row in rows:
-        numbers = [*(row.seconds or (None,) * 4), *(row.nbytes or (None,) * 4)]
-        flags = ["" if flag is None else int(flag) for flag in (row.out_of_memory, row.fits)]
-        chance = "" if row.fits is None or row.estimate is None else f"{row.estimate.fit_probability:.4f}"
-        writer.writerow(
-            [row.id, *("" if number is None else repr(float(number)) for number in numbers), *flags, chance, row.reason]
-        )
-    return buffer.getvalue()
+
+def _cells(row: Judged) -> list[object]:
+    figures = *(row.seconds or (None,) * 4), *(row.nbytes or (None,) * 4)
+    numbers = [None if number is None else float(number) for number in figures]
+    flags = [None if flag is None else int(flag) for flag in (row.out_of_memory, row.fits)]
+    chance = None if row.fits is None or row.estimate is None else f"{row.estimate.fit_probability:.4f}"
+    return [row.id, *numbers, *flags, chance, row.reason]

@@ -51,34 +51,18 @@ Answer = tuple[Array, float]
 
 
 class Group(NamedTuple):
-    """Runs of one model in one campaign.
+    """Runs of one model in one campaign."""
 
-    Parameters
-    ----------
-    name : campaign and model
-    measured : the runs
-    logarithms : of what was measured of each
-    without : logarithms of what is estimated without own runs
-    calibrated : what is predicted of some runs, by their places, after calibrating on others
-    taken : places of the runs that `costmodel.calibrate` takes
-    """
-
-    name: str
-    measured: Sequence[Measured]
-    logarithms: Array
-    without: Array
-    calibrated: Callable[[Array, Array], Answer]
-    taken: Array
+    name: str  # campaign and model
+    measured: Sequence[Measured]  # the runs
+    logarithms: Array  # of what was measured of each
+    without: Array  # logarithms of what is estimated without own runs
+    calibrated: Callable[[Array, Array], Answer]  # what is predicted of some runs, by their places, after calibrating on others
+    taken: Array  # places of the runs that `costmodel.calibrate` takes
 
 
 def groups_of(files: Sequence[Path], memory: bool = False) -> list[Group]:
-    """Groups of five runs and more that have a time, or a peak.
-
-    Parameters
-    ----------
-    files : of records
-    memory : their peaks rather than their times
-    """
+    """Groups of five runs and more that have a time, or a peak."""
     found: dict[str, list[Measured]] = {}
     for path in files:
         for run in read_records(path):
@@ -148,12 +132,6 @@ def own_runs(groups: Sequence[Group], counts: Sequence[int], draws: int = DRAWS)
 
     Runs are drawn from those that `costmodel.calibrate` takes; all others are judged, also those that it refuses as out of all
     proportion. A group of which none would be left is left out.
-
-    Parameters
-    ----------
-    groups : of `groups_of`
-    counts : numbers of runs
-    draws : of which runs
     """
     return {str(count): figures for count in counts if (figures := _after(groups, count, draws))}
 
@@ -197,13 +175,7 @@ def _figures(measured: Array, told: Array, deviation: float) -> Figures:
 
 
 def in_words(what: str, found: Row) -> list[str]:
-    """The figures for people, and a line for each group.
-
-    Parameters
-    ----------
-    what : was calibrated, time or memory
-    found : of `own_runs`
-    """
+    """The figures for people, and a line for each group."""
     lines = []
     for count, figures in found.items():
         lines.append(
@@ -219,6 +191,3 @@ def in_words(what: str, found: Row) -> list[str]:
                 f"{one['mape']:.1%} calibrated, hold {one['held']:.0%}{mark}"
             )
     return lines
-
-
-__all__ = ["Group", "groups_of", "in_words", "own_runs"]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+from calibration.written import write
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,26 +29,9 @@ def markdown(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join([lines[0], "|" + "---|" * len(headings), *lines[1:]])
 
 
-def replaced(path: Path, text: str) -> None:
-    """Write a file whole: it is complete before it takes its name."""
-    partial = path.with_name(path.name + ".partial")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
 def put_table(page: str, name: str, text: str) -> None:
-    """Put a table into a page, between the two comments that have its name.
-
-    Parameters
-    ----------
-    page : path below the root of the repository
-    name : of the table
-    text : of it
-    """
+    """Put a table into a page, between the two comments that have its name."""
     path, begin, end = ROOT / page, f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
     before, rest = path.read_text(encoding="utf-8").split(begin)
     _, after = rest.split(end)
-    replaced(path, f"{before}{begin}\n{text}\n{end}{after}")
+    write({path: f"{before}{begin}\n{text}\n{end}{after}"})

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from pathlib import Path
 
-from calibration.data.reference import table_rows
-from calibration.validate.command import CATALOGUE
+import pandas
+
 from calibration.validate.pages import markdown, percent
+from calibration.written import CATALOGUE
 from costmodel.arithmetic.named_tuples import Row
 
 LEDGER = Path(__file__).parents[1] / "first_contact.csv"
@@ -21,42 +21,19 @@ COLUMNS = (
 
 
 def first_contact(ledger: Path = LEDGER) -> list[str]:
-    """The row of first contacts, means over campaigns; none where there is no ledger.
-
-    Parameters
-    ----------
-    ledger : file
-    """
+    """The row of first contacts, means over campaigns; none where there is no ledger."""
     if not ledger.is_file():
         return []
-    rows = table_rows(ledger)
-    released = sorted({(row["date"], row["release"]) for row in rows})
+    rows = pandas.read_csv(ledger, dtype={"date": str, "release": str})
+    mean, total = rows.mean(numeric_only=True), rows.sum(numeric_only=True).astype(int)
+    released = sorted(set(zip(rows.date, rows.release, strict=True)))
     when = ", ".join(f"{release} on {date}" for date, release in released)
     return [
         f"first contact: campaigns that nobody here had opened, met by {when}", f"{len(rows)}",
-        percent(_mean(rows, "time_error")),
-        percent(_mean(rows, "time_holds")), _factor(rows), percent(_mean(rows, "memory_error")),
-        percent(_mean(rows, "memory_holds")), _share(_sum(rows, "ran_out_told"), _sum(rows, "ran_out")),
-        _share(_sum(rows, "ran_told"), _sum(rows, "ran")), "-",
+        percent(mean.time_error), percent(mean.time_holds), f"x{math.exp(rows.time_factor.map(math.log).mean()):.2f}",
+        percent(mean.memory_error), percent(mean.memory_holds), _share(total.ran_out_told, total.ran_out),
+        _share(total.ran_told, total.ran), "-",
     ]  # fmt: skip
-
-
-def _numbers(rows: Sequence[dict[str, str]], column: str) -> list[float]:
-    return [float(row[column]) for row in rows if row[column]]
-
-
-def _mean(rows: Sequence[dict[str, str]], column: str) -> float | None:
-    found = _numbers(rows, column)
-    return sum(found) / len(found) if found else None
-
-
-def _sum(rows: Sequence[dict[str, str]], column: str) -> int:
-    return round(sum(_numbers(rows, column)))
-
-
-def _factor(rows: Sequence[dict[str, str]]) -> str:
-    found = [math.log(width) for width in _numbers(rows, "time_factor")]
-    return f"x{math.exp(sum(found) / len(found)):.2f}" if found else "-"
 
 
 def _share(told: int, of: int) -> str:
@@ -64,12 +41,7 @@ def _share(told: int, of: int) -> str:
 
 
 def left_out(distance: Row) -> list[str]:
-    """The row of fits that had not seen a run's cluster, as the last fit found them.
-
-    Parameters
-    ----------
-    distance : what `python -m calibration fit` writes
-    """
+    """The row of fits that had not seen a run's cluster, as the last fit found them."""
     entry = distance["cluster"]
     time, memory = entry["time"]["total"], entry["memory"]["total"]
     said = entry.get("verdicts", {})
@@ -83,12 +55,7 @@ def left_out(distance: Row) -> list[str]:
 
 
 def as_shipped(total: Row) -> list[str]:
-    """The row of the shipped constants on all runs, those that they were fitted to among them.
-
-    Parameters
-    ----------
-    total : of `calibration.validate.scores.report`
-    """
+    """The row of the shipped constants on all runs, those that they were fitted to among them."""
     time, memory, said = total["time_over_campaigns"], total["memory_over_campaigns"], total["verdicts"]
     return [
         "as shipped: on every run, most of which the constants were fitted to", f"{time['campaigns']}", percent(time["mape"]),

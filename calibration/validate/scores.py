@@ -19,15 +19,8 @@ Numbers = tuple[float, float, float, float]
 def score(rows: Sequence[Numbers]) -> Row:
     """Errors and intervals of some figures.
 
-    Parameters
-    ----------
-    rows : measured, predicted, and both ends of the 90 % interval
-
-    Returns
-    -------
-    dict
-        count, mean and median of the relative error, bias (mean logarithm of measured over predicted), share that intervals hold,
-        their width as a factor each way, and Winkler's score in logarithms
+    From measured, predicted, and both ends of the 90 % interval: mean and median of the relative error, bias (mean logarithm of
+    measured over predicted), share that intervals hold, their width as a factor each way, and Winkler's score in logarithms.
     """
     if not rows:
         return {"n": 0, "mape": None, "median_ape": None, "bias": None, "coverage": None, "width": None, "winkler": None}
@@ -47,10 +40,6 @@ def figures_of(rows: Sequence[Judged]) -> Row:
 
     A run that ran out is told so where it isn't said to fit, one that ran only where it is. What may run out, being likelier to
     fit than not, is neither: of the runs that ran, those that were said not to fit are counted beside.
-
-    Parameters
-    ----------
-    rows : of `calibration.validate.judged`
     """
     ended = [row.estimate.judgement for row in rows if row.out_of_memory and row.estimate is not None]
     ran = [row.estimate.judgement for row in rows if row.out_of_memory is False and row.estimate is not None]
@@ -72,12 +61,7 @@ def _numbers(row: tuple[float | None, float, float, float] | None) -> Numbers:
 
 
 def report(rows: Sequence[Judged]) -> Row:
-    """The figures of every campaign, their means over campaigns, and what isn't predicted, by reason.
-
-    Parameters
-    ----------
-    rows : of `calibration.validate.judged`
-    """
+    """The figures of every campaign, their means over campaigns, and what isn't predicted, by reason."""
     groups: dict[str, list[Judged]] = {}
     for row in rows:
         groups.setdefault(row.campaign or "without a campaign", []).append(row)
@@ -108,12 +92,7 @@ def _means(entries: Sequence[Row]) -> Row:
 
 
 def unstated(rows: Sequence[Judged]) -> dict[str, Row]:
-    """Of each key that records leave unstated: how many do, and by what factor its statement would narrow their intervals.
-
-    Parameters
-    ----------
-    rows : of `calibration.validate.judged`
-    """
+    """Of each key that records leave unstated: how many do, and by what factor its statement would narrow their intervals."""
     found: dict[str, list[float]] = {}
     for row in rows:
         if row.seconds is None:

@@ -38,26 +38,15 @@ PEAK = "the peak"
 
 
 class Answer(NamedTuple):
-    """Everything that a page shows.
+    """Everything that a page shows."""
 
-    Parameters
-    ----------
-    state : that was asked
-    before : the search without sliders
-    found : the search under moved sliders; `before` itself where none is
-    moved : whether a slider is
-    chosen : the plan that is looked at; None where none fits
-    beside : the plan that it is compared with, or None
-    unmoved : `chosen` without sliders, or None where no slider is moved
-    """
-
-    state: State
-    before: SearchResult
-    found: SearchResult
-    moved: bool
-    chosen: Estimate | None
-    beside: Estimate | None
-    unmoved: Estimate | None
+    state: State  # that was asked
+    before: SearchResult  # the search without sliders
+    found: SearchResult  # the search under moved sliders; `before` itself where none is
+    moved: bool  # whether a slider is
+    chosen: Estimate | None  # the plan that is looked at; None where none fits
+    beside: Estimate | None  # the plan that it is compared with, or None
+    unmoved: Estimate | None  # `chosen` without sliders, or None where no slider is moved
 
 
 CALIBRATIONS: list[str] = []
@@ -65,13 +54,7 @@ CALIBRATIONS: list[str] = []
 
 
 def described(state: State, cluster: str = "") -> tuple[Transformer, Cluster]:
-    """Model and cluster that a state asks about, without its sliders.
-
-    Parameters
-    ----------
-    state : of the page
-    cluster : another than the state's
-    """
+    """Model and cluster that a state asks about, without its sliders."""
     model = read_fields(state.config) if state.config else load_model(state.model)
     if state.device and not cluster:
         return model, _calibrated(machine(state.device, gpus=state.gpus))
@@ -110,13 +93,7 @@ def _search(question: State, model: Transformer, cluster: Cluster, top: int = TO
 
 
 def factors_of(state: State, model: Transformer, cluster: Cluster) -> dict[str, float]:
-    """Factors as `costmodel.evaluation.factors.scaled` takes them; those of what the question lacks are left out.
-
-    Parameters
-    ----------
-    state : of the page
-    model, cluster : of its question
-    """
+    """Factors as `costmodel.evaluation.factors.scaled` takes them; those of what the question lacks are left out."""
     given, found = dict(state.factors), dict[str, float]()
     for name, level in zip(SLIDERS, cluster.levels, strict=False):
         found[f"{level.name}.bandwidth"] = given.get(name, 1.0)
@@ -135,10 +112,6 @@ def ends(model: Transformer, cluster: Cluster) -> dict[str, tuple[float, float]]
     """The least and the most that sliders of some quantities can be moved to, as factors; others reach `LARGEST_FACTOR`.
 
     No product is faster than the peak, and the busiest expert rank has at least the mean of the tokens.
-
-    Parameters
-    ----------
-    model, cluster : of the question
     """
     return {
         "efficiency": (1.0 / LARGEST_FACTOR, min(1.0 / min(reached(cluster), 1.0), LARGEST_FACTOR)),
@@ -181,10 +154,6 @@ def under_sliders(state: State, top: int = TOP, keep_evaluated: bool = True) -> 
 
 def answered(state: State) -> Answer:
     """The answer to a state.
-
-    Parameters
-    ----------
-    state : of the page
 
     Raises
     ------
@@ -242,12 +211,7 @@ def taken(change: str) -> dict[str, str]:
 
 
 def run_of(answer: Answer) -> TrainingRun | None:
-    """The whole run of the chosen plan; None where no tokens are asked for, or nothing fits.
-
-    Parameters
-    ----------
-    answer : to a state
-    """
+    """The whole run of the chosen plan; None where no tokens are asked for, or nothing fits."""
     if not answer.state.tokens or answer.chosen is None:
         return None
     return time_to_train(answer.chosen, tokens=answer.state.tokens, tariff=Tariff(gpu_hour=answer.state.price or None))
@@ -263,12 +227,7 @@ def _beside(state: State, found: SearchResult) -> Estimate | None:
 
 
 def difference(answer: Answer) -> str:
-    """What the moved sliders changed, in words; empty where none is moved.
-
-    Parameters
-    ----------
-    answer : to a state
-    """
+    """What the moved sliders changed, in words; empty where none is moved."""
     if not answer.moved:
         return ""
     model, cluster = answer.before.model, answer.before.cluster
@@ -294,12 +253,7 @@ def difference(answer: Answer) -> str:
 
 
 def called(model: Transformer, cluster: Cluster) -> dict[str, str]:
-    """The sliders that a question has, and what they are called.
-
-    Parameters
-    ----------
-    model, cluster : of the question
-    """
+    """The sliders that a question has, and what they are called."""
     found = {slider: f"{level.name} bandwidth" for slider, level in zip(SLIDERS, cluster.levels, strict=False)}
     if any(level.latency for level in cluster.levels):
         found["latency"] = "network latency"
@@ -336,9 +290,3 @@ def command(state: State) -> str:
     for field, values in state.dimensions.items():
         words += [f"--{field.replace('_', '-')}", ",".join(map(str, values))]
     return join([*words, "-o", "report.html"])
-
-
-__all__ = [
-    "PEAK", "TOP", "Answer", "answered", "at_peak", "called", "command", "described", "difference", "ends", "factors_of",
-    "offered", "reached", "run_of", "searched", "taken", "under_sliders", "unmoved",
-]  # fmt: skip

@@ -76,12 +76,7 @@ class Charts(NamedTuple):
 
 
 def charts(answer: Answer) -> Charts:
-    """The charts of the tab that a state has open; none where no plan fits.
-
-    Parameters
-    ----------
-    answer : to the state
-    """
+    """The charts of the tab that a state has open; none where no plan fits."""
     if answer.chosen is None:
         return Charts((), (), ())
     shown: FrontierChart | Sizes | Memories | None = None
@@ -233,6 +228,3 @@ def _played(one: Estimate, before: Estimate | None) -> Drawing:
     plain = [bars._replace(label=[""] * len(bars.label)) for bars in what.bars]  # numbers are in the hovers
     drawn: Drawing = filled(TIMELINE, named(what._replace(bars=plain)))
     return drawn
-
-
-__all__ = ["Charts", "Memories", "Sizes", "charts"]

@@ -22,7 +22,7 @@ from costmodel.evaluation.sensitivity import EFFICIENCY, ranges, to_peak
 from costmodel.page.data import embedded, maker, static, tables
 from costmodel.page.onefile import looks
 from costmodel.page.plans import columns
-from costmodel.page.question import Asked, unasked
+from costmodel.page.question import PageQuestion, unasked
 from costmodel.plots.dimension_sweeps import THROUGHPUT
 from costmodel.plots.embedded import breakdown_title
 from costmodel.plots.frontier import FrontierChart
@@ -50,17 +50,12 @@ def shared() -> str:
 
 
 def first_of(found: SearchResult) -> Estimate | None:
-    """The plan that a question's tables are made for: its best, or the one that comes nearest.
-
-    Parameters
-    ----------
-    found : the search
-    """
+    """The plan that a question's tables are made for: its best, or the one that comes nearest."""
     return found.best if found.ranked else found.closest_miss
 
 
-def _asked(found: SearchResult, first: Estimate) -> Asked:
-    return Asked(found.model, found.cluster, found.framework, first.plan.on(found.cluster), (*unasked(), FOLLOWING))
+def _asked(found: SearchResult, first: Estimate) -> PageQuestion:
+    return PageQuestion(found.model, found.cluster, found.framework, first.plan.on(found.cluster), (*unasked(), FOLLOWING))
 
 
 def live(question: State) -> Row:
@@ -133,13 +128,7 @@ def _places(one: object, other: object, path: Path = ()) -> Iterator[Path]:
 
 
 def on_show(answer: Answer, drawn: Charts) -> Row:
-    """What a browser needs to know of an answer to follow sliders from it: its plans, where they differ from the tables' own.
-
-    Parameters
-    ----------
-    answer : to a state
-    drawn : its charts
-    """
+    """What a browser needs to know of an answer to follow sliders from it: its plans, where they differ from the tables' own."""
     first = first_of(answer.before)
     if first is None:
         return {"plans": [], "question": None}
@@ -196,6 +185,3 @@ def _different(plan: Plan, asked: Row) -> Row:
     found = {name: getattr(plan, name) for name in Plan.__dataclass_fields__}
     found["dtype"] = found["dtype"] or asked["dtype"]
     return {name: value for name, value in found.items() if value != asked[name]}
-
-
-__all__ = ["first_of", "live", "on_show", "shared"]

@@ -89,6 +89,3 @@ def template() -> str:
 <main class="side" id="answer">{{%app_entry%}}
 <section class="strip" aria-label="what if">{sliders}</section></main></div>
 <script src="/formulas.js" defer></script><footer>{{%config%}}{{%scripts%}}{{%renderer%}}</footer></body></html>"""
-
-
-__all__ = ["template"]

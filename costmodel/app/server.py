@@ -130,22 +130,12 @@ def _layout() -> object:
 
 
 def answer_to(query: str) -> dict[str, object]:
-    """What `show` gives, for the page's own script to put where it belongs, unless the sliders were moved on by then.
-
-    Parameters
-    ----------
-    query : of the link
-    """
+    """What `show` gives, for the page's own script to put where it belongs, unless the sliders were moved on by then."""
     return {"query": query, "parts": [None if part is no_update else part for part in show(query)]}
 
 
 def show(query: str) -> tuple[object, ...]:
-    """What the page of a link shows; of a link that can't be answered, why.
-
-    Parameters
-    ----------
-    query : of the link
-    """
+    """What the page of a link shows; of a link that can't be answered, why."""
     try:
         answer = answered(read_state(query))
         drawn = charts(answer)
@@ -320,6 +310,3 @@ def serve(host: str, port: int, further: Sequence[str] = (), calibrations: Seque
     compile_beside()
     print(f"costmodel: http://{'localhost' if host in ('0.0.0.0', '::') else named}:{port}/ (end with Ctrl+C)", flush=True)
     server.serve_forever()
-
-
-__all__ = ["make_app", "serve"]

@@ -252,6 +252,3 @@ def read_fields(text: str) -> Transformer:
         raise
     except TypeError:
         raise InvalidValue("config", text[:40], "all fields that a model needs") from None
-
-
-__all__ = ["CONSTRAINTS", "LARGEST_FACTOR", "SLIDERS", "SORTS", "TABS", "State", "read_fields", "read_state", "write_fields"]

@@ -301,6 +301,3 @@ def other(answer: Answer) -> int:
         if abs(one.step_time / chosen.step_time - 1.0) > TWIN
         or abs(float(one.memory.total) / float(chosen.memory.total) - 1.0) > TWIN
     ), -1)  # fmt: skip
-
-
-__all__ = ["changed", "other", "said", "strip", "table", "tabs", "would_fit"]

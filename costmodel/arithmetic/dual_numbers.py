@@ -153,5 +153,3 @@ class _DualAlgebra:
 
 
 Dual.__algebra__ = _DualAlgebra
-
-__all__ = ["Dual", "bare"]

@@ -29,12 +29,7 @@ def as_number(column: object) -> float:
 
 
 def as_column(number: object) -> NDArray[np.float64]:
-    """What `as_number` put in the place of a number: the same object, for the type checker.
-
-    Parameters
-    ----------
-    number : one a row
-    """
+    """What `as_number` put in the place of a number: the same object, for the type checker."""
     return typing.cast("NDArray[np.float64]", number)
 
 
@@ -50,13 +45,7 @@ def made(kind: Callable[..., Made], fields: Mapping[str, object]) -> Made:
 
 
 def changed(record: Made, changes: Mapping[str, object]) -> Made:
-    """A dataclass with some of its fields changed, which it checks itself.
-
-    Parameters
-    ----------
-    record : a dataclass
-    changes : new values by name
-    """
+    """A dataclass with some of its fields changed, which it checks itself."""
     replace: Callable[..., Made] = dataclasses.replace
     return replace(record, **changes)
 

@@ -12,6 +12,3 @@ def divisors(number: int, most: int) -> list[int]:
     [1, 2, 3, 4, 6]
     """
     return [d for d in range(1, min(number, most) + 1) if number % d == 0]
-
-
-__all__ = ["divisors"]

@@ -115,6 +115,3 @@ def _configured(config: Mapping[str, Any] | str | os.PathLike[str]) -> Row:
     if not isinstance(record, Mapping):
         raise UnreadableFile(f"config: no key {RECORD!r}, under which `WandbLog` says what ran")
     return dict(record)
-
-
-__all__ = ["load_runs"]

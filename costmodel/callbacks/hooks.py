@@ -78,6 +78,3 @@ def lightning_callback(monitor: Monitor) -> Any:
             monitor.close()
 
     return LightningMarks()
-
-
-__all__ = ["lightning_callback", "trainer_callback"]

@@ -114,6 +114,3 @@ class WandbLog:
 
     def close(self) -> None:
         """Nothing: the run is finished by who made it."""
-
-
-__all__ = ["COLUMNS", "PREFIX", "RECORD", "CsvLog", "Figures", "Log", "TensorBoardLog", "WandbLog"]

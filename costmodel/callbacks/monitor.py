@@ -141,6 +141,3 @@ def _changed(owner: object, field: dataclasses.Field[object]) -> bool:
 
 def _plain(value: object) -> object:
     return list(value) if isinstance(value, tuple) else value
-
-
-__all__ = ["COUNTED", "PEAK", "SECONDS", "Monitor", "record_of", "reserved_memory"]

@@ -59,12 +59,7 @@ class Asked(NamedTuple):
 
 
 def given(values: Mapping[str, object]) -> dict[str, object]:
-    """The values that were given: all that aren't None.
-
-    Parameters
-    ----------
-    values : of arguments, by their names
-    """
+    """The values that were given: all that aren't None."""
     return {name: value for name, value in values.items() if value is not None}
 
 

@@ -120,12 +120,7 @@ def load_calibration(path: str | os.PathLike[str], cluster: Cluster) -> Cluster:
 
 
 def calibrated_framework(path: str | os.PathLike[str]) -> str:
-    """Name of the framework that a file of `save_calibration` is about.
-
-    Parameters
-    ----------
-    path : of the file
-    """
+    """Name of the framework that a file of `save_calibration` is about."""
     return _framework_of(_read(path), path)
 
 
@@ -137,12 +132,7 @@ def _framework_of(entry: Row, path: str | os.PathLike[str]) -> str:
 
 
 def device_of_calibration(path: str | os.PathLike[str]) -> str:
-    """Name of the device that a file of `save_calibration` is about.
-
-    Parameters
-    ----------
-    path : of the file
-    """
+    """Name of the device that a file of `save_calibration` is about."""
     return str(_read(path)["device"])
 
 
@@ -196,8 +186,3 @@ def _numbers(what: Any, given: Mapping[str, Any]) -> Any:
 
 def _short(error: Exception) -> str:
     return " ".join(str(error).split())[:120]
-
-
-__all__ = [
-    "calibrated_framework", "calibration_text", "device_of_calibration", "load_calibration", "save_calibration",
-]  # fmt: skip

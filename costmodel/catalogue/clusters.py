@@ -166,6 +166,3 @@ def cluster_of(
     if said is not None and (said.gpus is not None or said.kind == "device"):
         return _as_said(said, word, gpus, nodes, network)
     return sized(one_node(word), gpus, nodes, network)
-
-
-__all__ = ["ClusterLike", "DeviceLike", "cluster_of", "load_cluster", "one_node", "sized"]

@@ -56,10 +56,6 @@ def launch_of(launcher: str) -> float:
 def network_kind(name: str) -> str:
     """Kind of network that a level's name tells: ``"efa"``, ``"tcp"`` or ``"rdma"``.
 
-    Parameters
-    ----------
-    name : of the level
-
     Examples
     --------
     >>> network_kind("efa"), network_kind("rail")
@@ -69,12 +65,7 @@ def network_kind(name: str) -> str:
 
 
 def family_of(architecture: str) -> str:
-    """Whose measured constants an architecture shares: NVIDIA's generations, ``"cdna"``; empty where neither library runs.
-
-    Parameters
-    ----------
-    architecture : of GPUs
-    """
+    """Whose measured constants an architecture shares: NVIDIA's generations, ``"cdna"``; empty where neither library runs."""
     return (nccl.FAMILIES | rccl.FAMILIES).get(architecture, "")
 
 

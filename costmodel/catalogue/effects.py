@@ -34,10 +34,6 @@ class Link(NamedTuple):
 
     Without an upper bound the map is the logarithm of what lies above the lower bound, else the logit.
 
-    Parameters
-    ----------
-    low, high : bounds of the constant, in its unit; `high` may be infinite
-
     Examples
     --------
     >>> share = Link(0.0, 1.0)
@@ -45,38 +41,23 @@ class Link(NamedTuple):
     (0.0, 0.881)
     """
 
-    low: float
+    low: float  # low, high: bounds of the constant, in its unit; `high` may be infinite
     high: float
 
     def to_line(self, value: float) -> float:
-        """The place of a constant on the line.
-
-        Parameters
-        ----------
-        value : the constant, between its bounds
-        """
+        """The place of a constant on the line."""
         if math.isinf(self.high):
             return math.log(value - self.low)
         return math.log((value - self.low) / (self.high - value))
 
     def to_constant(self, place: float) -> float:
-        """The constant at a place on the line.
-
-        Parameters
-        ----------
-        place : any real number
-        """
+        """The constant at a place on the line."""
         if math.isinf(self.high):
             return self.low + math.exp(place)
         return self.low + (self.high - self.low) / (1.0 + math.exp(-place))
 
     def logarithmic_slope(self, place: float) -> float:
-        """The slope of the constant's logarithm at a place on the line.
-
-        Parameters
-        ----------
-        place : any real number
-        """
+        """The slope of the constant's logarithm at a place on the line."""
         value = self.to_constant(place)
         slope = value - self.low
         if not math.isinf(self.high):
@@ -85,31 +66,18 @@ class Link(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """What an owner adds to a constant on its line.
+    """What an owner adds to a constant on its line."""
 
-    Parameters
-    ----------
-    place : added; of all software, where the constant itself is
-    standard_error : of that; of an owner of whom runs say nothing, the spread of its like
-    correlated : the line of ``correlations.jsonl`` that says how its error goes with others', None where it doesn't
-    """
-
-    place: float
-    standard_error: float
-    correlated: int | None
+    place: float  # added; of all software, where the constant itself is
+    standard_error: float  # of that; of an owner of whom runs say nothing, the spread of its like
+    correlated: int | None  # the line of ``correlations.jsonl`` that says how its error goes with others', None where it doesn't
 
 
 class Constant(NamedTuple):
-    """A constant of software, or a clock of a device.
+    """A constant of software, or a clock of a device."""
 
-    Parameters
-    ----------
-    link : between its bounds
-    effects : by level and owner
-    """
-
-    link: Link
-    effects: Mapping[tuple[str, str], Effect]
+    link: Link  # between its bounds
+    effects: Mapping[tuple[str, str], Effect]  # by level and owner
 
     def of(self, owners: Mapping[str, str]) -> list[Effect]:
         """Effects that some owners have on the constant, one at each level that has any.
@@ -283,12 +251,7 @@ def clocks(device: str, architecture: str) -> dict[str, float]:
 
 
 def has_own_clock(device: str) -> bool:
-    """Whether runs tell the sustained clock of a device from that of its architecture.
-
-    Parameters
-    ----------
-    device : its name
-    """
+    """Whether runs tell the sustained clock of a device from that of its architecture."""
     return ("device", device) in constants()[CLOCKS[0]].effects
 
 
@@ -300,16 +263,10 @@ def steadiest_clock() -> float:
 
 
 class Errors(NamedTuple):
-    """Errors of the constants of an owner.
+    """Errors of the constants of an owner."""
 
-    Parameters
-    ----------
-    paths : of the constants that times depend on
-    covariance : of their logarithms
-    """
-
-    paths: tuple[str, ...]
-    covariance: tuple[tuple[float, ...], ...]
+    paths: tuple[str, ...]  # of the constants that times depend on
+    covariance: tuple[tuple[float, ...], ...]  # of their logarithms
 
 
 @functools.cache

@@ -11,20 +11,12 @@ TIMES = "\\s*[x*:\N{MULTIPLICATION SIGN}]\\s*"
 
 
 class SaidHardware(NamedTuple):
-    """What a word says of hardware: a kind of it by name, and how much.
+    """What a word says of hardware: a kind of it by name, and how much."""
 
-    Parameters
-    ----------
-    kind : ``"device"`` or ``"cluster"``
-    name : in the catalogue, or as people call it
-    gpus : of a device; of a cluster so many of its nodes; None where it isn't said
-    nodes : over which they are spread; None where it isn't said
-    """
-
-    kind: str
-    name: str
-    gpus: int | None = None
-    nodes: int | None = None
+    kind: str  # ``"device"`` or ``"cluster"``
+    name: str  # in the catalogue, or as people call it
+    gpus: int | None = None  # of a device; of a cluster so many of its nodes; None where it isn't said
+    nodes: int | None = None  # over which they are spread; None where it isn't said
 
 
 def said_hardware(word: str, bare: bool = False) -> SaidHardware | None:
@@ -73,6 +65,3 @@ def called_hardware(name: str) -> SaidHardware | None:
             if text in loader.names(kind) or loader.alias(kind, text) is not None:  # type: ignore[arg-type]
                 return SaidHardware(kind, text)
     return None
-
-
-__all__ = ["TIMES", "SaidHardware", "called_hardware", "said_hardware"]

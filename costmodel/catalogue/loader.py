@@ -90,13 +90,7 @@ def _entry(kind: Kind, name: str) -> Row:
 
 
 def unknown(kind: Kind, name: str) -> UnknownName:
-    """The error of a name that the catalogue doesn't have, with what may be meant.
-
-    Parameters
-    ----------
-    kind : of entry
-    name : that was given
-    """
+    """The error of a name that the catalogue doesn't have, with what may be meant."""
     index = _index(kind)
     kinds: tuple[Kind, ...] = ("model", "device", "cluster")
     others: list[str] = [other for other in kinds if other != kind and _has(other, name)]
@@ -139,12 +133,7 @@ def instances() -> dict[str, Row]:
 
 
 def instance(name: str) -> str | None:
-    """The instance that a name stands for, whatever its case and punctuation, or None.
-
-    Parameters
-    ----------
-    name : as somebody wrote it
-    """
+    """The instance that a name stands for, whatever its case and punctuation, or None."""
     return name if name in instances() else spellings.called("cluster", name, instances(), {})
 
 
@@ -170,10 +159,6 @@ def peer_to_peer(device: str) -> bool:
 
 def compute_capability(device: str) -> tuple[int, int] | None:
     """Of a catalogue's NVIDIA device, as CUDA names what it can run; None of others.
-
-    Parameters
-    ----------
-    device : name of an entry
 
     Examples
     --------
@@ -477,10 +462,6 @@ def efficiency_source(name: str) -> str:
 def link_bandwidth(name: str) -> float:
     """Specified bandwidth of a catalogue device to its peers in a node, one direction [bytes/s]: to the host without links.
 
-    Parameters
-    ----------
-    name : of the device
-
     Examples
     --------
     >>> link_bandwidth("h100-sxm"), link_bandwidth("l40s")
@@ -513,10 +494,6 @@ def node_links(name: str, operation: str) -> NodeLinks | None:
 
 def constant_errors(name: str) -> tuple[dict[str, float], str]:
     """Standard errors of the logarithms of a catalogue device's constants, and whose they are.
-
-    Parameters
-    ----------
-    name : of the device
 
     Returns
     -------

@@ -33,22 +33,13 @@ ENTRIES = "machines.toml"
 
 
 class Machine(NamedTuple):
-    """What a device comes in.
+    """What a device comes in."""
 
-    Parameters
-    ----------
-    gpus : of a node
-    own : the catalogue's first cluster with this very device, or None
-    like : the catalogue's cluster whose network the nodes have, or None
-    network : line rate of a node's NICs as the catalogue writes it, where no cluster says it; empty where nothing does
-    assumed : nothing is known of this device's machines: an ordinary server is taken
-    """
-
-    gpus: int
-    own: Cluster | None
-    like: Cluster | None
-    network: str
-    assumed: bool
+    gpus: int  # of a node
+    own: Cluster | None  # the catalogue's first cluster with this very device, or None
+    like: Cluster | None  # the catalogue's cluster whose network the nodes have, or None
+    network: str  # line rate of a node's NICs as the catalogue writes it, where no cluster says it; empty where nothing does
+    assumed: bool  # nothing is known of this device's machines: an ordinary server is taken
 
 
 def machine_of(device: Device) -> Machine:

@@ -34,16 +34,10 @@ BEFORE = "before"
 
 
 class NamedRelease(NamedTuple):
-    """A framework as somebody asks for it.
+    """A framework as somebody asks for it."""
 
-    Parameters
-    ----------
-    name : of the framework
-    month : of its release, ``2025-08``; empty for the newest
-    """
-
-    name: str
-    month: str
+    name: str  # of the framework
+    month: str  # of its release, ``2025-08``; empty for the newest
 
 
 def asked(name: str) -> NamedRelease:
@@ -134,10 +128,6 @@ def numbered(name: str, said: str) -> str | None:
 def undated(architecture: str) -> str:
     """The month of a published run that dates nothing, on a device of an architecture.
 
-    Parameters
-    ----------
-    architecture : of the device
-
     Examples
     --------
     >>> undated("ampere"), undated("blackwell")
@@ -150,10 +140,6 @@ def handed_on(base: Mapping[str, Row], entry: Mapping[str, Row]) -> Row:
     """An entry together with what it takes from its base: fields that it doesn't state, and how these were in earlier months.
 
     A field that the entry states was so in all months, but in those of which the entry itself says otherwise.
-
-    Parameters
-    ----------
-    base, entry : of the catalogue
 
     Examples
     --------
@@ -222,8 +208,3 @@ def earlier(release: str) -> str:
     '2025-12'
     """
     return (datetime.date.fromisoformat(f"{release}-01") - datetime.timedelta(days=1)).strftime("%Y-%m")
-
-
-__all__ = [
-    "BEFORE", "SIGN", "UNDATED", "NamedRelease", "as_of", "asked", "base_name", "dated", "earlier", "handed_on", "month_of",
-]  # fmt: skip

@@ -72,6 +72,3 @@ def server_system(name: str, field: str = "server_system") -> ServerSystem:
     entry = table_of(FILE)[choice(field, name, server_systems())]
     fields = {field: entry[field] for field in ServerSystem._fields if field != "name"}
     return ServerSystem(name=name, **fields)
-
-
-__all__ = ["bandwidth_of", "between_nodes", "server_system", "server_systems"]

@@ -30,10 +30,6 @@ def framework_names() -> list[str]:
 def is_framework(name: str) -> bool:
     """Whether a name, with or without a release behind it, stands for a framework of the catalogue.
 
-    Parameters
-    ----------
-    name : as somebody wrote it
-
     Examples
     --------
     >>> is_framework("fsdp2"), is_framework("torchtitan@2025.8"), is_framework("h100")
@@ -47,11 +43,6 @@ def is_framework(name: str) -> bool:
 
 def constants_by_owner(name: str, architecture: str) -> dict[str, dict[str, float]]:
     """Calibrated constants of all software, on an architecture, of a framework, and of that there, as far as each was fitted.
-
-    Parameters
-    ----------
-    name : of the framework
-    architecture : of devices
 
     Returns
     -------

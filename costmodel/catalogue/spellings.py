@@ -92,11 +92,6 @@ def holding(name: str, known: Iterable[str]) -> list[str]:
 
     A size is no part of a larger one, ``7b`` none of ``27b``, unless no entry has it by itself.
 
-    Parameters
-    ----------
-    name : as somebody wrote it
-    known : names of the entries
-
     Examples
     --------
     >>> holding("Llama 8B", ["llama3-8b", "llama3.1-8b", "llama3-70b"])

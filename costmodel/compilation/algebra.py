@@ -54,20 +54,12 @@ Lines = tuple[tuple[sympy.Symbol, sympy.Expr], ...]
 
 
 class AlgebraTrace(NamedTuple):
-    """A formula as a straight line of algebra.
+    """A formula as a straight line of algebra."""
 
-    Parameters
-    ----------
-    parameters : names of the formula's arguments
-    symbols : what was left open, by path
-    lines : symbol and definition of each intermediate value, in order
-    result : of the formula: an expression, or a tuple of them, in `symbols` and the lines' symbols
-    """
-
-    parameters: tuple[str, ...]
-    symbols: dict[str, sympy.Symbol]
-    lines: Lines
-    result: object
+    parameters: tuple[str, ...]  # names of the formula's arguments
+    symbols: dict[str, sympy.Symbol]  # what was left open, by path
+    lines: Lines  # symbol and definition of each intermediate value, in order
+    result: object  # of the formula: an expression, or a tuple of them, in `symbols` and the lines' symbols
 
     @property
     def expression(self) -> object:

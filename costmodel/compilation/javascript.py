@@ -160,6 +160,3 @@ def _literal(value: object, texts: dict[Place, str]) -> str:
     if isinstance(value, Value | Condition):
         return texts[value.place]
     return str(value).lower() if isinstance(value, bool) else _number(float(typing.cast(float, value)))
-
-
-__all__ = ["javascript"]

@@ -212,12 +212,6 @@ def source_of(function: Callable[..., object], module: types.ModuleType, argumen
     """LLVM's source of a function of whole numbers and arrays, in which nothing of Numba's is left, under its own name.
 
     The machine code takes the addresses of the result and of an exception, which there is none of, then the arguments.
-
-    Parameters
-    ----------
-    function : whose
-    module : the functions that it calls
-    arguments : as it will be called
     """
     _register_kernels(module, {**_UNCOUNTED, "no_cfunc_wrapper": True})
     return _library_of(function, arguments, function.__name__, whole=True)

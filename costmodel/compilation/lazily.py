@@ -84,12 +84,7 @@ class LazyKernel(Generic[Given, Result]):
 
 
 def kernel(function: Callable[Given, Result]) -> LazyKernel[Given, Result]:
-    """A kernel that is compiled when it is first called.
-
-    Parameters
-    ----------
-    function : that is compiled
-    """
+    """A kernel that is compiled when it is first called."""
     return LazyKernel(function, None)
 
 
@@ -101,6 +96,3 @@ def kernel_of(work: Callable[Given, float]) -> Callable[[Callable[Given, Result]
     work : of the kernel's arguments, turns of its innermost loops
     """
     return lambda function: LazyKernel(function, work)
-
-
-__all__ = ["LazyKernel", "kernel", "kernel_of"]

@@ -25,16 +25,10 @@ _ENGINES: list[object] = []
 
 
 class Compiled(NamedTuple):
-    """Functions in machine code, and what their maker has to remember about them.
+    """Functions in machine code, and what their maker has to remember about them."""
 
-    Parameters
-    ----------
-    functions : by their names
-    notes : of the maker, as JSON takes them
-    """
-
-    functions: dict[str, Callable[..., None]]
-    notes: Row
+    functions: dict[str, Callable[..., None]]  # by their names
+    notes: Row  # of the maker, as JSON takes them
 
 
 def compiled(
@@ -122,6 +116,3 @@ def _write(path: Path | None, code: bytes, notes: Row) -> None:
     with os.fdopen(handle, "wb") as file:
         file.write(head + b"\n" + code)
     os.replace(name, path)
-
-
-__all__ = ["Compiled", "compiled"]

@@ -87,39 +87,22 @@ def _reader(paths: Sequence[str]) -> Reader:
 
 
 class Part(NamedTuple):
-    """A function in vector code.
+    """A function in vector code."""
 
-    Parameters
-    ----------
-    call : it
-    columns : of the nested tuples of a question, the numbers that it reads row by row
-    width : how many these are
-    results : how many numbers it gives a row
-    """
-
-    call: Callable[..., int]
-    columns: Reader
-    width: int
-    results: int
+    call: Callable[..., int]  # it
+    columns: Reader  # of the nested tuples of a question, the numbers that it reads row by row
+    width: int  # how many these are
+    results: int  # how many numbers it gives a row
 
 
 class Program(NamedTuple):
-    """A formula in vector code.
+    """A formula in vector code."""
 
-    Parameters
-    ----------
-    constants : of the nested tuples of a question, the numbers that it reads once
-    once : what is done once a question, of which `scalars` numbers come
-    scalars : how many
-    parts : what is done for rows, by name
-    product : time and memory of runs, where the formula is factored
-    """
-
-    constants: Reader
-    once: Callable[..., int]
-    scalars: int
-    parts: dict[str, Part]
-    product: Callable[..., int] | None
+    constants: Reader  # of the nested tuples of a question, the numbers that it reads once
+    once: Callable[..., int]  # what is done once a question, of which `scalars` numbers come
+    scalars: int  # how many
+    parts: dict[str, Part]  # what is done for rows, by name
+    product: Callable[..., int] | None  # time and memory of runs, where the formula is factored
 
 
 def _bits(path: str) -> int:
@@ -218,12 +201,7 @@ def _traced_step(results: Sequence[str], compressed: bool) -> Traced:
 
 @functools.cache
 def every_part(compressed: bool) -> Program:
-    """Every part of a step where plan, framework and device are columns: of plans, or of one as its constants vary.
-
-    Parameters
-    ----------
-    compressed : whether gradients may be compressed
-    """
+    """Every part of a step where plan, framework and device are columns: of plans, or of one as its constants vary."""
 
     def bits(path: str) -> int:
         return _SPLIT if path.startswith(("plan.", "software.", "device.")) else 0
@@ -233,12 +211,7 @@ def every_part(compressed: bool) -> Program:
 
 @functools.cache
 def ranking(compressed: bool) -> Program:
-    """Time and memory of products of plans.
-
-    Parameters
-    ----------
-    compressed : whether gradients may be compressed
-    """
+    """Time and memory of products of plans."""
     return _program(_named("ranking", compressed), ("inner", "outer"), True, lambda: _traced_step(RANKED, compressed))
 
 
@@ -377,18 +350,12 @@ def tabled(part: Part, scalars: Array, given: Array, use: str = "") -> Array:
 
 
 class Runs(NamedTuple):
-    """The runs that hold all legal plans of a product: of an outer row the inner blocks from its first to its last legal plan.
+    """The runs that hold all legal plans of a product: of an outer row the inner blocks from its first to its last legal plan."""
 
-    Parameters
-    ----------
-    rows : outer rows that have a legal plan
-    blocks : inner blocks, of each group from the first that a run reads to the last
-    table : a line for each of `rows`: its place, the place in `blocks` of the first that it reads, how many it reads, and the
-        block of the product where its first result belongs
-    """
-
-    rows: Whole
-    blocks: Whole
+    rows: Whole  # outer rows that have a legal plan
+    blocks: Whole  # inner blocks, of each group from the first that a run reads to the last
+    # a line for each of `rows`: its place, the place in `blocks` of the first that it reads, how many it reads, and the block of
+    # the product where its first result belongs
     table: Whole
 
 

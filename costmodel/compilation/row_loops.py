@@ -125,6 +125,3 @@ def product_loop(
         return 0
 
     return [body.source, jit.loop_source(loop, arguments, name)]
-
-
-__all__ = ["flat_loop", "product_loop"]

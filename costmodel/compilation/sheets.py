@@ -39,24 +39,14 @@ SAMPLES = 400
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Page:
-    """A formula as a page.
+    """A formula as a page."""
 
-    Parameters
-    ----------
-    name : module and function
-    summary : what it is, in a line
-    equations : in LaTeX, as its docstring has them; traced from the code where it has none
-    parameters : name and meaning, with the unit, of each argument
-    assumptions : within which it holds; empty where it states none
-    sources : papers, and where in them
-    """
-
-    name: str
-    summary: str
-    equations: tuple[str, ...]
-    parameters: tuple[tuple[str, str], ...]
-    assumptions: str
-    sources: tuple[str, ...]
+    name: str  # module and function
+    summary: str  # what it is, in a line
+    equations: tuple[str, ...]  # in LaTeX, as its docstring has them; traced from the code where it has none
+    parameters: tuple[tuple[str, str], ...]  # name and meaning, with the unit, of each argument
+    assumptions: str  # within which it holds; empty where it states none
+    sources: tuple[str, ...]  # papers, and where in them
 
 
 @functools.cache
@@ -404,6 +394,3 @@ def _between(function: Callable[[float], float], low: float, high: float) -> flo
 def matching(word: str, names: Sequence[str]) -> list[str]:
     """Names that hold a word."""
     return [name for name in names if word.lower() in name.lower()]
-
-
-__all__ = ["Page", "crossovers", "elasticities", "find_formula", "formula_names", "matching", "page", "traced_equations"]

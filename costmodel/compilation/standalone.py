@@ -159,6 +159,3 @@ def _loaded(function: Callable[..., int], arguments: tuple[Any, ...], kinds: tup
 
     name = function.__name__
     return machine_code.compiled(_file(function, kinds), {name: word_count(arguments)}, make).functions[name]
-
-
-__all__ = ["callable_of", "standalone", "word_count"]

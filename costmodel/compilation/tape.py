@@ -20,18 +20,11 @@ Place: TypeAlias = int
 
 
 class Operation(NamedTuple):
-    """One line of a tape.
+    """One line of a tape."""
 
-    Parameters
-    ----------
-    name : ``"input"``, ``"constant"``, or what is done
-    arguments : places of the operands
-    given : path of an input, value of a constant
-    """
-
-    name: str
-    arguments: tuple[Place, ...] = ()
-    given: Any = None
+    name: str  # ``"input"``, ``"constant"``, or what is done
+    arguments: tuple[Place, ...] = ()  # places of the operands
+    given: Any = None  # path of an input, value of a constant
 
 
 class Tape:
@@ -174,16 +167,10 @@ def _inputs(tape: Tape, kind: type, path: str, known: Mapping[str, float]) -> An
 
 
 class Traced(NamedTuple):
-    """A formula on a tape.
+    """A formula on a tape."""
 
-    Parameters
-    ----------
-    tape : its operations
-    results : places of the numbers asked for, in their order
-    """
-
-    tape: Tape
-    results: tuple[Place, ...]
+    tape: Tape  # its operations
+    results: tuple[Place, ...]  # places of the numbers asked for, in their order
 
 
 def trace(
@@ -219,12 +206,7 @@ def trace(
 
 
 def arguments_of(formula: Callable[..., object]) -> list[str]:
-    """Names of what a formula takes, but for what it works out itself where it is left out, None.
-
-    Parameters
-    ----------
-    formula : any
-    """
+    """Names of what a formula takes, but for what it works out itself where it is left out, None."""
     return [name for name, one in inspect.signature(formula).parameters.items() if one.default is not None]
 
 
@@ -272,10 +254,6 @@ def _opened(path: str, annotation: object, given: object, symbol: Callable[[str,
 def leaves(result: object) -> Iterator[object]:
     """What a formula gives, nested or not, one after another.
 
-    Parameters
-    ----------
-    result : of a formula
-
     Examples
     --------
     >>> list(leaves((1.0, (2.0, 3.0))))
@@ -289,14 +267,7 @@ def leaves(result: object) -> Iterator[object]:
 
 
 def needed(tape: Tape, wanted: Iterable[Place], known: frozenset[Place] = frozenset()) -> list[Place]:
-    """Places of what has to be done for some results, in order; what is known already is a leaf and left out.
-
-    Parameters
-    ----------
-    tape : the operations
-    wanted : places of the results
-    known : places whose values are there
-    """
+    """Places of what has to be done for some results, in order; what is known already is a leaf and left out."""
     found: set[Place] = set()
     waiting = [place for place in wanted if place not in known]
     while waiting:
@@ -322,9 +293,3 @@ def supports(tape: Tape, bits: Callable[[str], int]) -> list[int]:
             union |= found[place]
         found.append(union)
     return found
-
-
-__all__ = [
-    "Condition", "Operation", "Place", "Tape", "Traced", "Value", "arguments_of", "leaves", "needed", "opened", "supports",
-    "trace",
-]  # fmt: skip

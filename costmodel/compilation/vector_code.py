@@ -116,33 +116,19 @@ def _declared(module: Any, name: str, kind: Any) -> Any:
 
 
 class Operands(NamedTuple):
-    """Where a function finds values.
+    """Where a function finds values."""
 
-    Parameters
-    ----------
-    places : of the values on the tape, field by field
-    step : numbers from one field to the next
-    spread : whether one number serves all rows of a block
-    """
-
-    places: tuple[Place, ...]
-    step: int
-    spread: bool
+    places: tuple[Place, ...]  # of the values on the tape, field by field
+    step: int  # numbers from one field to the next
+    spread: bool  # whether one number serves all rows of a block
 
 
 class Body(NamedTuple):
-    """A tape as code for a block of rows.
+    """A tape as code for a block of rows."""
 
-    Parameters
-    ----------
-    name : of the function, which takes a pointer for each table, one to the results and one to memory of its own
-    source : LLVM's
-    kept : numbers for which that memory has room
-    """
-
-    name: str
-    source: str
-    kept: int
+    name: str  # of the function, which takes a pointer for each table, one to the results and one to memory of its own
+    source: str  # LLVM's
+    kept: int  # numbers for which that memory has room
 
 
 class _CodePiece:
@@ -257,6 +243,3 @@ def body(name: str, tape: Tape, tables: Sequence[Operands], results: Sequence[Pl
     results : places of what is written, one after another
     """
     return _BodyWriter(tape, tables).written(name, results)
-
-
-__all__ = ["POINTER", "Body", "Operands", "body", "floor_log2", "log2"]

@@ -75,6 +75,3 @@ def target_numbers(targets: Sequence[str] | None) -> AdapterTargets:
     """
     chosen = targets_of("all") if targets is None else targets
     return AdapterTargets(*(float(name in chosen) for name in AdapterTargets._fields))
-
-
-__all__ = ["GROUPS", "NAMED", "NONE", "RANK", "TARGETS", "target_numbers", "targets_of"]

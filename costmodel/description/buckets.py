@@ -33,59 +33,32 @@ MOST = 10**15
 
 
 class Context(NamedTuple):
-    """What a rule needs to know of the plan.
+    """What a rule needs to know of the plan."""
 
-    Parameters
-    ----------
-    ranks : that sum their gradients
-    shard : of them, that share one copy of what is sharded
-    zero_stage : 0 to 3
-    gradient_bytes : of a gradient on the wire [bytes]
-    overlapped : gradients travel beside the backward pass
-    first_stage : of the pipeline
-    chunks : model chunks of the stage (virtual stages)
-    deferred : gradients that are sharded are summed once a step
-    again : share of a layer's sharded weights that are gathered twice for its backward pass
-    among : elements of the stage for each of those whose calls are asked for
-    tied : the head's table is the embedding's
-    edges_apart : embedding and head are units of their own, where they have a table each
-    """
-
-    ranks: int
-    shard: int
-    zero_stage: int
-    gradient_bytes: float = 2.0
-    overlapped: bool = True
-    first_stage: bool = True
-    chunks: int = 1
-    deferred: bool = False
-    again: float = 0.0
-    among: float = 1.0
-    tied: bool = False
-    edges_apart: bool = False
+    ranks: int  # that sum their gradients
+    shard: int  # of them, that share one copy of what is sharded
+    zero_stage: int  # 0 to 3
+    gradient_bytes: float = 2.0  # of a gradient on the wire [bytes]
+    overlapped: bool = True  # gradients travel beside the backward pass
+    first_stage: bool = True  # of the pipeline
+    chunks: int = 1  # model chunks of the stage (virtual stages)
+    deferred: bool = False  # gradients that are sharded are summed once a step
+    again: float = 0.0  # share of a layer's sharded weights that are gathered twice for its backward pass
+    among: float = 1.0  # elements of the stage for each of those whose calls are asked for
+    tied: bool = False  # the head's table is the embedding's
+    edges_apart: bool = False  # embedding and head are units of their own, where they have a table each
 
 
 class CollectiveCall(NamedTuple):
-    """Calls of one kind of collective, in order.
+    """Calls of one kind of collective, in order."""
 
-    Parameters
-    ----------
-    phase : ``"forward"``, ``"backward"``, ``"gradient sync"`` or ``"after step"``
-    collective : ``"all-reduce"``, ``"reduce-scatter"``, ``"all-gather"`` or ``"reduce"`` (to one rank)
-    over : ``"all"`` ranks, those that ``"shard"`` a copy, or the ``"copies"`` of a shard
-    what : ``"gradients"`` or ``"weights"``
-    elements : of each call
-    layer : whose backward pass completes each (0 the embedding)
-    every : once a micro-batch; else once a step
-    """
-
-    phase: str
-    collective: str
-    over: str
-    what: str
-    elements: Integers
-    layer: Integers
-    every: bool
+    phase: str  # ``"forward"``, ``"backward"``, ``"gradient sync"`` or ``"after step"``
+    collective: str  # ``"all-reduce"``, ``"reduce-scatter"``, ``"all-gather"`` or ``"reduce"`` (to one rank)
+    over: str  # ``"all"`` ranks, those that ``"shard"`` a copy, or the ``"copies"`` of a shard
+    what: str  # ``"gradients"`` or ``"weights"``
+    elements: Integers  # of each call
+    layer: Integers  # whose backward pass completes each (0 the embedding)
+    every: bool  # once a micro-batch; else once a step
 
 
 class Bucketing(Protocol):
@@ -98,20 +71,12 @@ class Bucketing(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Buckets:
-    """Tensors in the order in which they are ready, cut into buckets.
+    """Tensors in the order in which they are ready, cut into buckets."""
 
-    Parameters
-    ----------
-    order : places of the tensors in the order of registration
-    ends : one behind the last tensor of each bucket, in `order`
-    elements : of each bucket, padding included
-    layer : whose backward pass completes each bucket
-    """
-
-    order: Integers
-    ends: Integers
-    elements: Integers
-    layer: Integers
+    order: Integers  # places of the tensors in the order of registration
+    ends: Integers  # one behind the last tensor of each bucket, in `order`
+    elements: Integers  # of each bucket, padding included
+    layer: Integers  # whose backward pass completes each bucket
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -281,18 +246,13 @@ def _units(tensors: LocalTensors, numel: Integers | None = None, apart: bool = F
 class DistributedDataParallel:
     """PyTorch's DistributedDataParallel after its first iteration: flushed once the cap is reached, then one all-reduce.
 
-    Parameters
-    ----------
-    cap : of a bucket [bytes]
-    first_cap : of the first bucket, small so that the exchange starts early [bytes]
-
     References
     ----------
     pytorch/pytorch torch/csrc/distributed/c10d/reducer.cpp, ``compute_bucket_assignment_by_size``
     """
 
-    cap: float = DISTRIBUTED_CAP
-    first_cap: float = 1.0 * MiB
+    cap: float = DISTRIBUTED_CAP  # of a bucket [bytes]
+    first_cap: float = 1.0 * MiB  # of the first bucket, small so that the exchange starts early [bytes]
 
     def __post_init__(self) -> None:
         for field in ("cap", "first_cap"):
@@ -322,17 +282,13 @@ class Megatron:
     elements, buckets end at multiples of 128 and of the ranks, and an embedding that two stages share has its own. Those of a
     later chunk are launched as one.
 
-    Parameters
-    ----------
-    bucket_parameters : a bucket's; ``max(40e6, 1e6 * ranks)`` if None
-
     References
     ----------
     NVIDIA/Megatron-LM megatron/core/distributed/param_and_grad_buffer.py (``partition_buckets``: one group of a chunk without
     buckets), distributed_data_parallel.py
     """
 
-    bucket_parameters: int | None = None
+    bucket_parameters: int | None = None  # a bucket's; ``max(40e6, 1e6 * ranks)`` if None
 
     def __post_init__(self) -> None:
         if self.bucket_parameters is not None:
@@ -378,19 +334,14 @@ class FullySharded:
     once a step, behind the last pass, and weights stay whole from a backward pass on: those of stage 2 are gathered once a step,
     those of stage 3 once a micro-batch, by whichever pass doesn't find them so.
 
-    Parameters
-    ----------
-    by_tensor : every tensor is sharded along its rows and padded (FSDP2), or a unit as one flat tensor (FSDP1)
-    outer_again : the outer unit is gathered again for the backward pass
-
     References
     ----------
     pytorch/pytorch torch/distributed/fsdp, [zhao2023]_ section 3; torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py,
     ``pre_backward``; pytorch/torchtitan torchtitan/distributed/fsdp.py, ``apply_fsdp_to_decoder``
     """
 
-    by_tensor: bool = True
-    outer_again: bool = False
+    by_tensor: bool = True  # every tensor is sharded along its rows and padded (FSDP2), or a unit as one flat tensor (FSDP1)
+    outer_again: bool = False  # the outer unit is gathered again for the backward pass
 
     def __post_init__(self) -> None:
         flag("by_tensor", self.by_tensor)
@@ -431,33 +382,24 @@ class DeepSpeed:
     backward pass again but the last `max_live_parameters`, and tensors below
     `persistence_threshold` stay whole and are gathered after the step, one by one.
 
-    Parameters
-    ----------
-    reduce_bucket_size, allgather_bucket_size : [elements]
-    use_multi_rank_bucket_allreduce : one all-reduce a bucket, or one reduction for each destination rank
-    split_large_tensors : the slices of a tensor above the bucket size are all-reduced as soon as they exceed it, as the
-        code does; else in one call
-    all_gather_into_tensor : weights come in one call, or in calls of about `allgather_bucket_size`
-    overlap_comm : at stage 1: reduce during the backward pass, else after it in the order of registration
-    prefetch_bucket_size, persistence_threshold, max_live_parameters : of stage 3 [elements]
-    one_by_one : tensors that stay whole are gathered in a call each; else in one
-
     References
     ----------
     deepspeedai/DeepSpeed deepspeed/runtime/zero/stage_1_and_2.py, stage3.py, config.py,
     partitioned_param_coordinator.py; deepspeed/runtime/utils.py
     """
 
-    reduce_bucket_size: int = DEEPSPEED_REDUCED
+    reduce_bucket_size: int = DEEPSPEED_REDUCED  # reduce_bucket_size, allgather_bucket_size: [elements]
     allgather_bucket_size: int = 500_000_000
-    use_multi_rank_bucket_allreduce: bool = True
+    use_multi_rank_bucket_allreduce: bool = True  # one all-reduce a bucket, or one reduction for each destination rank
+    # the slices of a tensor above the bucket size are all-reduced as soon as they exceed it, as the code does; else in one call
     split_large_tensors: bool = True
-    all_gather_into_tensor: bool = True
-    overlap_comm: bool = False
+    all_gather_into_tensor: bool = True  # weights come in one call, or in calls of about `allgather_bucket_size`
+    overlap_comm: bool = False  # at stage 1: reduce during the backward pass, else after it in the order of registration
+    # prefetch_bucket_size, persistence_threshold, max_live_parameters: of stage 3 [elements]
     prefetch_bucket_size: int = DEEPSPEED_PREFETCHED
     persistence_threshold: int = 100_000
     max_live_parameters: int = DEEPSPEED_LIVE
-    one_by_one: bool = True
+    one_by_one: bool = True  # tensors that stay whole are gathered in a call each; else in one
 
     def __post_init__(self) -> None:
         for field in ("reduce_bucket_size", "allgather_bucket_size", "prefetch_bucket_size", "persistence_threshold",
@@ -589,18 +531,12 @@ def rule_of(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Overlap:
-    """Buckets beside the backward pass; times count from its start [s].
+    """Buckets beside the backward pass; times count from its start [s]."""
 
-    Parameters
-    ----------
-    ready, start, end : of each bucket's exchange
-    backward : end of the backward pass
-    """
-
-    ready: NDArray[np.float64]
+    ready: NDArray[np.float64]  # ready, start, end: of each bucket's exchange
     start: NDArray[np.float64]
     end: NDArray[np.float64]
-    backward: float
+    backward: float  # end of the backward pass
 
     @property
     def exchange(self) -> float:
@@ -655,9 +591,3 @@ def ready_times(layer: Integers, head: float, layers: ArrayLike, embedding: floa
     backwards = np.concatenate([[embedding], np.asarray(layers, dtype=float), [head]])
     done = np.cumsum(backwards[::-1])[::-1]
     return done[layer]
-
-
-__all__ = [
-    "Buckets", "DeepSpeed", "DistributedDataParallel", "FullySharded", "Megatron", "OneBucket", "Overlap", "WholeGradients",
-    "overlap",
-]  # fmt: skip

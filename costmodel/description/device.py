@@ -44,17 +44,11 @@ the clock that training holds, which they wait for less. RTX Blackwell has Amper
 
 
 class NarrowAttention(NamedTuple):
-    """Rates of flash kernels whose products are in 8 bit over those of 16 on the same device.
+    """Rates of flash kernels whose products are in 8 bit over those of 16 on the same device."""
 
-    Parameters
-    ----------
-    forward, back : of heads of up to 128 channels
-    wide_forward, wide_back : of wider ones
-    """
-
-    forward: float = 1.0
+    forward: float = 1.0  # forward, back: of heads of up to 128 channels
     back: float = 1.0
-    wide_forward: float = 1.0
+    wide_forward: float = 1.0  # wide_forward, wide_back: of wider ones
     wide_back: float = 1.0
 
 

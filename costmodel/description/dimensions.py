@@ -7,24 +7,14 @@ from typing import NamedTuple
 
 
 class Dimension(NamedTuple):
-    """A degree of a plan.
+    """A degree of a plan."""
 
-    Parameters
-    ----------
-    field : of `Plan`, and of the command line
-    column : of `PlanNumbers`
-    short : as people and frameworks abbreviate it
-    splits_gpus : the product of those that do is the number of GPUs; they have a place in a plan's rank order
-    tried : what a search tries where nothing is given
-    rare : seldom asked for
-    """
-
-    field: str
-    column: str
-    short: str
-    splits_gpus: bool
-    tried: str = "every divisor"
-    rare: bool = False
+    field: str  # of `Plan`, and of the command line
+    column: str  # of `PlanNumbers`
+    short: str  # as people and frameworks abbreviate it
+    splits_gpus: bool  # the product of those that do is the number of GPUs; they have a place in a plan's rank order
+    tried: str = "every divisor"  # what a search tries where nothing is given
+    rare: bool = False  # seldom asked for
 
 
 DIMENSIONS = (

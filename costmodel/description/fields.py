@@ -241,7 +241,7 @@ class ByDtype(ValueKind):
         return value
 
 
-class Several(ValueKind):
+class ListOf(ValueKind):
     """A list, each of its values of one kind, kept as a tuple.
 
     Parameters
@@ -260,71 +260,39 @@ class Several(ValueKind):
 
 
 class Owner(NamedTuple):
-    """The choice to which a field belongs: with another one the field stays as it is by default.
+    """The choice to which a field belongs: with another one the field stays as it is by default."""
 
-    Parameters
-    ----------
-    field : of the same class
-    values : with which it has a meaning
-    """
-
-    field: str
-    values: tuple[object, ...]
+    field: str  # of the same class
+    values: tuple[object, ...]  # with which it has a meaning
 
 
 class FieldRow(NamedTuple):
-    """One row of the table.
+    """One row of the table."""
 
-    Parameters
-    ----------
-    kind : what its values are
-    unit : of a number, as ``"bytes"`` or ``"tokens"``; "" where it counts or names something
-    role : ``"size"`` of the problem, ``"degree"`` of a split, ``"share"`` of something, or ``"choice"``
-    short : its option on the command line as people abbreviate it, beside its name
-    link : its name in a link to the app, which can fix it; "" where that can't
-    brief : what ``--help`` says of it, where ``--help-all`` says more
-    unset : what it is where it isn't given, in words, where neither its default nor the framework's says so
-    tried : what a search tries of it where it isn't given, in words
-    every : what a search of all there is tries of it where it isn't given, where that hangs on no framework, model or cluster
-    rare : seldom asked for: ``--help-all`` alone shows it
-    software : the framework decides it unless it is told
-    column : it may differ from row to row of a search; else a search tries one value after the other
-    called : it in words, where these aren't its name with blanks
-    usual : values of which nothing is said
-    said : how others are said, with ``{}`` for the value
-    owner : the choice that it belongs to
-    idle : the degree that must be above 1 for it to mean anything
-    inert : why it may change nothing, in words
-    leaner : values to which a single change may turn it so that less is held
-    faster : values to which a single change may turn it so that a step takes less time
-    launched : whether every launch file is asked for it
-    asked : part of every question, so that it is always shown, and no dimension of a search
-    name, default, help, optional : as its class has them: filled in by `table`
-    """
-
-    kind: ValueKind
-    unit: str = ""
-    role: str = "choice"
-    short: str = ""
-    link: str = ""
-    brief: str = ""
-    unset: str = ""
-    tried: str = ""
+    kind: ValueKind  # what its values are
+    unit: str = ""  # of a number, as ``"bytes"`` or ``"tokens"``; "" where it counts or names something
+    role: str = "choice"  # ``"size"`` of the problem, ``"degree"`` of a split, ``"share"`` of something, or ``"choice"``
+    short: str = ""  # its option on the command line as people abbreviate it, beside its name
+    link: str = ""  # its name in a link to the app, which can fix it; "" where that can't
+    brief: str = ""  # what ``--help`` says of it, where ``--help-all`` says more
+    unset: str = ""  # what it is where it isn't given, in words, where neither its default nor the framework's says so
+    tried: str = ""  # what a search tries of it where it isn't given, in words
+    # what a search of all there is tries of it where it isn't given, where that hangs on no framework, model or cluster
     every: tuple[object, ...] = ()
-    rare: bool = False
-    software: bool = False
-    column: bool = False
-    called: str = ""
-    usual: tuple[object, ...] = ()
-    said: str = ""
-    owner: Owner | None = None
-    idle: str = ""
-    inert: str = ""
-    leaner: tuple[object, ...] = ()
-    faster: tuple[object, ...] = ()
-    launched: bool = False
-    asked: bool = False
-    name: str = ""
+    rare: bool = False  # seldom asked for: ``--help-all`` alone shows it
+    software: bool = False  # the framework decides it unless it is told
+    column: bool = False  # it may differ from row to row of a search; else a search tries one value after the other
+    called: str = ""  # it in words, where these aren't its name with blanks
+    usual: tuple[object, ...] = ()  # values of which nothing is said
+    said: str = ""  # how others are said, with ``{}`` for the value
+    owner: Owner | None = None  # the choice that it belongs to
+    idle: str = ""  # the degree that must be above 1 for it to mean anything
+    inert: str = ""  # why it may change nothing, in words
+    leaner: tuple[object, ...] = ()  # values to which a single change may turn it so that less is held
+    faster: tuple[object, ...] = ()  # values to which a single change may turn it so that a step takes less time
+    launched: bool = False  # whether every launch file is asked for it
+    asked: bool = False  # part of every question, so that it is always shown, and no dimension of a search
+    name: str = ""  # name, default, help, optional: as its class has them: filled in by `table`
     default: Any = dataclasses.MISSING
     help: str = ""
     optional: bool = False
@@ -350,10 +318,6 @@ def row(kind: ValueKind, **words: Any) -> Mapping[str, FieldRow]:
 def table(described: type[DataclassInstance]) -> dict[str, FieldRow]:
     """Every row of a class by the name of its field; fields that have none are no part of it.
 
-    Parameters
-    ----------
-    described : a dataclass with rows
-
     Examples
     --------
     >>> from costmodel import Plan
@@ -371,12 +335,7 @@ def table(described: type[DataclassInstance]) -> dict[str, FieldRow]:
 
 
 def meanings(described: type[DataclassInstance]) -> dict[str, str]:
-    """What each field means, from the section on parameters of its class; a table in capitals is written out.
-
-    Parameters
-    ----------
-    described : a dataclass
-    """
+    """What each field means, from the section on parameters of its class; a table in capitals is written out."""
     words: dict[str, str] = {}
     names: list[str] = []
     for line in (described.__doc__ or "").partition("----------")[2].partition("Raises")[0].splitlines():
@@ -390,12 +349,7 @@ def meanings(described: type[DataclassInstance]) -> dict[str, str]:
 
 
 def short_names(described: type[DataclassInstance]) -> dict[str, str]:
-    """Fields of a class by the short names that people know.
-
-    Parameters
-    ----------
-    described : a dataclass with rows
-    """
+    """Fields of a class by the short names that people know."""
     return {row.short: name for name, row in table(described).items() if row.short}
 
 
@@ -439,12 +393,7 @@ def _meant(said: str, names: Iterable[str]) -> str:
 
 
 def by_short_names_too(described: type[Described]) -> type[Described]:
-    """Have a dataclass with rows take its fields by their short names, and by what other programs call them, too.
-
-    Parameters
-    ----------
-    described : the class
-    """
+    """Have a dataclass with rows take its fields by their short names, and by what other programs call them, too."""
     names = frozenset(one.name for one in dataclasses.fields(described))
     make: Callable[..., None] = described.__init__
 
@@ -503,36 +452,20 @@ def check(record: DataclassInstance, whose: str = "") -> None:
 
 
 class Restriction(NamedTuple):
-    """Values to which a field is held beside another field's: what no plan has otherwise, or no framework runs.
+    """Values to which a field is held beside another field's: what no plan has otherwise, or no framework runs."""
 
-    Parameters
-    ----------
-    field : that is held
-    allowed : its values
-    text : template of the refusal, with values in braces
-    beside : the other field; "" where the field is held so whatever the others
-    values : of it, with which the field is held
-    above : a number of it, instead, beyond which the field is held
-    numbers : whether any number is allowed, too
-    reason : of `costmodel.text.errors.IllegalPlan`, where a value is none that the framework has; "" where it is none at all
-    """
-
-    field: str
-    allowed: tuple[object, ...]
-    text: str
-    beside: str = ""
-    values: tuple[object, ...] = ()
-    above: float | None = None
-    numbers: bool = False
+    field: str  # that is held
+    allowed: tuple[object, ...]  # its values
+    text: str  # template of the refusal, with values in braces
+    beside: str = ""  # the other field; "" where the field is held so whatever the others
+    values: tuple[object, ...] = ()  # of it, with which the field is held
+    above: float | None = None  # a number of it, instead, beyond which the field is held
+    numbers: bool = False  # whether any number is allowed, too
+    # of `costmodel.text.errors.IllegalPlan`, where a value is none that the framework has; "" where it is none at all
     reason: str = ""
 
     def broken(self, values: Mapping[str, Any]) -> bool:
-        """Whether fields break it.
-
-        Parameters
-        ----------
-        values : by name
-        """
+        """Whether fields break it."""
         value = values[self.field]
         if value in self.allowed or (self.numbers and isinstance(value, int | float)):
             return False
@@ -542,12 +475,7 @@ class Restriction(NamedTuple):
         return beside in self.values if self.above is None else (beside or 0) > self.above
 
     def words(self, values: Mapping[str, Any]) -> str:
-        """The refusal of fields that break it.
-
-        Parameters
-        ----------
-        values : by name
-        """
+        """The refusal of fields that break it."""
         return filled(self.text, values)
 
 
@@ -564,12 +492,7 @@ def expected(field: str, wish: str) -> str:
 
 @functools.cache
 def restrictions_of_owners(described: type[DataclassInstance]) -> tuple[Restriction, ...]:
-    """Fields that are as by default where the choice that they belong to is another.
-
-    Parameters
-    ----------
-    described : a dataclass with rows
-    """
+    """Fields that are as by default where the choice that they belong to is another."""
     rows, found = table(described), []
     for name, one in rows.items():
         if one.owner is None:
@@ -587,11 +510,6 @@ def restrictions_of_owners(described: type[DataclassInstance]) -> tuple[Restrict
 def hold(values: Mapping[str, Any], restrictions: Iterable[Restriction]) -> None:
     """Refuse values that no record has beside each other.
 
-    Parameters
-    ----------
-    values : of its fields, by name
-    restrictions : on them
-
     Raises
     ------
     InvalidValue
@@ -600,28 +518,3 @@ def hold(values: Mapping[str, Any], restrictions: Iterable[Restriction]) -> None
     for one in restrictions:
         if one.broken(values):
             raise InvalidValue(one.field, values[one.field], one.words(values).partition(": expected ")[2])
-
-
-__all__ = [
-    "ByDtype",
-    "FieldRow",
-    "Flag",
-    "Name",
-    "OneOf",
-    "Order",
-    "Owner",
-    "Quantified",
-    "Real",
-    "Restriction",
-    "Several",
-    "Spelled",
-    "ValueKind",
-    "Whole",
-    "check",
-    "expected",
-    "hold",
-    "meanings",
-    "restrictions_of_owners",
-    "row",
-    "table",
-]  # fmt: skip

@@ -12,7 +12,7 @@ from costmodel.arithmetic.named_tuples import flat
 from costmodel.description import fields
 from costmodel.description.device import DTYPES
 from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER, Dimension
-from costmodel.description.fields import Name, OneOf, Order, Real, Restriction, Several, Whole, expected, row
+from costmodel.description.fields import ListOf, Name, OneOf, Order, Real, Restriction, Whole, expected, row
 from costmodel.description.recomputation import MODULES, WHOLE, modules_of
 from costmodel.formulas import bucket_rules
 from costmodel.formulas.pipeline.schedules import CODES
@@ -242,22 +242,22 @@ class Framework:
     name: str = field(metadata=row(Name()))
     constants: Software
     zero_stage: int = field(default=1, metadata=row(Whole(0, 3)))
-    zero_stages: Sequence[int] = field(default=(0, 1, 2, 3), metadata=row(Several(Whole(0, 3))))
-    sharding_dtypes: Sequence[str] = field(default=(), metadata=row(Several(OneOf(DTYPES))))
+    zero_stages: Sequence[int] = field(default=(0, 1, 2, 3), metadata=row(ListOf(Whole(0, 3))))
+    sharding_dtypes: Sequence[str] = field(default=(), metadata=row(ListOf(OneOf(DTYPES))))
     largest_pipelined_zero_stage: int = field(default=1, metadata=row(Whole(0, 3)))
-    grouped_zero_stages: Sequence[int] = field(default=(), metadata=row(Several(Whole(0, 3))))
-    rank_orders: Sequence[Sequence[str]] = field(default=(RANK_ORDER,), metadata=row(Several(Order(RANK_ORDER))))
-    dimensions: Sequence[str] = field(default=SPLITTING, metadata=row(Several(OneOf(SPLITTING))))
+    grouped_zero_stages: Sequence[int] = field(default=(), metadata=row(ListOf(Whole(0, 3))))
+    rank_orders: Sequence[Sequence[str]] = field(default=(RANK_ORDER,), metadata=row(ListOf(Order(RANK_ORDER))))
+    dimensions: Sequence[str] = field(default=SPLITTING, metadata=row(ListOf(OneOf(SPLITTING))))
     apart: Sequence[Sequence[str]] = ()
     elsewhere: Sequence[Sequence[str]] = ()
-    schedules: Sequence[str] = field(default=SCHEDULES, metadata=row(Several(OneOf(SCHEDULES))))
+    schedules: Sequence[str] = field(default=SCHEDULES, metadata=row(ListOf(OneOf(SCHEDULES))))
     schedule: str = ""
-    dtypes: Sequence[str] = field(default=DTYPES, metadata=row(Several(OneOf(DTYPES))))
-    context_communications: Sequence[str] = field(default=("ring",), metadata=row(Several(OneOf(CONTEXT_COMMUNICATIONS))))
+    dtypes: Sequence[str] = field(default=DTYPES, metadata=row(ListOf(OneOf(DTYPES))))
+    context_communications: Sequence[str] = field(default=("ring",), metadata=row(ListOf(OneOf(CONTEXT_COMMUNICATIONS))))
     updates_in_backward: bool = False
     recompute: str = field(default="none", metadata=row(OneOf(("none", "full"))))
     activation_offload: float = field(default=0.0, metadata=row(Real(0.0, 1.0)))
-    recompute_modules: Sequence[str] = field(default=(), metadata=row(Several(OneOf(MODULES))))
+    recompute_modules: Sequence[str] = field(default=(), metadata=row(ListOf(OneOf(MODULES))))
     sequence_parallel: bool = True
     gradient_bytes: float = field(default=4.0, metadata=row(WIDTH, unit="bytes"))
     reduce_bytes: float = field(default=4.0, metadata=row(WIDTH, unit="bytes"))
@@ -271,8 +271,8 @@ class Framework:
     tensor_logit_traffic: float = field(default=52.0, metadata=row(Real(0.0, 1e3), unit="bytes"))
     own_loss: str | None = field(default=None, metadata=row(OneOf(LOSSES)))
     attention: str = field(default="flash", metadata=row(OneOf(ATTENTION_KINDS)))
-    attention_dtypes: Sequence[str] = field(default=(), metadata=row(Several(OneOf(ATTENTION_DTYPES))))
-    activation_input_dtypes: Sequence[str] = field(default=(), metadata=row(Several(OneOf(ACTIVATION_INPUT_DTYPES))))
+    attention_dtypes: Sequence[str] = field(default=(), metadata=row(ListOf(OneOf(ATTENTION_DTYPES))))
+    activation_input_dtypes: Sequence[str] = field(default=(), metadata=row(ListOf(OneOf(ACTIVATION_INPUT_DTYPES))))
     older_flash: bool = False
     always_masked: bool = False
     compiled: bool = False
@@ -327,7 +327,7 @@ class Framework:
     module_hooks: bool = False
     deferred_sums: bool = False
     narrow_copies: bool = False
-    narrow_weights: Sequence[str] = field(default=(), metadata=row(Several(OneOf(DTYPES))))
+    narrow_weights: Sequence[str] = field(default=(), metadata=row(ListOf(OneOf(DTYPES))))
     activation_input_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
     attention_output_bytes: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
     lazy_gradients: bool = False

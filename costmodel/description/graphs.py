@@ -70,10 +70,6 @@ def module_numbers(modules: str | None) -> CapturedModules:
 def of_scopes(scopes: Sequence[str]) -> str:
     """What scopes of Megatron name, as `captured` has it; "" where they name all of a layer, or nothing that it has.
 
-    Parameters
-    ----------
-    scopes : of its graphs
-
     Examples
     --------
     >>> of_scopes(["attn", "moe_router"]), of_scopes(["attn", "moe"]), of_scopes(["full_iteration"])
@@ -83,9 +79,3 @@ def of_scopes(scopes: Sequence[str]) -> str:
         return ITERATION
     named = [scope for scope in scopes if scope in OF_MEGATRON]
     return captured("+".join(named)) if named and not set(WHOLE) & set(scopes) else ""
-
-
-__all__ = [
-    "FULL_ITERATION", "ITERATION", "MODULES", "OF_MEGATRON", "WHOLE", "captured", "captured_or_all", "module_numbers",
-    "of_scopes",
-]  # fmt: skip

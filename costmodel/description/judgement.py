@@ -10,5 +10,3 @@ CHOSEN = 0.9
 too low than a plan that somebody runs."""
 EVEN = 0.5
 """Probability to fit below which a plan is said not to: what lies between may run out."""
-
-__all__ = ["CHOSEN", "EVEN", "JUDGED"]

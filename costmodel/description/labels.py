@@ -24,20 +24,12 @@ TIED = "can't be told from the first within the error"
 
 
 class Sought(NamedTuple):
-    """What a capacity is of.
+    """What a capacity is of."""
 
-    Parameters
-    ----------
-    words : what it is
-    thing : what it is counted in
-    asked : fields of a question that it needs
-    found : fields of a plan that it finds
-    """
-
-    words: str
-    thing: str
-    asked: tuple[str, ...] = ("global_batch", "seq_len")
-    found: tuple[str, ...] = ()
+    words: str  # what it is
+    thing: str  # what it is counted in
+    asked: tuple[str, ...] = ("global_batch", "seq_len")  # fields of a question that it needs
+    found: tuple[str, ...] = ()  # fields of a plan that it finds
 
 
 CAPACITIES = {
@@ -136,11 +128,6 @@ def ordered(plan: Plan) -> str:
 
 def alternatives(plan: Plan, twins: Sequence[Plan]) -> str:
     """In what the plans of one row of a ranking differ: what changes neither time nor memory; empty where there is one.
-
-    Parameters
-    ----------
-    plan : that the row shows
-    twins : the others
 
     Examples
     --------

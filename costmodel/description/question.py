@@ -33,18 +33,11 @@ TOGETHER = 64
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """What is trained, on what, with which software; plans are asked of it, one or many.
+    """What is trained, on what, with which software; plans are asked of it, one or many."""
 
-    Parameters
-    ----------
-    model : what is trained
-    cluster : on what
-    framework : the software
-    """
-
-    model: Transformer
-    cluster: Cluster
-    framework: Framework
+    model: Transformer  # what is trained
+    cluster: Cluster  # on what
+    framework: Framework  # the software
 
     __repr__ = brief
 
@@ -107,12 +100,7 @@ class Question:
         return math.log(self.framework.own_factor) + of_model
 
     def own_runs_stacked(self, axes: int) -> list[OwnRun]:
-        """These own runs as arrays along the first of so many axes, at most `TOGETHER` at a time.
-
-        Parameters
-        ----------
-        axes : of the arrays
-        """
+        """These own runs as arrays along the first of so many axes, at most `TOGETHER` at a time."""
         if axes not in self._stacked:
             runs = self.own_runs
             each = [runs[start : start + TOGETHER] for start in range(0, len(runs), TOGETHER)]
@@ -124,12 +112,7 @@ class Question:
         return {}
 
     def discrepancy(self, settings: Settings, plan: PlanNumbers) -> Number:
-        """Logarithm by which own runs of plans alike took longer than the constants say; of a plan, or of columns.
-
-        Parameters
-        ----------
-        settings, plan : as the formulas take them
-        """
+        """Logarithm by which own runs of plans alike took longer than the constants say; of a plan, or of columns."""
         found: Number = math.log(self.framework.own_factor)
         if len(self.own_runs) <= TOGETHER:
             for run in self.own_runs:

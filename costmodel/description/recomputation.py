@@ -25,10 +25,6 @@ FIELDS = (*MODULES.values(), "recompute_layers")
 def modules_of(recompute: str | float) -> tuple[str, ...]:
     """Modules that a plan recomputes in every layer, in the order of `MODULES`.
 
-    Parameters
-    ----------
-    recompute : of a plan
-
     Examples
     --------
     >>> modules_of("mlp+norms")
@@ -80,10 +76,6 @@ def recomputation(recompute: object) -> str | float:
 def numbers(recompute: str | float) -> RecomputedParts:
     """What is recomputed as the numbers that formulas take.
 
-    Parameters
-    ----------
-    recompute : of a plan
-
     Examples
     --------
     >>> numbers(4).every, numbers(0.4).every, numbers("full").every, numbers("mlp").mlp
@@ -92,6 +84,3 @@ def numbers(recompute: str | float) -> RecomputedParts:
     modules = modules_of(recompute)
     every = float(recompute) if not isinstance(recompute, str) else float(recompute == "full")
     return RecomputedParts(every, **{field.removeprefix("recompute_"): float(name in modules) for name, field in MODULES.items()})
-
-
-__all__ = ["EVERY", "FIELDS", "MODULES", "WHOLE", "modules_of", "numbers", "recomputation"]

@@ -18,24 +18,15 @@ An assumption, as `costmodel.formulas.quantities.ComputeConstants.scan_efficienc
 
 
 class StateShape(NamedTuple):
-    """What a row needs to know of a layer with states.
+    """What a row needs to know of a layer with states."""
 
-    Parameters
-    ----------
-    heads, key_heads : with a state each; that have keys and queries (of a state space: groups of B and C)
-    rows, columns : of a head's state: channels of a key, of a value
-    taps : of the short convolution, 0 without
-    rank : of a low-rank projection (Mamba's of steps)
-    chunk : of the scan [tokens]
-    """
-
-    heads: float
+    heads: float  # heads, key_heads: with a state each; that have keys and queries (of a state space: groups of B and C)
     key_heads: float
-    rows: float
+    rows: float  # rows, columns: of a head's state: channels of a key, of a value
     columns: float
-    taps: float
-    rank: float
-    chunk: float
+    taps: float  # of the short convolution, 0 without
+    rank: float  # of a low-rank projection (Mamba's of steps)
+    chunk: float  # of the scan [tokens]
 
     @property
     def keys(self) -> float:

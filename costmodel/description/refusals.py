@@ -131,14 +131,6 @@ def of_model(model: Transformer, most: int) -> dict[str, object]:
 
 
 def texts(model: Transformer) -> dict[str, str]:
-    """The words of every rule with what they name of a model filled in: templates of a plan.
-
-    Parameters
-    ----------
-    model : that is trained
-    """
+    """The words of every rule with what they name of a model filled in: templates of a plan."""
     known = of_model(model, model.heads)
     return {reason: filled(template, known) for reason, template in TEXTS.items()}
-
-
-__all__ = ["REJECTED", "RULED_OUT", "TEXTS", "of_model", "texts"]

@@ -107,6 +107,3 @@ class Run:
     def ran(self) -> bool | None:
         """Whether it ran, or out of memory; None where that isn't known."""
         return not self.out_of_memory if self.use_verdict else None
-
-
-__all__ = ["MEMORY_KINDS", "MEMORY_OF", "Run"]

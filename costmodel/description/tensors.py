@@ -20,26 +20,15 @@ Integers = NDArray[np.int64]
 
 
 class Tensor(NamedTuple):
-    """One parameter tensor.
+    """One parameter tensor."""
 
-    Parameters
-    ----------
-    name : as a checkpoint would call it
-    shape : rows first
-    part : ``"embedding"``, ``"layer"``, ``"head"`` or ``"prediction"``
-    split : divided over the tensor ranks (over the expert-tensor ranks where `routed`), or whole on each
-    routed : belongs to a routed expert
-    keys : rows that project to keys and values, of which a tensor rank holds at least one head
-    inward : split along its columns, so that what the ranks make of it is summed
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    part: str
-    split: bool = False
-    routed: bool = False
-    keys: int = 0
-    inward: bool = False
+    name: str  # as a checkpoint would call it
+    shape: tuple[int, ...]  # rows first
+    part: str  # ``"embedding"``, ``"layer"``, ``"head"`` or ``"prediction"``
+    split: bool = False  # divided over the tensor ranks (over the expert-tensor ranks where `routed`), or whole on each
+    routed: bool = False  # belongs to a routed expert
+    keys: int = 0  # rows that project to keys and values, of which a tensor rank holds at least one head
+    inward: bool = False  # split along its columns, so that what the ranks make of it is summed
 
     @property
     def numel(self) -> int:
@@ -247,12 +236,7 @@ def layer_tensors(
 
 @functools.lru_cache(maxsize=64)
 def embedding_tensors(model: Transformer) -> tuple[Tensor, ...]:
-    """Tensors before the first layer.
-
-    Parameters
-    ----------
-    model : what is trained
-    """
+    """Tensors before the first layer."""
     names = _names(model)
     width = model.embedding_width or model.hidden
     rows, columns = (model.hidden, model.patch_values) if model.patch_values else (model.vocabulary, width)
@@ -296,12 +280,7 @@ def head_tensors(model: Transformer, copy: bool = False) -> tuple[Tensor, ...]:
 
 @functools.lru_cache(maxsize=64)
 def prediction_tensors(model: Transformer) -> tuple[Tensor, ...]:
-    """Tensors of one multi-token-prediction module: three norms, a projection of two hidden states, one layer.
-
-    Parameters
-    ----------
-    model : what is trained
-    """
+    """Tensors of one multi-token-prediction module: three norms, a projection of two hidden states, one layer."""
     part, h = "prediction", model.hidden
     found = [tensor for name in ("enorm", "hnorm") for tensor in _norm(name, h, model, part)]
     found += _linear("eh_proj", h, 2 * h, False, part)
@@ -352,24 +331,14 @@ def parameter_tensors(model: Transformer, prediction: bool = False) -> tuple[Ten
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LocalTensors:
-    """The tensors of one rank as columns, in the order of registration.
+    """The tensors of one rank as columns, in the order of registration."""
 
-    Parameters
-    ----------
-    numel : elements on this rank
-    rows : of them, along the first dimension
-    layer : position in the stage: 0 the embedding, then the layers from 1, then the head
-    routed : belongs to a routed expert
-    shared : an embedding that the first and the last pipeline stage hold both
-    layers : of the stage
-    """
-
-    numel: Integers
-    rows: Integers
-    layer: Integers
-    routed: NDArray[np.bool_]
-    shared: NDArray[np.bool_]
-    layers: int
+    numel: Integers  # elements on this rank
+    rows: Integers  # of them, along the first dimension
+    layer: Integers  # position in the stage: 0 the embedding, then the layers from 1, then the head
+    routed: NDArray[np.bool_]  # belongs to a routed expert
+    shared: NDArray[np.bool_]  # an embedding that the first and the last pipeline stage hold both
+    layers: int  # of the stage
 
     def __len__(self) -> int:
         return len(self.numel)
@@ -435,6 +404,3 @@ def stage_tensors(
         shared[0 if embedding else sum(sizes[:outer]) - 1] = True
     layer = np.repeat(np.array([place for _, place in parts] or [0], dtype=np.int64), sizes)
     return LocalTensors(numel=numel, rows=rows, layer=layer, routed=routed, shared=shared, layers=len(layers))
-
-
-__all__ = ["LocalTensors", "Tensor", "parameter_tensors", "stage_tensors"]

@@ -51,24 +51,14 @@ class Group:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GroupLanding:
-    """A group on one network level.
+    """A group on one network level."""
 
-    Parameters
-    ----------
-    level : of the cluster
-    members : of the group inside one unit of the level
-    units : of the level that the group touches
-    groups : that share the way out of a unit, this one included
-    bandwidth : of a member inside the unit, to the other members [bytes/s]
-    uplink : of a member out of the unit, all groups sending [bytes/s]; None where the level has nothing above
-    """
-
-    level: Level
-    members: int
-    units: int
-    groups: int
-    bandwidth: float
-    uplink: float | None
+    level: Level  # of the cluster
+    members: int  # of the group inside one unit of the level
+    units: int  # of the level that the group touches
+    groups: int  # that share the way out of a unit, this one included
+    bandwidth: float  # of a member inside the unit, to the other members [bytes/s]
+    uplink: float | None  # of a member out of the unit, all groups sending [bytes/s]; None where the level has nothing above
 
     @property
     def crossed(self) -> bool:

@@ -50,25 +50,16 @@ def _spread(layer: int, many: int, layers: int) -> bool:
 
 
 class AttentionShape(NamedTuple):
-    """The attention of one kind of layer.
+    """The attention of one kind of layer."""
 
-    Parameters
-    ----------
-    windowed : whether it looks back through a window
-    heads, kv_heads, head_dim, value_head_dim : as `Transformer` has them
-    keys : whether it has keys of its own, and does not attend to those of an earlier layer
-    values : whether it has values of its own, which are neither keys nor those of an earlier layer
-    feed_forward : width of the MLP behind it
-    """
-
-    windowed: bool
-    heads: int
+    windowed: bool  # whether it looks back through a window
+    heads: int  # heads, kv_heads, head_dim, value_head_dim: as `Transformer` has them
     kv_heads: int
     head_dim: int
     value_head_dim: int
-    keys: bool
-    values: bool
-    feed_forward: int
+    keys: bool  # whether it has keys of its own, and does not attend to those of an earlier layer
+    values: bool  # whether it has values of its own, which are neither keys nor those of an earlier layer
+    feed_forward: int  # width of the MLP behind it
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

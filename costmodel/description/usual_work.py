@@ -74,11 +74,6 @@ def implied_choices(choices: Mapping[str, object]) -> dict[str, str]:
 def usual_batch(gpus: int, adapted: bool = False) -> int:
     """Sequences of a step where they aren't said, which split over all GPUs.
 
-    Parameters
-    ----------
-    gpus : that share them
-    adapted : adapters alone are trained
-
     Examples
     --------
     >>> usual_batch(8), usual_batch(96), usual_batch(1, adapted=True)
@@ -88,13 +83,7 @@ def usual_batch(gpus: int, adapted: bool = False) -> int:
 
 
 def usual_length(model: Transformer, adapted: bool = False) -> int:
-    """Tokens of a sequence where they aren't said, no more than the model has learned.
-
-    Parameters
-    ----------
-    model : what is trained
-    adapted : adapters alone are trained
-    """
+    """Tokens of a sequence where they aren't said, no more than the model has learned."""
     return no_longer(model, ADAPTED_LENGTH if adapted else LENGTH)
 
 
@@ -107,9 +96,3 @@ def no_longer(model: Transformer, length: int) -> int:
     length : that is usual [tokens]
     """
     return min(length, model.learned_positions or length, model.trained_length or length)
-
-
-__all__ = [
-    "ADAPTED_BATCH", "ADAPTED_LENGTH", "ADAPTING", "BATCH", "CHECKPOINTED", "LENGTH", "UNSAID", "adapts", "implied_choices",
-    "no_longer", "usual_batch", "usual_choices", "usual_length",
-]  # fmt: skip

@@ -66,6 +66,3 @@ def _alone(found: Estimate, cluster: ClusterLike | None, asked: Mapping[str, Any
     for name, value in {**({} if cluster is None else {"cluster": cluster}), **asked}.items():
         raise InvalidValue(name, value, "nothing beside an answer, which says it")
     return found
-
-
-__all__ = ["DEGREES", "Answer", "step_of"]

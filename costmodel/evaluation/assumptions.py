@@ -26,10 +26,6 @@ class Assumption(NamedTuple):
 def assumptions(estimate: Estimate) -> tuple[Assumption, ...]:
     """What an estimate rests on, from the device over the network to the software.
 
-    Parameters
-    ----------
-    estimate : of a plan
-
     Returns
     -------
     tuple
@@ -134,6 +130,3 @@ def _of_software(estimate: Estimate) -> list[Assumption]:
 def _percent(error: float) -> str:
     """A standard error of a logarithm as the 90 % interval's factor."""
     return f"90 % within a factor of {math.exp(NINETY * error):.3g}"
-
-
-__all__ = ["Assumption", "assumptions"]

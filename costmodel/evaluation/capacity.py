@@ -67,7 +67,9 @@ class Capacity:
     plot = figure
 
     def __repr__(self) -> str:
-        return capacity_text(self)
+        if self.estimate is None:
+            return headed(f"Capacity: {self.said()}", self.why_none())
+        return headed(f"Capacity: {self.said()}", title(self.estimate), sentence(self.estimate))
 
     @property
     def fits(self) -> bool:
@@ -134,17 +136,11 @@ class Capacity:
 
 
 class Values(NamedTuple):
-    """Values in equal steps, with a test that is monotone on them, or passes more besides.
+    """Values in equal steps, with a test that is monotone on them, or passes more besides."""
 
-    Parameters
-    ----------
-    first, step : the values
-    fits : what fits at a value
-    """
-
-    first: int
+    first: int  # first, step: the values
     step: int
-    fits: Callable[[int], Estimate | None]
+    fits: Callable[[int], Estimate | None]  # what fits at a value
 
 
 def largest(rows: Iterable[Values], most: int) -> int:
@@ -152,11 +148,6 @@ def largest(rows: Iterable[Values], most: int) -> int:
 
     What fits at a value of a row fits at the smaller ones of it, of each row by itself: a plan takes only values that its
     degrees divide, so that over all values together fitting goes to and fro, and one bisection would miss some.
-
-    Parameters
-    ----------
-    rows : of values
-    most : that is not passed
 
     Examples
     --------
@@ -513,13 +504,7 @@ def most_layers(
 
 
 def deepened(model: Transformer, layers: int) -> Transformer:
-    """A model with another number of layers like its own.
-
-    Parameters
-    ----------
-    model : whose layers
-    layers : how many
-    """
+    """A model with another number of layers like its own."""
     if layers == model.layers:
         return model
     by_rule = model.expert_layer_step > 1  # which counts the dense ones, and may begin behind the last layer of a shallow model
@@ -632,14 +617,3 @@ FINDERS: dict[str, Callable[..., Capacity]] = {
     "gpus": fewest_gpus,
 }  # fmt: skip
 """By what is sought."""
-
-__all__ = [
-    "FINDERS", "Capacity", "deepened", "fewest_gpus", "largest_batch", "largest_micro_batch", "longest_sequence", "most_layers",
-]  # fmt: skip
-
-
-def capacity_text(made: Capacity) -> str:
-    """A capacity in a few lines."""
-    if made.estimate is None:
-        return headed(f"Capacity: {made.said()}", made.why_none())
-    return headed(f"Capacity: {made.said()}", title(made.estimate), sentence(made.estimate))

@@ -29,26 +29,15 @@ from costmodel.text.results import RowTable, brief
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """A cluster and its best plan.
+    """A cluster and its best plan."""
 
-    Parameters
-    ----------
-    cluster : that was tried
-    estimate : of its best plan; None where none fits
-    price_per_gpu_hour : of a GPU with its share of the network
-    time : to train the tokens [s]; None where no plan fits
-    cost : of that, in the currency of the prices; None where no plan fits
-    reaches : whether it is in time and within the budget
-    why : where it doesn't reach, in words
-    """
-
-    cluster: Cluster
-    estimate: Estimate | None
-    price_per_gpu_hour: float
-    time: float | None
-    cost: float | None
-    reaches: bool
-    why: str = ""
+    cluster: Cluster  # that was tried
+    estimate: Estimate | None  # of its best plan; None where none fits
+    price_per_gpu_hour: float  # of a GPU with its share of the network
+    time: float | None  # to train the tokens [s]; None where no plan fits
+    cost: float | None  # of that, in the currency of the prices; None where no plan fits
+    reaches: bool  # whether it is in time and within the budget
+    why: str = ""  # where it doesn't reach, in words
 
     __repr__ = brief
 
@@ -277,6 +266,3 @@ def _several(given: Any) -> list[Any]:
     if not values:
         raise InvalidValue("candidates", values, "one or several values")
     return values
-
-
-__all__ = ["ClusterDesign", "Option", "candidates", "design_cluster"]

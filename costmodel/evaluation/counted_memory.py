@@ -28,16 +28,10 @@ TOGETHER = 2048
 
 
 class Count(NamedTuple):
-    """How a peak was counted.
+    """How a peak was counted."""
 
-    Parameters
-    ----------
-    kind : one of `costmodel.description.run.MEMORY_KINDS`
-    of : one of `costmodel.description.run.MEMORY_OF`
-    """
-
-    kind: str
-    of: str
+    kind: str  # one of `costmodel.description.run.MEMORY_KINDS`
+    of: str  # one of `costmodel.description.run.MEMORY_OF`
 
 
 def counted(estimates: Sequence[Estimate], counts: Sequence[Count]) -> list[float]:
@@ -47,11 +41,6 @@ def counted(estimates: Sequence[Estimate], counts: Sequence[Count]) -> list[floa
     out; or what it had while the model was loaded, if that is more. Process: with the context and the communication library. One
     of the first two counts as reserved; unstated as the middle of the least and the most, what tensors hold and the whole
     process, where what is reserved is, too.
-
-    Parameters
-    ----------
-    estimates : of the plans
-    counts : of each
     """
     found: list[float] = []
     for start in range(0, len(estimates), TOGETHER):
@@ -113,6 +102,3 @@ def _bills(columns: Inputs, rows: int) -> tuple[tuple[Array, Array], Array]:
         return np.array([np.broadcast_to(np.asarray(one, dtype=float), rows) for one in numbers])
 
     return (table([bill.total for bill in bills]), table([bill.overhead for bill in bills])), table(idles)
-
-
-__all__ = ["Count", "counted", "counted_columns"]

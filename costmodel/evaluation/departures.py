@@ -56,13 +56,7 @@ def departures(question: Question, plans: Sequence[Plan], fit_probability: float
 
 
 def varying(question: Question, plans: Sequence[Plan]) -> tuple[str, ...]:
-    """Fields of `Plan` in which plans differ, and which a table of them has no other column for.
-
-    Parameters
-    ----------
-    question : model, cluster and framework
-    plans : that answer it
-    """
+    """Fields of `Plan` in which plans differ, and which a table of them has no other column for."""
     return tuple(name for name, values in _choices(question, plans).items() if len(values) > 1)
 
 
@@ -137,6 +131,3 @@ def _word(value: object) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     return "-".join(map(str, value)) if isinstance(value, tuple) else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-__all__ = ["departures", "varying"]

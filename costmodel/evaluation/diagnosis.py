@@ -33,56 +33,31 @@ SLOWER = 0.5
 
 
 class PartShare(NamedTuple):
-    """A part of the step, and what of the gap it takes.
+    """A part of the step, and what of the gap it takes."""
 
-    Parameters
-    ----------
-    part : of the step
-    estimated : its time [s]
-    error : standard deviation that estimates of it have [s]
-    gap : of the gap what its error, beside those of the others, lets it take [s]
-    """
-
-    part: str
-    estimated: float
-    error: float
-    gap: float
+    part: str  # of the step
+    estimated: float  # its time [s]
+    error: float  # standard deviation that estimates of it have [s]
+    gap: float  # of the gap what its error, beside those of the others, lets it take [s]
 
 
 class Explanation(NamedTuple):
-    """A setting, or a state of the hardware, with which the estimate would be nearer to what was measured.
+    """A setting, or a state of the hardware, with which the estimate would be nearer to what was measured."""
 
-    Parameters
-    ----------
-    change : in words
-    fields : of the plan that it changes; empty where it is of the hardware
-    estimate : then
-    explains : share of the gap that it closes, in logarithms
-    """
-
-    change: str
-    fields: Row
-    estimate: Estimate
-    explains: float
+    change: str  # in words
+    fields: Row  # of the plan that it changes; empty where it is of the hardware
+    estimate: Estimate  # then
+    explains: float  # share of the gap that it closes, in logarithms
 
 
 class MeasuredGain(NamedTuple):
-    """A change of the plan after which a step takes less time.
+    """A change of the plan after which a step takes less time."""
 
-    Parameters
-    ----------
-    change : in words
-    fields : of the plan
-    estimate : of the changed plan
-    gain : share of the step that it saves by the estimates
-    saves : of the measured step, by the same share [s]
-    """
-
-    change: str
-    fields: Row
-    estimate: Estimate
-    gain: float
-    saves: float
+    change: str  # in words
+    fields: Row  # of the plan
+    estimate: Estimate  # of the changed plan
+    gain: float  # share of the step that it saves by the estimates
+    saves: float  # of the measured step, by the same share [s]
 
 
 @names_what_is_there
@@ -355,6 +330,3 @@ def _advice(answer: Estimate, measured: float, most: int) -> list[MeasuredGain]:
             words = ", ".join(f"{field_name(name)} {_word(value)}" for name, value in fields.items())
             found.append(MeasuredGain(words, fields, made, gain, gain * measured))
     return sorted(found, key=lambda one: -one.gain)[:most]
-
-
-__all__ = ["Diagnosis", "Explanation", "MeasuredGain", "PartShare", "diagnose", "verdict_on"]

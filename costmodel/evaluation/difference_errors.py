@@ -14,12 +14,7 @@ from costmodel.text.checks import kind
 
 
 def what_differs(first: Estimate, second: Estimate) -> str:
-    """Between what two estimates choose: ``"plan"``, ``"device"`` (or a cluster of it), ``"framework"``, or ``"both"``.
-
-    Parameters
-    ----------
-    first, second : estimates
-    """
+    """Between what two estimates choose: ``"plan"``, ``"device"`` (or a cluster of it), ``"framework"``, or ``"both"``."""
     software = _software(first) == _software(second)
     hardware = _is_one_hardware(first.cluster, second.cluster)
     if software:
@@ -101,11 +96,6 @@ def _apart(first: Estimate, second: Estimate) -> float:
 def probability_below(error: Error, logarithm: float) -> float:
     """Probability that a ratio of which the logarithm is estimated is below one.
 
-    Parameters
-    ----------
-    error : of the ratio
-    logarithm : of the estimated ratio
-
     Examples
     --------
     >>> probability_below(Error(0.1), 0.0)
@@ -114,6 +104,3 @@ def probability_below(error: Error, logarithm: float) -> float:
     if error.scale == 0.0:
         return 0.5 if logarithm == 0.0 else float(logarithm < 0.0)
     return error.probability_below(math.exp(logarithm), 1.0)
-
-
-__all__ = ["difference_error", "probability_below", "what_differs"]

@@ -35,39 +35,23 @@ MOST_CELLS = 2500
 
 
 class Cell(NamedTuple):
-    """The fastest plan at one point of a grid.
+    """The fastest plan at one point of a grid."""
 
-    Parameters
-    ----------
-    plan : that fits and is fastest; the leanest where none fits; None where none is legal
-    step_time : of that plan [s]; None where none is legal
-    peak_memory : of its fullest GPU [bytes]; None where none is legal
-    fits : whether it fits
-    legal : plans that were evaluated here
-    """
-
-    plan: Plan | None
-    step_time: float | None
-    peak_memory: float | None
-    fits: bool
-    legal: int
+    plan: Plan | None  # that fits and is fastest; the leanest where none fits; None where none is legal
+    step_time: float | None  # of that plan [s]; None where none is legal
+    peak_memory: float | None  # of its fullest GPU [bytes]; None where none is legal
+    fits: bool  # whether it fits
+    legal: int  # plans that were evaluated here
 
 
 class HeatMap(NamedTuple):
-    """Cells over two dimensions.
+    """Cells over two dimensions."""
 
-    Parameters
-    ----------
-    across, down : names of the dimensions
-    columns, rows : their values
-    cells : row by row
-    """
-
-    across: str
+    across: str  # across, down: names of the dimensions
     down: str
-    columns: tuple[object, ...]
+    columns: tuple[object, ...]  # columns, rows: their values
     rows: tuple[object, ...]
-    cells: tuple[tuple[Cell, ...], ...]
+    cells: tuple[tuple[Cell, ...], ...]  # row by row
 
     def __repr__(self) -> str:
         return brief(self)
@@ -78,40 +62,23 @@ class HeatMap(NamedTuple):
 
 
 class ScalingPoint(NamedTuple):
-    """The best plan on one number of GPUs.
+    """The best plan on one number of GPUs."""
 
-    Parameters
-    ----------
-    gpus : how many
-    global_batch : sequences per step
-    plan : the fastest that fits; None where none does
-    step_time : [s]; None where none fits
-    low, high : 90 % interval of the step time, of the framework's error alone [s]
-    tokens_per_second : of the cluster
-    why : where no plan fits
-    """
-
-    gpus: int
-    global_batch: int
-    plan: Plan | None = None
-    step_time: float | None = None
-    low: float | None = None
+    gpus: int  # how many
+    global_batch: int  # sequences per step
+    plan: Plan | None = None  # the fastest that fits; None where none does
+    step_time: float | None = None  # [s]; None where none fits
+    low: float | None = None  # low, high: 90 % interval of the step time, of the framework's error alone [s]
     high: float | None = None
-    tokens_per_second: float | None = None
-    why: str = ""
+    tokens_per_second: float | None = None  # of the cluster
+    why: str = ""  # where no plan fits
 
 
 class Scaling(NamedTuple):
-    """Rates over numbers of GPUs.
+    """Rates over numbers of GPUs."""
 
-    Parameters
-    ----------
-    strong : the global batch stays
-    weak : the global batch grows with the GPUs
-    """
-
-    strong: tuple[ScalingPoint, ...]
-    weak: tuple[ScalingPoint, ...]
+    strong: tuple[ScalingPoint, ...]  # the global batch stays
+    weak: tuple[ScalingPoint, ...]  # the global batch grows with the GPUs
 
     def __repr__(self) -> str:
         kinds = ("the global batch stays", self.strong), ("the global batch grows with the GPUs", self.weak)
@@ -340,6 +307,3 @@ def ideal(points: Sequence[ScalingPoint]) -> list[float | None]:
         return [None] * len(points)
     assert first.tokens_per_second is not None
     return [first.tokens_per_second / first.gpus * point.gpus for point in points]
-
-
-__all__ = ["Cell", "HeatMap", "Scaling", "ScalingPoint", "heat_map", "ideal", "scaling", "scaling_of"]

@@ -158,13 +158,7 @@ def unflatten(parts: Sequence[Number]) -> Step:
 
 
 def stretched(step: Step, by: float) -> Step:
-    """A step all of whose times are longer.
-
-    Parameters
-    ----------
-    step : of one plan
-    by : logarithm of how much
-    """
+    """A step all of whose times are longer."""
     factor = math.exp(by)
     return step._replace(**{field: factor * getattr(step, field) for field in TIMES}) if by else step
 
@@ -182,12 +176,7 @@ def evaluate_one(question: Question, plan: Plan) -> Step:
 
 
 def memory_bill(inputs: Inputs) -> Memory:
-    """Memory of a plan, or of columns.
-
-    Parameters
-    ----------
-    inputs : numbers or columns
-    """
+    """Memory of a plan, or of columns."""
     model, settings, plan, network, software, _ = inputs
     return gradients.fullest_stage(model, settings, plan, network, software, layout.micro_batches(settings, plan))
 

@@ -52,30 +52,18 @@ STEP = 1e-6
 
 @dataclasses.dataclass(frozen=True)
 class Spread:
-    """Error of a family of estimates, in logarithms.
+    """Error of a family of estimates, in logarithms."""
 
-    Parameters
-    ----------
-    novelty : how new the question is to calibration, one of `NOVELTIES`
-    memory : error of the peak memory
-    room : of the memory that a plan runs out at, over the estimated
-    within : standard deviation of time between plans of one model on one cluster, whose common error cancels in a comparison
-    rows : runs of the framework
-    calibrated : whether runs of the framework were measured on this device
-    own : standard deviation of time as the user's own runs tell it; None without
-    evidence : how near measurements are, in words
-    states : share of the model's layers that keep a state in place of attention, of whose time nothing was measured
-    """
-
-    novelty: str
-    memory: Error
-    room: Error
+    novelty: str  # how new the question is to calibration, one of `NOVELTIES`
+    memory: Error  # error of the peak memory
+    room: Error  # of the memory that a plan runs out at, over the estimated
+    # standard deviation of time between plans of one model on one cluster, whose common error cancels in a comparison
     within: float
-    rows: int
-    calibrated: bool
-    own: float | None = None
-    evidence: str = ""
-    states: float = 0.0
+    rows: int  # runs of the framework
+    calibrated: bool  # whether runs of the framework were measured on this device
+    own: float | None = None  # standard deviation of time as the user's own runs tell it; None without
+    evidence: str = ""  # how near measurements are, in words
+    states: float = 0.0  # share of the model's layers that keep a state in place of attention, of whose time nothing was measured
 
     def time(self, constants: float) -> Error:
         """Error of a step time, which grows with that of its constants.
@@ -111,12 +99,7 @@ device with this framework, or the framework at all."""
 
 
 def novelty(framework: Framework, device: Device) -> str:
-    """How new a question about a cluster is to calibration: ``"cluster"``, ``"device"`` or ``"framework"``.
-
-    Parameters
-    ----------
-    framework, device : of the question
-    """
+    """How new a question about a cluster is to calibration: ``"cluster"``, ``"device"`` or ``"framework"``."""
     family = _family(framework)
     if family is None:
         return "framework"
@@ -193,16 +176,11 @@ Block = tuple[tuple[float, ...], tuple[tuple[float, ...], ...]]
 
 @dataclasses.dataclass(frozen=True)
 class Slopes:
-    """How an estimate follows its constants: slopes of its logarithm, one block for each owner of constants.
+    """How an estimate follows its constants: slopes of its logarithm, one block for each owner of constants."""
 
-    Parameters
-    ----------
-    blocks : for each owner the slopes and the covariance of the logarithms of its constants
-    device : slopes in the device's constants by name, whose errors go apart, each times its standard error; plans of
-        several dtypes share those that they both have
-    """
-
-    blocks: tuple[Block, ...]
+    blocks: tuple[Block, ...]  # for each owner the slopes and the covariance of the logarithms of its constants
+    # slopes in the device's constants by name, whose errors go apart, each times its standard error; plans of several dtypes
+    # share those that they both have
     device: Mapping[str, float] = dataclasses.field(default_factory=dict, hash=False)
 
     def covariance(self, other: Slopes) -> float:
@@ -324,11 +302,6 @@ def device_errors(device: Device, dtype: str) -> tuple[DeviceError, ...]:
     """Standard errors of the logarithms of a device's constants.
 
     Constants that operators tell to within `KNOWN` are left out; so are all of a device that the catalogue doesn't have.
-
-    Parameters
-    ----------
-    device : whose constants they are
-    dtype : of the GEMMs
     """
     if device.name not in names("device"):
         return ()
@@ -436,16 +409,10 @@ Matrix = tuple[tuple[float, ...], ...]
 
 @dataclasses.dataclass(frozen=True)
 class _FiniteDifferences:
-    """Numbers as they are, and then with one constant after another a little larger.
+    """Numbers as they are, and then with one constant after another a little larger."""
 
-    Parameters
-    ----------
-    moved : a device's and a framework's
-    matrix : covariance of the logarithms of the framework's constants, which are the first that move
-    """
-
-    moved: tuple[tuple[DeviceNumbers, Software], ...]
-    matrix: Matrix
+    moved: tuple[tuple[DeviceNumbers, Software], ...]  # a device's and a framework's
+    matrix: Matrix  # covariance of the logarithms of the framework's constants, which are the first that move
 
     @functools.cached_property
     def _table(self) -> NDArray[np.float64]:

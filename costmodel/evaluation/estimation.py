@@ -55,13 +55,7 @@ class StepParts(Step):
 
     @classmethod
     def of(cls, step: Step, question: Question, plan: Plan) -> StepParts:
-        """The parts that a formula gave for a plan.
-
-        Parameters
-        ----------
-        step : as the formula gave it
-        question, plan : of which
-        """
+        """The parts that a formula gave for a plan."""
         made = cls._make(step)
         made.question, made.plan = question, plan
         return made
@@ -95,10 +89,22 @@ class Estimate:
     plot = figure
 
     def __repr__(self) -> str:
-        return estimate_text(self)
+        judged = self.judgement
+        if judged == "may run out":
+            judged = f"may run out: fits with probability {self.fit_probability:.0%}"
+        elif not self.fits:
+            other = self.host_memory_margin < 0.0 or while_loading(self)
+            judged += f": {lack(self)}" if other else f" by {format_bytes(-self.memory_margin)}"
+        return headed(f"Estimate: {title(self)}", f"{sentence(self)}; {judged}")
 
     def _repr_html_(self) -> str:
-        return estimate_html(self)
+        times = sorted(((part, time) for part, time in self.times.items() if time), key=lambda item: -item[1])
+        parts = sorted(((part, getattr(self.memory, part)) for part in Memory._fields[1:]), key=lambda item: -item[1])
+        held = [(part, nbytes) for part, nbytes in parts if nbytes > 0.0]
+        left = [(part_name(part), format_seconds(time), f"{100 * time / self.step_time:.1f} %") for part, time in times]
+        right = [(part, format_bytes(nbytes)) for part, nbytes in held]
+        rows = [(*one, *other) for one, other in zip_longest(left, right, fillvalue=("", "", ""))]
+        return table(title(self), ["time", "", "of the step", "memory", ""], rows, sentence(self))
 
     @property
     def model(self) -> Transformer:
@@ -408,13 +414,7 @@ def check_length(model: Transformer, seq_len: int) -> None:
 
 
 def probability(field: str, value: float) -> float:
-    """A probability that is neither 0 nor 1.
-
-    Parameters
-    ----------
-    field : named where it is refused
-    value : as given
-    """
+    """A probability that is neither 0 nor 1."""
     return real(field, value, 0.001, 0.999)
 
 
@@ -503,21 +503,12 @@ __all__ = ["MEMORY_PARTS", "TIME_PARTS", "Estimate", "estimate", "memory"]
 
 
 def of_limit(estimate: Estimate) -> str:
-    """Memory of the fullest GPU against the limit that the plan is judged by, such as ``62.9 of 70.5 GiB``.
-
-    Parameters
-    ----------
-    estimate : of the plan
-    """
+    """Memory of the fullest GPU against the limit that the plan is judged by, such as ``62.9 of 70.5 GiB``."""
     return f"{estimate.needed_memory / GiB:.1f} of {estimate.memory_limit / GiB:.1f} GiB"
 
 
 def host_memory(estimate: Estimate) -> str:
     """Host memory of the node that offload fills most, against what a node has; empty without offload.
-
-    Parameters
-    ----------
-    estimate : of the plan
 
     Returns
     -------
@@ -532,12 +523,7 @@ def host_memory(estimate: Estimate) -> str:
 
 
 def while_loading(estimate: Estimate) -> str:
-    """Words for what needs a GPU most, where it is no step; else empty.
-
-    Parameters
-    ----------
-    estimate : of the plan
-    """
+    """Words for what needs a GPU most, where it is no step; else empty."""
     held = float(estimate.step.memory.total)
     if estimate.needed_memory <= held:
         return ""
@@ -545,12 +531,7 @@ def while_loading(estimate: Estimate) -> str:
 
 
 def lack(estimate: Estimate) -> str:
-    """By what a plan that doesn't fit is over, on a GPU and on a node's host; empty where it fits.
-
-    Parameters
-    ----------
-    estimate : of the plan
-    """
+    """By what a plan that doesn't fit is over, on a GPU and on a node's host; empty where it fits."""
     gpu, host = estimate.memory_margin, estimate.host_memory_margin
     words = [f"{-gpu / GiB:.1f} GiB over{while_loading(estimate)}"] if gpu < 0.0 else []
     if host < 0.0:
@@ -602,12 +583,7 @@ def sentence(estimate: Estimate, probability_fastest: float | None = None) -> st
 
 
 def title(estimate: Estimate) -> str:
-    """What an estimate is of, in one line.
-
-    Parameters
-    ----------
-    estimate : of a plan
-    """
+    """What an estimate is of, in one line."""
     return (
         f"{estimate.model.name} on {counted(estimate.plan.gpus, 'GPU')} of {estimate.cluster.name}, {estimate.framework.name}, "
         f"{counted(estimate.plan.global_batch, 'sequence')} of {counted(estimate.plan.seq_len, 'token')}"
@@ -623,25 +599,3 @@ def not_by_default(departures: Sequence[str]) -> str:
     departures : of an estimate or a search, in words
     """
     return f", not by default: {', '.join(departures)}" if departures else ""
-
-
-def estimate_text(made: Estimate) -> str:
-    """An estimate in a few lines."""
-    judged = made.judgement
-    if judged == "may run out":
-        judged = f"may run out: fits with probability {made.fit_probability:.0%}"
-    elif not made.fits:
-        other = made.host_memory_margin < 0.0 or while_loading(made)
-        judged += f": {lack(made)}" if other else f" by {format_bytes(-made.memory_margin)}"
-    return headed(f"Estimate: {title(made)}", f"{sentence(made)}; {judged}")
-
-
-def estimate_html(made: Estimate) -> str:
-    """An estimate as a table of the parts of its time and of its memory."""
-    times = sorted(((part, time) for part, time in made.times.items() if time), key=lambda item: -item[1])
-    parts = sorted(((part, getattr(made.memory, part)) for part in Memory._fields[1:]), key=lambda item: -item[1])
-    held = [(part, nbytes) for part, nbytes in parts if nbytes > 0.0]
-    left = [(part_name(part), format_seconds(time), f"{100 * time / made.step_time:.1f} %") for part, time in times]
-    right = [(part, format_bytes(nbytes)) for part, nbytes in held]
-    rows = [(*one, *other) for one, other in zip_longest(left, right, fillvalue=("", "", ""))]
-    return table(title(made), ["time", "", "of the step", "memory", ""], rows, sentence(made))

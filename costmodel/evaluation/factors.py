@@ -18,10 +18,6 @@ OF_DEVICE = ("device.memory", "device.memory_bandwidth", "device.efficiency")
 def quantities(model: Transformer, cluster: Cluster) -> tuple[str, ...]:
     """Names of what `scaled` can change in a question.
 
-    Parameters
-    ----------
-    model, cluster : of the question
-
     Examples
     --------
     >>> from costmodel import load_cluster, load_model
@@ -92,6 +88,3 @@ def _device(device: Device, factors: Mapping[str, float]) -> Device:
             attention_backward=constants.attention_backward * efficiency,
         ),
     )  # fmt: skip
-
-
-__all__ = ["IMBALANCE", "quantities", "scaled"]

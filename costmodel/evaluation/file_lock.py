@@ -124,6 +124,3 @@ def _holder(lock: Path) -> str:
 
 def _busy(path: Path, holder: str) -> Interrupted:
     return Interrupted(f"{path}: {holder} is writing it; once that ends, the same call goes on from what it has kept")
-
-
-__all__ = ["only_writer"]

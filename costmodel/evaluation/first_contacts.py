@@ -34,10 +34,6 @@ def student_quantile(share: float) -> float:
 def student_share(value: float) -> float:
     """Share of Student's t of four degrees of freedom that lies below a value: the inverse of `student_quantile`.
 
-    Parameters
-    ----------
-    value : in scales from the median
-
     Examples
     --------
     >>> round(student_share(2.1318), 4)
@@ -53,19 +49,13 @@ HALF = student_quantile(0.95)
 
 @dataclasses.dataclass(frozen=True)
 class Error:
-    """Distribution of log(measured / predicted).
+    """Distribution of log(measured / predicted)."""
 
-    Parameters
-    ----------
-    scale : of Student's t of four degrees; of a normal the standard deviation
-    shift : its median. The estimate itself stays where the constants put it, so that its parts add up and plans keep their
-        order: only the interval moves
-    tails : heavy, as Student's t has them; else normal
-    """
-
-    scale: float
+    scale: float  # of Student's t of four degrees; of a normal the standard deviation
+    # its median. The estimate itself stays where the constants put it, so that its parts add up and plans keep their order: only
+    # the interval moves
     shift: float = 0.0
-    tails: bool = True
+    tails: bool = True  # heavy, as Student's t has them; else normal
 
     @property
     def half(self) -> float:
@@ -78,21 +68,12 @@ class Error:
         return self.half / NINETY
 
     def widened(self, deviation: float) -> Error:
-        """With an independent error of its own beside.
-
-        Parameters
-        ----------
-        deviation : of that error's logarithm
-        """
+        """With an independent error of its own beside."""
         wider = math.hypot(self.deviation, deviation) / self.deviation if self.deviation else 1.0
         return dataclasses.replace(self, scale=self.scale * wider)
 
     def interval(self, value: float) -> tuple[float, float]:
         """The 90 % interval of an estimate.
-
-        Parameters
-        ----------
-        value : any unit
 
         Examples
         --------
@@ -102,13 +83,7 @@ class Error:
         return value * math.exp(self.shift - self.half), value * math.exp(self.shift + self.half)
 
     def probability_below(self, value: float, limit: float) -> float:
-        """Probability that what is estimated stays below a limit.
-
-        Parameters
-        ----------
-        value : any unit
-        limit : in the same unit
-        """
+        """Probability that what is estimated stays below a limit."""
         place = (math.log(limit / value) - self.shift) / max(self.scale, 1e-9)
         return student_share(place) if self.tails else float(statistics.NormalDist().cdf(place))
 

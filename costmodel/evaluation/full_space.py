@@ -48,6 +48,3 @@ def full_space(question: Question, given: Tried) -> Tried:
         "shard_group": [0, cluster.gpus_per_node, 8 * cluster.gpus_per_node],
     }  # fmt: skip
     return {name: values if values is not None else every.get(name) or None for name, values in given.items()}
-
-
-__all__ = ["SPACES", "full_space"]

@@ -13,14 +13,9 @@ from costmodel.formulas.transformer import loading as formula
 
 @dataclasses.dataclass(frozen=True)
 class Loading:
-    """What it takes to load a model, and to save it.
+    """What it takes to load a model, and to save it."""
 
-    Parameters
-    ----------
-    inputs : what formulas take of the plan
-    """
-
-    inputs: Inputs = dataclasses.field(repr=False)
+    inputs: Inputs = dataclasses.field(repr=False)  # what formulas take of the plan
 
     @functools.cached_property
     def device_bytes(self) -> float:
@@ -51,6 +46,3 @@ class Loading:
         settings = self.inputs.settings
         alone = settings._replace(loading=settings.loading._replace(kind=formula.ONE_RANK))
         return Loading(self.inputs._replace(settings=alone)).host_bytes
-
-
-__all__ = ["Loading"]

@@ -155,6 +155,3 @@ def _repeated(record, times):  # type: ignore[no-untyped-def]
         _repeated(part, times) if isinstance(part, tuple) else np.repeat(part, times) if isinstance(part, np.ndarray) else part
         for part in record
     ))  # fmt: skip
-
-
-__all__ = ["estimates_of"]

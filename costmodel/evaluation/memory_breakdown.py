@@ -50,22 +50,13 @@ class MemoryInputs(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StageBill:
-    """What one rank of a pipeline stage holds at its fullest moment.
+    """What one rank of a pipeline stage holds at its fullest moment."""
 
-    Parameters
-    ----------
-    stage : rank in the pipeline, from 0
-    layers : of the stage; of two stages that a rank runs, the mean
-    expert_layers : of these, those with a mixture of experts
-    parts : its `Memory` [bytes]
-    phase : the moment at which it is fullest: ``"loss"``, ``"backward"`` or ``"update"``
-    """
-
-    stage: int
-    layers: float
-    expert_layers: float
-    parts: Memory
-    phase: str
+    stage: int  # rank in the pipeline, from 0
+    layers: float  # of the stage; of two stages that a rank runs, the mean
+    expert_layers: float  # of these, those with a mixture of experts
+    parts: Memory  # its `Memory` [bytes]
+    phase: str  # the moment at which it is fullest: ``"loss"``, ``"backward"`` or ``"update"``
 
     __repr__ = brief
 
@@ -91,16 +82,10 @@ class Moment(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MemoryTimeline:
-    """What one rank of a pipeline holds, event by event over a step.
+    """What one rank of a pipeline holds, event by event over a step."""
 
-    Parameters
-    ----------
-    stage : rank in the pipeline, from 0
-    moments : in the order in which they come
-    """
-
-    stage: int
-    moments: tuple[Moment, ...]
+    stage: int  # rank in the pipeline, from 0
+    moments: tuple[Moment, ...]  # in the order in which they come
 
     __repr__ = brief
     plot = figure
@@ -125,30 +110,18 @@ class MemoryTimeline:
 @names_what_is_there
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PeakMemory:
-    """What the fullest rank holds at its fullest moment, and every other stage [bytes].
+    """What the fullest rank holds at its fullest moment, and every other stage [bytes]."""
 
-    Parameters
-    ----------
-    total : in all; the parts add up to it
-    weights, gradients, optimizer : states that this rank keeps
-    activations : saved for the backward pass
-    temporaries : of the backward pass, or of the update, where that is the fullest moment
-    logits : and what the loss holds beside them, where the loss is the fullest moment
-    buffers : gathered weights, workspaces, what compression keeps beside the gradients
-    overhead : outside the allocator, and what the allocator reserves unused
-    asked : what the bill is of
-    """
-
-    total: float
-    weights: float
+    total: float  # in all; the parts add up to it
+    weights: float  # weights, gradients, optimizer: states that this rank keeps
     gradients: float
     optimizer: float
-    activations: float
-    temporaries: float
-    logits: float
-    buffers: float
-    overhead: float
-    asked: MemoryInputs = dataclasses.field(repr=False, compare=False)
+    activations: float  # saved for the backward pass
+    temporaries: float  # of the backward pass, or of the update, where that is the fullest moment
+    logits: float  # and what the loss holds beside them, where the loss is the fullest moment
+    buffers: float  # gathered weights, workspaces, what compression keeps beside the gradients
+    overhead: float  # outside the allocator, and what the allocator reserves unused
+    asked: MemoryInputs = dataclasses.field(repr=False, compare=False)  # what the bill is of
 
     def __repr__(self) -> str:
         parts = ", ".join(f"{part} {self._gib(part)}" for part in PARTS if getattr(self, part) >= LEAST_SHOWN)
@@ -256,26 +229,14 @@ def stage_bill(asked: MemoryInputs, stage: int) -> StageBill:
 
 
 def contents_of(asked: MemoryInputs, place: Place) -> Contents:
-    """What a rank of the pipeline holds all the time, for each micro-batch, and at its moments [bytes].
-
-    Parameters
-    ----------
-    asked : the numbers of the plan
-    place : the rank
-    """
+    """What a rank of the pipeline holds all the time, for each micro-batch, and at its moments [bytes]."""
     model, settings, plan, software = asked[:4]
     kinds = formula.layer_kinds(model, settings, plan, software)
     return formula.stage_contents(model, settings, plan, software, kinds, place, float(asked.micro_batches))
 
 
 def compression_bytes(asked: MemoryInputs, place: Place) -> float:
-    """What a rank of the pipeline keeps to compress its gradients [bytes].
-
-    Parameters
-    ----------
-    asked : the numbers of the plan
-    place : the rank
-    """
+    """What a rank of the pipeline keeps to compress its gradients [bytes]."""
     return float(gradients.buffer_bytes(asked.model, asked.settings, asked.plan, place))
 
 

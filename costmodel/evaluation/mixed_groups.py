@@ -35,20 +35,12 @@ MOST_GROUPS, MOST_SHARES = 8, 64
 
 @dataclasses.dataclass(frozen=True)
 class GroupShare:
-    """A group of GPUs with its share of the batch.
+    """A group of GPUs with its share of the batch."""
 
-    Parameters
-    ----------
-    site : where it is
-    cluster : the group
-    global_batch : sequences of a step that it works through
-    estimate : of the plan that it runs for them
-    """
-
-    site: str
-    cluster: Cluster
-    global_batch: int
-    estimate: Estimate
+    site: str  # where it is
+    cluster: Cluster  # the group
+    global_batch: int  # sequences of a step that it works through
+    estimate: Estimate  # of the plan that it runs for them
 
     __repr__ = brief
 
@@ -263,6 +255,3 @@ def _dealt(times: NDArray[np.float64]) -> tuple[float, tuple[int, ...]]:
         parts.append(int(choice[left_over]))
         left_over -= parts[-1]
     return float(least[shares]), (left_over, *reversed(parts))
-
-
-__all__ = ["GroupShare", "UnlikeGroups", "unlike_groups"]

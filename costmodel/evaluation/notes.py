@@ -27,10 +27,6 @@ WORTH_SAYING = 0.005
 def inert_fields(answer: Estimate) -> tuple[str, ...]:
     """Fields of a plan that differ from their defaults and change neither the time nor the memory of its step.
 
-    Parameters
-    ----------
-    answer : of a plan
-
     Examples
     --------
     >>> from costmodel import estimate, load_cluster, load_model, Plan
@@ -62,10 +58,6 @@ def inert_fields(answer: Estimate) -> tuple[str, ...]:
 
 def unfilled_nodes(answer: Estimate) -> tuple[str, ...]:
     """What it costs that GPUs don't fill their nodes, or that tensor groups don't, in lines.
-
-    Parameters
-    ----------
-    answer : of a plan
 
     Examples
     --------
@@ -99,10 +91,6 @@ def unfilled_nodes(answer: Estimate) -> tuple[str, ...]:
 def of_samples(plan: Plan) -> tuple[str, ...]:
     """What is taken for granted of samples of unlike lengths, in lines.
 
-    Parameters
-    ----------
-    plan : the plan
-
     Examples
     --------
     >>> of_samples(Plan(global_batch=8, seq_len=4096, batching="padded", mean_length=500))[0][:73]
@@ -120,10 +108,6 @@ def of_samples(plan: Plan) -> tuple[str, ...]:
 
 def of_loader(answer: Estimate) -> tuple[str, ...]:
     """That a framework's own loader would bin samples which the plan has full, in a line; none where it has no such loader.
-
-    Parameters
-    ----------
-    answer : of a plan
 
     Examples
     --------
@@ -144,10 +128,6 @@ def of_loader(answer: Estimate) -> tuple[str, ...]:
 def of_loading(answer: Estimate) -> tuple[str, ...]:
     """What a node's host memory lacks to load a model, in a line; none where it is enough, or isn't known.
 
-    Parameters
-    ----------
-    answer : of a plan
-
     Examples
     --------
     >>> import dataclasses
@@ -167,12 +147,7 @@ def of_loading(answer: Estimate) -> tuple[str, ...]:
 
 
 def of_saving(answer: Estimate) -> tuple[str, ...]:
-    """What a node's host memory lacks to save a model, in a line; none where it is enough, or isn't known.
-
-    Parameters
-    ----------
-    answer : of a plan
-    """
+    """What a node's host memory lacks to save a model, in a line; none where it is enough, or isn't known."""
     limit, needed = answer.cluster.host_memory, answer.loading.saved_bytes
     if limit is None or needed <= limit:
         return ()
@@ -184,10 +159,6 @@ def of_saving(answer: Estimate) -> tuple[str, ...]:
 
 def other_release(answer: Estimate) -> tuple[str, ...]:
     """Which release of its software an answer takes, in a line, where the one before would take another time or memory.
-
-    Parameters
-    ----------
-    answer : of a plan
 
     Examples
     --------
@@ -224,10 +195,6 @@ def _changes(answer: Estimate, question: Question, plan: Plan) -> str:
 def of_masks(answer: Estimate) -> tuple[str, ...]:
     """What a mask over padding costs beside a kernel that needs none, in a line.
 
-    Parameters
-    ----------
-    answer : of a plan
-
     Examples
     --------
     >>> from costmodel import estimate, load_cluster, load_model, Plan
@@ -244,10 +211,6 @@ def of_masks(answer: Estimate) -> tuple[str, ...]:
 
 def notes(answer: Estimate) -> tuple[str, ...]:
     """What should be known of an answer, in lines.
-
-    Parameters
-    ----------
-    answer : of a plan
 
     Examples
     --------
@@ -282,8 +245,3 @@ def notes(answer: Estimate) -> tuple[str, ...]:
         why = f": {rows[name].inert}" if rows[name].inert else ""
         found.append(f"{name}={shown} changes neither time nor memory of this plan{why}")
     return tuple(found)
-
-
-__all__ = [
-    "inert_fields", "notes", "of_loader", "of_loading", "of_masks", "of_samples", "of_saving", "other_release", "unfilled_nodes",
-]  # fmt: skip

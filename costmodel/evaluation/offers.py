@@ -22,18 +22,11 @@ MOST_TIMES = 4096
 
 
 class Offer(NamedTuple):
-    """A change after which a plan fits.
+    """A change after which a plan fits."""
 
-    Parameters
-    ----------
-    change : in words
-    best : the best plan then
-    gpu_time : of a token: seconds of one GPU, by which offers are ordered
-    """
-
-    change: str
-    best: Estimate
-    gpu_time: float
+    change: str  # in words
+    best: Estimate  # the best plan then
+    gpu_time: float  # of a token: seconds of one GPU, by which offers are ordered
 
 
 def offers(result: SearchResult) -> list[Offer]:
@@ -94,13 +87,7 @@ def _tried(result: SearchResult, changes: Row, cluster: Cluster | None = None, w
 
 
 def offered(change: str, best: Estimate) -> Offer:
-    """The offer of a change.
-
-    Parameters
-    ----------
-    change : in words
-    best : the best plan then
-    """
+    """The offer of a change."""
     return Offer(change, best, best.step_time * best.plan.gpus / best.plan.tokens)
 
 
@@ -143,6 +130,3 @@ def _grown(cluster: Cluster, gpus: int) -> Cluster | None:
         return machine(cluster.device, gpus=gpus)
     except CostModelError:
         return None
-
-
-__all__ = ["Offer", "offered", "offers"]

@@ -23,24 +23,14 @@ WORTH = 1.0
 
 
 class HeldTensor(NamedTuple):
-    """Tensors that are alike in a bill of memory.
+    """Tensors that are alike in a bill of memory."""
 
-    Parameters
-    ----------
-    part : of the bill, a field of `PeakMemory`
-    module : whose they are
-    name : what they are
-    number : of them
-    nbytes : of all of them [bytes]
-    begins, ends : events of a step from and until which they are held
-    """
-
-    part: str
-    module: str
-    name: str
-    number: float
-    nbytes: float
-    begins: str
+    part: str  # of the bill, a field of `PeakMemory`
+    module: str  # whose they are
+    name: str  # what they are
+    number: float  # of them
+    nbytes: float  # of all of them [bytes]
+    begins: str  # begins, ends: events of a step from and until which they are held
     ends: str
 
 
@@ -207,6 +197,3 @@ def _overhead(asked: MemoryInputs, bill: StageBill) -> Iterator[HeldTensor]:
     yield HeldTensor("overhead", "process", "context and libraries", 1.0, context, *ALWAYS)
     yield HeldTensor("overhead", "process", "channels of communicators", 1.0, outside - context, *ALWAYS)
     yield HeldTensor("overhead", "allocator", "gaps", 1.0, float(bill.parts.overhead) - outside, *ALWAYS)
-
-
-__all__ = ["HeldTensor", "held_frame", "held_tensors"]

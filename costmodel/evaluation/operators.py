@@ -21,20 +21,12 @@ BOUNDLESS = 1e60
 
 
 class Operator(NamedTuple):
-    """One kind of kernel of a layer's forward pass on one micro-batch.
+    """One kind of kernel of a layer's forward pass on one micro-batch."""
 
-    Parameters
-    ----------
-    name : in words
-    flop : that it computes on one GPU [FLOP]
-    nbytes : that it moves to and from the GPU's memory [bytes]
-    time : that it takes [s]
-    """
-
-    name: str
-    flop: float
-    nbytes: float
-    time: float
+    name: str  # in words
+    flop: float  # that it computes on one GPU [FLOP]
+    nbytes: float  # that it moves to and from the GPU's memory [bytes]
+    time: float  # that it takes [s]
 
     @property
     def intensity(self) -> float:
@@ -48,24 +40,14 @@ class Operator(NamedTuple):
 
 
 class Roofline(NamedTuple):
-    """A device's two limits, and the operators below them.
+    """A device's two limits, and the operators below them."""
 
-    Parameters
-    ----------
-    device : its name
-    dtype : of the products
-    peak : dense peak at that dtype [FLOP/s]
-    bandwidth : specified, of the device's memory [bytes/s]
-    operators : that compute anything; the slowest first
-    streaming_time : of the kernels between them, which only move bytes, in the same pass [s]
-    """
-
-    device: str
-    dtype: str
-    peak: float
-    bandwidth: float
-    operators: tuple[Operator, ...]
-    streaming_time: float
+    device: str  # its name
+    dtype: str  # of the products
+    peak: float  # dense peak at that dtype [FLOP/s]
+    bandwidth: float  # specified, of the device's memory [bytes/s]
+    operators: tuple[Operator, ...]  # that compute anything; the slowest first
+    streaming_time: float  # of the kernels between them, which only move bytes, in the same pass [s]
 
     def __repr__(self) -> str:
         return brief(self)
@@ -166,6 +148,3 @@ def _rated(device: DeviceNumbers, rate: float, bandwidth: float) -> DeviceNumber
         product_bandwidth=bandwidth, grouped_bandwidth=bandwidth,
         cast_bandwidth=bandwidth, cache_bandwidth=bandwidth,
     )  # fmt: skip
-
-
-__all__ = ["Operator", "Roofline", "roofline"]

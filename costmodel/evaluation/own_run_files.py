@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from costmodel.arithmetic.named_tuples import made
+from costmodel.catalogue.asking import given
 from costmodel.catalogue.loader import load_model
 from costmodel.catalogue.records.reading import load_runs
 from costmodel.description.plan import Plan
@@ -59,18 +60,13 @@ def measured_runs(runs: Given) -> list[Measured]:
         check_count(len(runs))
         frame = runs.to_pandas() if hasattr(runs, "to_pandas") else runs
         return _rows(frame.to_dict("records"), "runs")
-    given = listing("runs", runs)
-    check_count(len(given))
-    return [_one(run) for run in given]
+    each = listing("runs", runs)
+    check_count(len(each))
+    return [_one(run) for run in each]
 
 
 def check_count(count: int) -> None:
-    """Refuse more runs than a calibration takes.
-
-    Parameters
-    ----------
-    count : of runs
-    """
+    """Refuse more runs than a calibration takes."""
     if count > MOST_RUNS:
         raise InvalidValue("runs", count, f"at most {MOST_RUNS} of them")
 
@@ -128,9 +124,9 @@ def _rows(rows: Sequence[Mapping[str, object]], source: str) -> list[Measured]:
         missing = [name for name in ("model", SECONDS, "global_batch", "seq_len") if _cell(row.get(name)) is None]
         if missing:
             raise UnreadableFile(f"{source} row {number}: no {missing[0]}")
-        given = {name: _cell(value) for name, value in row.items() if name in fields}
+        said = given({name: _cell(value) for name, value in row.items() if name in fields})
         try:
-            plan = made(Plan, {name: value for name, value in given.items() if value is not None})
+            plan = made(Plan, said)
             model = named(str(row["model"]))
         except CostModelError as error:
             raise UnreadableFile(f"{source} row {number}: {error}") from error
@@ -156,6 +152,3 @@ def _cell(value: object) -> object:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return plain(value)
-
-
-__all__ = ["FARTHEST", "Given", "Triple", "check_count", "measured_runs"]

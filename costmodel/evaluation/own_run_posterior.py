@@ -43,18 +43,11 @@ HALVINGS = 40
 
 
 class Hypotheses(NamedTuple):
-    """How far errors might spread.
+    """How far errors might spread."""
 
-    Parameters
-    ----------
-    common : standard deviation of the common factor's logarithm, of each
-    own : of what is a model's and its plans' own
-    weight : how far each is believed before the runs
-    """
-
-    common: Array
-    own: Array
-    weight: Array
+    common: Array  # standard deviation of the common factor's logarithm, of each
+    own: Array  # of what is a model's and its plans' own
+    weight: Array  # how far each is believed before the runs
 
     @property
     def scatter(self) -> Array:
@@ -84,30 +77,17 @@ def hypotheses(spread: float) -> Hypotheses:
 
 @dataclasses.dataclass(frozen=True)
 class Posterior:
-    """What errors say.
+    """What errors say."""
 
-    Parameters
-    ----------
-    common : logarithm of the common factor
-    heard : of each run, what it adds to a constant's logarithm for each unit of its covariance with that constant
-    discrepancies : of each run, what it says of plans like its own
-    added : in columns, what each run adds to `heard`: with it, less without it
-    pull : the same of the common factor's logarithm
-    surprise : of each run, how probable an error as far from what the others say is
-    apart : places of the runs that disagree
-    spread : half of a 90 % interval of another plan of these models, in standard deviations of a normal distribution
-    believed, weights : hypotheses, and how far each is believed after the runs
-    """
-
-    common: float
-    heard: Array
-    discrepancies: Array
-    added: Array
-    pull: Array
-    surprise: Array
-    apart: tuple[int, ...]
-    spread: float
-    believed: Hypotheses
+    common: float  # logarithm of the common factor
+    heard: Array  # of each run, what it adds to a constant's logarithm for each unit of its covariance with that constant
+    discrepancies: Array  # of each run, what it says of plans like its own
+    added: Array  # in columns, what each run adds to `heard`: with it, less without it
+    pull: Array  # the same of the common factor's logarithm
+    surprise: Array  # of each run, how probable an error as far from what the others say is
+    apart: tuple[int, ...]  # places of the runs that disagree
+    spread: float  # half of a 90 % interval of another plan of these models, in standard deviations of a normal distribution
+    believed: Hypotheses  # believed, weights: hypotheses, and how far each is believed after the runs
     weights: Array
 
 
@@ -239,6 +219,3 @@ def _half_widths(means: Array, deviations: Array, weights: Array) -> Array:
         return np.asarray(0.5 * (low + high))
 
     return np.asarray(0.5 * (quantile(0.95) - quantile(0.05)))
-
-
-__all__ = ["OWN", "SCATTER", "Hypotheses", "Posterior", "covariance", "hypotheses", "posterior"]

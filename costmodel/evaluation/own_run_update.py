@@ -52,84 +52,48 @@ STEP = 1e-3
 
 
 class Measured(NamedTuple):
-    """A measured run.
+    """A measured run."""
 
-    Parameters
-    ----------
-    model, plan : of it
-    seconds : of a step; None where it wasn't measured
-    peak : memory of the fullest GPU [bytes]; None where it wasn't measured
-    counts : how the peak was counted
-    framework, cluster : where they differ from those that are calibrated: in options, and in size
-    id : of a record
-    """
-
-    model: Transformer
+    model: Transformer  # model, plan: of it
     plan: Plan
-    seconds: float | None
-    peak: float | None = None
-    counts: Count = Count("process", "max")
+    seconds: float | None  # of a step; None where it wasn't measured
+    peak: float | None = None  # memory of the fullest GPU [bytes]; None where it wasn't measured
+    counts: Count = Count("process", "max")  # how the peak was counted
+    # framework, cluster: where they differ from those that are calibrated: in options, and in size
     framework: Framework | None = None
     cluster: Cluster | None = None
-    id: str = ""
+    id: str = ""  # of a record
 
 
 @dataclasses.dataclass(frozen=True)
 class Prior:
-    """What is believed of constants before own runs.
+    """What is believed of constants before own runs."""
 
-    Parameters
-    ----------
-    fields : paths of the constants
-    covariance : of their logarithms
-    """
-
-    fields: Sequence[str]
-    covariance: Array
+    fields: Sequence[str]  # paths of the constants
+    covariance: Array  # of their logarithms
 
 
 @dataclasses.dataclass(frozen=True)
 class Update:
-    """What runs change.
+    """What runs change."""
 
-    Parameters
-    ----------
-    fields : paths of the constants
-    change : of their logarithms
-    moved : logarithm by which each run, with it less without it, changes its own estimate through each of the constants
-    errors : log(measured / estimated) that stays of each run
-    told : what they say
-    own_runs : what they say of plans like theirs, beyond the constants
-    """
-
-    fields: Sequence[str]
-    change: Array
-    moved: Array
-    errors: Array
-    told: Posterior
-    own_runs: tuple[OwnRun, ...]
+    fields: Sequence[str]  # paths of the constants
+    change: Array  # of their logarithms
+    moved: Array  # logarithm by which each run, with it less without it, changes its own estimate through each of the constants
+    errors: Array  # log(measured / estimated) that stays of each run
+    told: Posterior  # what they say
+    own_runs: tuple[OwnRun, ...]  # what they say of plans like theirs, beyond the constants
 
 
 def spread_of_clusters(software: Framework, device: Device) -> float:
-    """Scale of the logarithm of the factor that all steps on a cluster have in common before any is measured.
-
-    Parameters
-    ----------
-    software, device : that are calibrated
-    """
+    """Scale of the logarithm of the factor that all steps on a cluster have in common before any is measured."""
     usual = usual_constants()
     met = time_error(novelty(software, device), usual).scale  # of a plan: what it and its constants add goes apart
     return math.sqrt(met**2 - usual**2 - OWN**2)
 
 
 def prior_of(software: Framework, believed: Prior | None = None) -> Prior:
-    """The constants that calibration is unsure of and that can move.
-
-    Parameters
-    ----------
-    software : whose they are
-    believed : in place of the catalogue's
-    """
+    """The constants that calibration is unsure of and that can move."""
     fields, matrix = (believed.fields, believed.covariance) if believed else covariance_of(software)
     known = flat(software.constants)
     kept = [n for n, field in enumerate(fields) if 0.0 < known.get(field, 0.0) < LARGEST.get(field, math.inf)]
@@ -137,14 +101,7 @@ def prior_of(software: Framework, believed: Prior | None = None) -> Prior:
 
 
 def at(constants: Software, fields: Sequence[str], change: Array) -> Software:
-    """Constants after a change of their logarithms; several changes, one a column, make columns of constants.
-
-    Parameters
-    ----------
-    constants : before
-    fields : paths of those that change
-    change : of their logarithms
-    """
+    """Constants after a change of their logarithms; several changes, one a column, make columns of constants."""
     known = flat(constants)
     moves = zip(fields, change, strict=True)
     found = {field: np.minimum(known[field] * np.exp(by), LARGEST.get(field, math.inf)) for field, by in moves}
@@ -152,26 +109,13 @@ def at(constants: Software, fields: Sequence[str], change: Array) -> Software:
 
 
 def asked_of(cluster: Cluster, software: Framework, runs: Sequence[Measured]) -> RunColumns:
-    """Each run as what its formula takes, with the constants of the framework that is calibrated.
-
-    Parameters
-    ----------
-    cluster, software : that are calibrated
-    runs : on it
-    """
+    """Each run as what its formula takes, with the constants of the framework that is calibrated."""
     of = functools.cache(lambda model, where, what: Question(model, where, what))
     return runs_of([of(run.model, run.cluster or cluster, run.framework or software).inputs(run.plan) for run in runs])
 
 
 def slopes_of(asked: RunColumns, constants: Software, fields: Sequence[str]) -> Array:
-    """Slopes of each run's logarithm in the logarithms of constants.
-
-    Parameters
-    ----------
-    asked : the runs
-    constants : where
-    fields : paths of the constants
-    """
+    """Slopes of each run's logarithm in the logarithms of constants."""
     steps = np.hstack([np.zeros((len(fields), 1)), STEP * np.eye(len(fields))])
     columns = logarithms(asked, at(constants, fields, steps)).reshape(len(asked.each), -1)
     return np.asarray((columns[:, 1:] - columns[:, :1]) / STEP)
@@ -278,13 +222,7 @@ def updated_memory(software: Framework, measured: Array, asked: RunColumns, kind
 
 
 def estimate_of(run: Measured, cluster: Cluster, software: Framework) -> Estimate:
-    """The estimate of a run by the constants of the framework that is calibrated.
-
-    Parameters
-    ----------
-    run : a measured one
-    cluster, software : that are calibrated
-    """
+    """The estimate of a run by the constants of the framework that is calibrated."""
     where = run.cluster or cluster
     what = dataclasses.replace(run.framework or software, constants=software.constants)
     return estimate(run.model, where.with_gpus(run.plan.on(where).gpus), run.plan, what)
@@ -320,13 +258,7 @@ def _moved(
 def learnt(
     cluster: Cluster, framework: Framework | str, runs: Sequence[Measured]
 ) -> tuple[Framework, Update | None, Update | None]:
-    """A framework after runs, and what those with a time and those with a peak change.
-
-    Parameters
-    ----------
-    cluster, framework : that are calibrated
-    runs : on it
-    """
+    """A framework after runs, and what those with a time and those with a peak change."""
     software = framework_on(cluster, framework)
     timed, held = [run for run in runs if run.seconds is not None], [run for run in runs if run.peak is not None]
     of_time = of_memory = None
@@ -343,9 +275,3 @@ def learnt(
         memory = {path: value for path, value in flat(told.constants).items() if path.startswith("memory_")}
         found = dataclasses.replace(found, constants=replaced(found.constants, memory), memory_error=told.memory_error)
     return found, of_time, of_memory
-
-
-__all__ = [
-    "Measured", "Prior", "Update", "asked_of", "at", "estimate_of", "learnt", "prior_of", "slopes_of", "spread_of_clusters",
-    "told_before", "updated", "updated_memory",
-]  # fmt: skip

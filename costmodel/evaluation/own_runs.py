@@ -122,25 +122,15 @@ def _check_same(run: Measured, cluster: Cluster, software: Framework) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Influence:
-    """What one measured run does.
+    """What one measured run does."""
 
-    Parameters
-    ----------
-    run : its place among the runs that have a time
-    before, after : log(measured / estimated) by the framework as it was, and as it is calibrated
-    moved : the constant through which it changes its own estimate most, by its path: with the run against without it
-    by : factor on the estimate
-    surprise : probability of an error as far from what the other runs say
-    disagrees : whether that is next to nothing: the run is left out
-    """
-
-    run: int
-    before: float
+    run: int  # its place among the runs that have a time
+    before: float  # before, after: log(measured / estimated) by the framework as it was, and as it is calibrated
     after: float
-    moved: str
-    by: float
-    surprise: float
-    disagrees: bool
+    moved: str  # the constant through which it changes its own estimate most, by its path: with the run against without it
+    by: float  # factor on the estimate
+    surprise: float  # probability of an error as far from what the other runs say
+    disagrees: bool  # whether that is next to nothing: the run is left out
 
     __repr__ = brief
 
@@ -184,18 +174,11 @@ def _times(runs: Sequence[Measured]) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class Worth:
-    """What a run that might be measured would tell.
+    """What a run that might be measured would tell."""
 
-    Parameters
-    ----------
-    candidate : its place among those that were given
-    narrowed : share of the variance of all candidates' errors that it would take away
-    gpu_minutes : that so many of its steps take, `WARM_STEPS`
-    """
-
-    candidate: int
-    narrowed: float
-    gpu_minutes: float
+    candidate: int  # its place among those that were given
+    narrowed: float  # share of the variance of all candidates' errors that it would take away
+    gpu_minutes: float  # that so many of its steps take, `WARM_STEPS`
 
     __repr__ = brief
 
@@ -283,6 +266,3 @@ def next_run(
     """
     found = next_runs(cluster, candidates, framework, runs)
     return max(found, key=lambda one: (one.narrowed, -one.candidate)).candidate
-
-
-__all__ = ["COMMON_FACTOR", "Influence", "Worth", "calibrate", "influences", "next_run", "next_runs"]

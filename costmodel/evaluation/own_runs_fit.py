@@ -18,22 +18,13 @@ NUDGE = 1e-2  # of the way to the prior, before a decomposition is tried again
 
 @dataclasses.dataclass(frozen=True)
 class UnknownConstant:
-    """One unknown: a positive constant with what is believed of it before measuring.
+    """One unknown: a positive constant with what is believed of it before measuring."""
 
-    Parameters
-    ----------
-    owner : device or framework it belongs to
-    field : its name there
-    value : prior value
-    spread : standard deviation of its logarithm before measuring
-    low, high : bounds
-    """
-
-    owner: str
-    field: str
-    value: float
-    spread: float
-    low: float
+    owner: str  # device or framework it belongs to
+    field: str  # its name there
+    value: float  # prior value
+    spread: float  # standard deviation of its logarithm before measuring
+    low: float  # low, high: bounds
     high: float
 
     @property
@@ -44,22 +35,13 @@ class UnknownConstant:
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """What a fit found.
+    """What a fit found."""
 
-    Parameters
-    ----------
-    constants : as given
-    values : fitted values
-    covariance : of the logarithms of the values
-    residuals : logarithm of predicted over measured, a row
-    scale : robust standard deviation of the residuals
-    """
-
-    constants: Sequence[UnknownConstant]
-    values: Array
-    covariance: Array
-    residuals: Array
-    scale: float
+    constants: Sequence[UnknownConstant]  # as given
+    values: Array  # fitted values
+    covariance: Array  # of the logarithms of the values
+    residuals: Array  # logarithm of predicted over measured, a row
+    scale: float  # robust standard deviation of the residuals
 
     @property
     def standard_errors(self) -> Array:

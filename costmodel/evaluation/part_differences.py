@@ -9,16 +9,10 @@ from costmodel.text.checks import kind
 
 
 class PartDifference(NamedTuple):
-    """What one part of the step adds from the first plan to the second.
+    """What one part of the step adds from the first plan to the second."""
 
-    Parameters
-    ----------
-    part : of the step
-    first, second : its time in each [s]
-    """
-
-    part: str
-    first: float
+    part: str  # of the step
+    first: float  # first, second: its time in each [s]
     second: float
 
     @property
@@ -55,6 +49,3 @@ def differences(
     small = [one for one in every if abs(one.added) <= least]
     rest = PartDifference("other", sum(one.first for one in small), sum(one.second for one in small))
     return (*large, *([rest] if least > 0.0 and rest.added else []))
-
-
-__all__ = ["PartDifference", "differences"]

@@ -37,16 +37,10 @@ Whole = NDArray[np.int64]
 
 
 class SplitRows(NamedTuple):
-    """Rows of each split side by side.
+    """Rows of each split side by side."""
 
-    Parameters
-    ----------
-    columns : by the names that `columns_of` knows
-    counts : rows of each split
-    """
-
-    columns: dict[str, Column]
-    counts: Whole
+    columns: dict[str, Column]  # by the names that `columns_of` knows
+    counts: Whole  # rows of each split
 
     @property
     def starts(self) -> Whole:
@@ -54,13 +48,7 @@ class SplitRows(NamedTuple):
         return np.cumsum(self.counts) - self.counts
 
     def only(self, kept: NDArray[np.bool_], of_split: Whole) -> SplitRows:
-        """Some of the rows.
-
-        Parameters
-        ----------
-        kept : which
-        of_split : the split of each
-        """
+        """Some of the rows."""
         counts = np.bincount(of_split[kept], minlength=len(self.counts)).astype(np.int64)
         return SplitRows({name: column[kept] for name, column in self.columns.items()}, counts)
 
@@ -120,34 +108,20 @@ class Product(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class LegalPlans:
-    """The legal plans of a space with the same settings, counted but not yet written out.
+    """The legal plans of a space with the same settings, counted but not yet written out."""
 
-    Parameters
-    ----------
-    space : that is searched
-    order : of ranks
-    split : degrees whose product is the GPUs
-    experts, pipelines, shards : legal rows of each split
-    passes : of each row of `pipelines`, which of `micro_batches` with `sequence_parallel` are legal
-    micro_batches : that are tried
-    sequence_parallel : the same by split
-    kinds : which kinds of recomputation are tried
-    considered : combinations in all
-    rejected : how many broke which rule first
-    """
-
-    space: Space
-    order: Sequence[str]
-    split: dict[str, Column]
-    experts: SplitRows
+    space: Space  # that is searched
+    order: Sequence[str]  # of ranks
+    split: dict[str, Column]  # degrees whose product is the GPUs
+    experts: SplitRows  # experts, pipelines, shards: legal rows of each split
     pipelines: SplitRows
     shards: SplitRows
-    passes: NDArray[np.bool_]
-    micro_batches: Column
-    sequence_parallel: Column
-    kinds: NDArray[np.bool_]
-    considered: int
-    rejected: dict[str, int]
+    passes: NDArray[np.bool_]  # of each row of `pipelines`, which of `micro_batches` with `sequence_parallel` are legal
+    micro_batches: Column  # that are tried
+    sequence_parallel: Column  # the same by split
+    kinds: NDArray[np.bool_]  # which kinds of recomputation are tried
+    considered: int  # combinations in all
+    rejected: dict[str, int]  # how many broke which rule first
 
     def __len__(self) -> int:
         if not len(self.experts.counts):
@@ -166,12 +140,7 @@ class LegalPlans:
         )  # fmt: skip
 
     def without(self, out: LeftOut) -> LegalPlans:
-        """The same but for some rows, whose plans count as repeated.
-
-        Parameters
-        ----------
-        out : which rows
-        """
+        """The same but for some rows, whose plans count as repeated."""
         tables = self.tables
         experts = ~(out.experts | out.splits[tables.of_experts])
         pipelines = ~out.pipelines
@@ -312,6 +281,3 @@ def _rejected(factors: Sequence[ChoiceRows], first: Sequence[Whole], kinds: int)
         whole = whole * counts[:, ::-1].cumsum(axis=1)[:, ::-1]
     lost = (whole[:, :-1] - whole[:, 1:]).sum(axis=0)
     return {rule: int(count) for rule, count in zip(RULES, lost, strict=True) if count}
-
-
-__all__ = ["BLOCK", "LegalPlans", "Product", "legal_plans"]

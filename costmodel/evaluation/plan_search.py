@@ -58,20 +58,12 @@ BEYOND_HOST = 1e18
 
 
 class LegalBlock(NamedTuple):
-    """A block of legal plans with the same choices, kept whole.
+    """A block of legal plans with the same choices, kept whole."""
 
-    Parameters
-    ----------
-    choice : place of what is the same for all
-    columns : by the names that `columns_of` knows
-    numbers : fields of `PlanNumbers` x rows
-    times, held : of each plan [s, bytes]
-    """
-
-    choice: int
-    columns: dict[str, Column]
-    numbers: Column
-    times: Column
+    choice: int  # place of what is the same for all
+    columns: dict[str, Column]  # by the names that `columns_of` knows
+    numbers: Column  # fields of `PlanNumbers` x rows
+    times: Column  # times, held: of each plan [s, bytes]
     held: Column
 
 

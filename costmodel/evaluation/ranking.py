@@ -25,34 +25,21 @@ SEED = 20
 
 @dataclasses.dataclass(frozen=True)
 class Rank:
-    """Where a plan stands among the leading plans of a search.
+    """Where a plan stands among the leading plans of a search."""
 
-    Parameters
-    ----------
-    probability_fastest : that no other leading plan is faster
-    probability_beats_first : that it is faster than the plan ranked first
-    expected_regret : mean of its time over that of the truly fastest, minus one
-    tied : whether it can't be told from the first
-    """
-
-    probability_fastest: float
-    probability_beats_first: float
-    expected_regret: float
-    tied: bool
+    probability_fastest: float  # that no other leading plan is faster
+    probability_beats_first: float  # that it is faster than the plan ranked first
+    expected_regret: float  # mean of its time over that of the truly fastest, minus one
+    tied: bool  # whether it can't be told from the first
 
 
 @dataclasses.dataclass(frozen=True)
 class Ranking:
-    """Standings of ranked plans.
+    """Standings of ranked plans."""
 
-    Parameters
-    ----------
-    plans : one for each
-    optimism : log of true over predicted time to expect of the plan ranked first, because it was chosen for its
-        prediction: the winner's curse
-    """
-
-    plans: tuple[Rank, ...]
+    plans: tuple[Rank, ...]  # one for each
+    # log of true over predicted time to expect of the plan ranked first, because it was chosen for its prediction: the winner's
+    # curse
     optimism: float
 
     __repr__ = brief

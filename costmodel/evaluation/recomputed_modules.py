@@ -13,11 +13,6 @@ in models of experts."""
 def modules_of_model(model: Transformer, framework: Framework) -> list[str]:
     """Modules that the framework recomputes and the model has, those first that cost least for a byte saved.
 
-    Parameters
-    ----------
-    model : whose layers are made again
-    framework : the software
-
     Examples
     --------
     >>> from costmodel import load_framework, load_model
@@ -36,11 +31,6 @@ def modules_of_model(model: Transformer, framework: Framework) -> list[str]:
 
 def light_modules(model: Transformer, framework: Framework) -> str:
     """Those of `modules_of_model` that cost least, as a plan names them; empty where there are none.
-
-    Parameters
-    ----------
-    model : whose layers are made again
-    framework : the software
 
     Examples
     --------

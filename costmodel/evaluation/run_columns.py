@@ -20,31 +20,18 @@ COMPARED = 128
 
 
 class Stacked(NamedTuple):
-    """Runs that all compress their gradients, or that don't: these take half as many operations.
+    """Runs that all compress their gradients, or that don't: these take half as many operations."""
 
-    Parameters
-    ----------
-    places : of them, among all runs
-    inputs : numbers that all of them share, and columns of those that they don't, a run a line
-    bill : their memory, which no constant of time changes
-    """
-
-    places: Array
-    inputs: Inputs
-    bill: Memory
+    places: Array  # of them, among all runs
+    inputs: Inputs  # numbers that all of them share, and columns of those that they don't, a run a line
+    bill: Memory  # their memory, which no constant of time changes
 
 
 class RunColumns(NamedTuple):
-    """Runs that are estimated and compared at once.
+    """Runs that are estimated and compared at once."""
 
-    Parameters
-    ----------
-    each : what the formula takes of each
-    together : the runs, with those that are evaluated at once
-    """
-
-    each: Sequence[Inputs]
-    together: Sequence[Stacked]
+    each: Sequence[Inputs]  # what the formula takes of each
+    together: Sequence[Stacked]  # the runs, with those that are evaluated at once
 
 
 def runs_of(each: Sequence[Inputs]) -> RunColumns:
@@ -79,12 +66,7 @@ def logarithms(runs: RunColumns, constants: Software) -> Array:
 
 
 def of_one_model(models: Sequence[ModelNumbers]) -> Iterator[Array]:
-    """Places of the runs of each model, whatever the load of its experts, which is a run's.
-
-    Parameters
-    ----------
-    models : of each run
-    """
+    """Places of the runs of each model, whatever the load of its experts, which is a run's."""
     return _places(map(without_load, models))
 
 

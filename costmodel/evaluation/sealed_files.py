@@ -53,13 +53,7 @@ def put(beside: Path, place: Path) -> None:
 
 
 def moved(beside: Path, place: Path) -> None:
-    """Move a file that is on the disk to a name in the same folder, and bring the folder to the disk.
-
-    Parameters
-    ----------
-    beside : the file
-    place : its name from now on
-    """
+    """Move a file that is on the disk to a name in the same folder, and bring the folder to the disk."""
     os.replace(beside, place)
     if os.name == "posix":  # elsewhere a folder can't be opened
         folder = os.open(place.parent, os.O_RDONLY)
@@ -70,12 +64,7 @@ def moved(beside: Path, place: Path) -> None:
 
 
 def intact(path: Path) -> bool:
-    """Whether a file is sealed and has not changed by a byte since.
-
-    Parameters
-    ----------
-    path : of the file
-    """
+    """Whether a file is sealed and has not changed by a byte since."""
     with open(path, "rb") as file:
         at = _seal(file)
         if at is None:
@@ -85,12 +74,7 @@ def intact(path: Path) -> bool:
 
 
 def marked(path: Path) -> bool:
-    """Whether a file has, or had, a seal: whether or not it is intact, it was written here.
-
-    Parameters
-    ----------
-    path : of the file
-    """
+    """Whether a file has, or had, a seal: whether or not it is intact, it was written here."""
     with open(path, "rb") as file:
         return SEAL in _tail(file)[1]
 
@@ -131,6 +115,3 @@ def _blocks(file: BinaryIO, left: int | None = None) -> Iterator[bytes]:
             return
         yield block
         left = None if left is None else left - len(block)
-
-
-__all__ = ["BLANK", "SEAL", "intact", "marked", "moved", "put"]

@@ -56,29 +56,17 @@ def leaner_than_all_before(memory: np.ndarray) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Evaluated:
-    """Every legal plan that a search evaluated, as columns.
+    """Every legal plan that a search evaluated, as columns."""
 
-    Parameters
-    ----------
-    step_time : of each [s]
-    peak_memory : of its fullest GPU [bytes]
-    fits : whether it is judged to fit
-    columns : fields of `Plan` that the search varied by row; ``recompute`` and ``schedule`` hold words
-    rows : of its batch, and the place in `chosen` of the choices that it was tried with
-    chosen : choices for whole batches of plans
-    settings, numbers : of each batch, as the formulas take them; `numbers` fields of the plan x rows
-    rebuild : the plan of a row of a batch
-    """
-
-    step_time: np.ndarray
-    peak_memory: np.ndarray
-    fits: np.ndarray
-    columns: dict[str, np.ndarray]
-    rows: np.ndarray
-    chosen: list[Row]
-    settings: list[Settings]
+    step_time: np.ndarray  # of each [s]
+    peak_memory: np.ndarray  # of its fullest GPU [bytes]
+    fits: np.ndarray  # whether it is judged to fit
+    columns: dict[str, np.ndarray]  # fields of `Plan` that the search varied by row; ``recompute`` and ``schedule`` hold words
+    rows: np.ndarray  # of its batch, and the place in `chosen` of the choices that it was tried with
+    chosen: list[Row]  # choices for whole batches of plans
+    settings: list[Settings]  # settings, numbers: of each batch, as the formulas take them; `numbers` fields of the plan x rows
     numbers: list[np.ndarray]
-    rebuild: Callable[[int, int], Plan] = dataclasses.field(repr=False)
+    rebuild: Callable[[int, int], Plan] = dataclasses.field(repr=False)  # the plan of a row of a batch
 
     def __len__(self) -> int:
         return len(self.step_time)
@@ -104,16 +92,10 @@ NOT_PLAYED = "not played out, for the work that it would take; `simulate` plays 
 
 
 class Replayed(NamedTuple):
-    """A ranked plan played out by the simulator.
+    """A ranked plan played out by the simulator."""
 
-    Parameters
-    ----------
-    seconds : of the step; None where it isn't played
-    left : why it isn't, or by how much it leaves the estimate's interval; empty where it lies inside
-    """
-
-    seconds: float | None
-    left: str
+    seconds: float | None  # of the step; None where it isn't played
+    left: str  # why it isn't, or by how much it leaves the estimate's interval; empty where it lies inside
 
 
 @names_what_is_there
@@ -167,10 +149,27 @@ class SearchResult(AnswerTable[Estimate]):
         return self.ranked
 
     def __repr__(self) -> str:
-        return search_text(self)
+        head = (
+            f"SearchResult: {self.model.name} on {counted(self.cluster.gpus or 1, 'GPU')} of {self.cluster.name}, "
+            f"{self.framework.name}{not_by_default(self.departures)}: "
+            f"{self.evaluated:,} legal plans of {self.considered:,}, {self.fitting:,} fit"
+        )
+        if not self.ranked:
+            return headed(head, self.why_none())
+        rows = [
+            f"{place}. {label(one.plan)}: {format_seconds(one.step_time)}, {format_bytes(one.memory.total)}"
+            for place, one in enumerate(self.ranked[:3], 1)
+        ]
+        rest = [f"and {len(self.ranked) - 3} more"] if len(self.ranked) > 3 else []
+        return headed(head, *rows, *rest)
 
     def _repr_html_(self) -> str:
-        return search_html(self)
+        machine = f"{counted(self.cluster.gpus or 1, 'GPU')} of {self.cluster.name}"
+        head = f"{self.model.name} on {machine}, {self.framework.name}{not_by_default(self.departures)}"
+        if not self.ranked:
+            return table(head, ["no plan fits"], [[self.why_none()]])
+        note = f"{self.evaluated:,} legal plans of {self.considered:,}, {self.fitting:,} fit"
+        return table(head, COLUMNS, ranked_rows(self), note)
 
     @property
     def best(self) -> Estimate:
@@ -291,23 +290,6 @@ class SearchResult(AnswerTable[Estimate]):
         return text
 
 
-def search_text(made: SearchResult) -> str:
-    """A search in a few lines: what was asked, and the first plans."""
-    head = (
-        f"SearchResult: {made.model.name} on {counted(made.cluster.gpus or 1, 'GPU')} of {made.cluster.name}, "
-        f"{made.framework.name}{not_by_default(made.departures)}: "
-        f"{made.evaluated:,} legal plans of {made.considered:,}, {made.fitting:,} fit"
-    )
-    if not made.ranked:
-        return headed(head, made.why_none())
-    rows = [
-        f"{place}. {label(one.plan)}: {format_seconds(one.step_time)}, {format_bytes(one.memory.total)}"
-        for place, one in enumerate(made.ranked[:3], 1)
-    ]
-    rest = [f"and {len(made.ranked) - 3} more"] if len(made.ranked) > 3 else []
-    return headed(head, *rows, *rest)
-
-
 def ranked_rows(made: SearchResult) -> list[tuple[str, ...]]:
     """A row of texts for each ranked plan, in the order of `COLUMNS`."""
     rows: list[tuple[str, ...]] = []
@@ -320,13 +302,3 @@ def ranked_rows(made: SearchResult) -> list[tuple[str, ...]]:
             f"{100 * standing.probability_fastest:.0f} %",
         ))  # fmt: skip
     return rows
-
-
-def search_html(made: SearchResult) -> str:
-    """A search as a table of its ranked plans."""
-    machine = f"{counted(made.cluster.gpus or 1, 'GPU')} of {made.cluster.name}"
-    head = f"{made.model.name} on {machine}, {made.framework.name}{not_by_default(made.departures)}"
-    if not made.ranked:
-        return table(head, ["no plan fits"], [[made.why_none()]])
-    note = f"{made.evaluated:,} legal plans of {made.considered:,}, {made.fitting:,} fit"
-    return table(head, COLUMNS, ranked_rows(made), note)

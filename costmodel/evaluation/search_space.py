@@ -65,36 +65,21 @@ PIPELINE_RULES = tuple(rule for rule in RULES if rule not in (*EXPERT_RULES, *SH
 
 
 class ChoiceRows(NamedTuple):
-    """Rows that a split can have of some dimensions, the rows of one split side by side.
+    """Rows that a split can have of some dimensions, the rows of one split side by side."""
 
-    Parameters
-    ----------
-    rules : that read these dimensions, beside the split
-    columns : by the names that `columns_of` knows
-    counts : rows of each split
-    offered : which rows are tried, None for all
-    """
-
-    rules: tuple[str, ...]
-    columns: dict[str, Column]
-    counts: NDArray[np.int64]
-    offered: NDArray[np.bool_] | None = None
+    rules: tuple[str, ...]  # that read these dimensions, beside the split
+    columns: dict[str, Column]  # by the names that `columns_of` knows
+    counts: NDArray[np.int64]  # rows of each split
+    offered: NDArray[np.bool_] | None = None  # which rows are tried, None for all
 
 
 class Tables(NamedTuple):
-    """Rows of the legal plans of a space, which with each other make the plans.
+    """Rows of the legal plans of a space, which with each other make the plans."""
 
-    Parameters
-    ----------
-    split : degrees whose product is the GPUs, of each split
-    experts, pipelines : columns of the legal rows of all splits
-    of_experts, of_pipelines : the split of each of these rows
-    """
-
-    split: Mapping[str, Column]
-    experts: Mapping[str, Column]
+    split: Mapping[str, Column]  # degrees whose product is the GPUs, of each split
+    experts: Mapping[str, Column]  # experts, pipelines: columns of the legal rows of all splits
     pipelines: Mapping[str, Column]
-    of_experts: NDArray[np.int64]
+    of_experts: NDArray[np.int64]  # of_experts, of_pipelines: the split of each of these rows
     of_pipelines: NDArray[np.int64]
 
 
@@ -113,20 +98,13 @@ class LeftOut(NamedTuple):
 
 
 class SplitChoices(NamedTuple):
-    """The factors of every split.
+    """The factors of every split."""
 
-    Parameters
-    ----------
-    experts, pipelines, shards : the factors
-    micro_batches : that each pair of virtual stages and schedule has in `pipelines`
-    sequence_parallel : the same by split
-    """
-
-    experts: ChoiceRows
+    experts: ChoiceRows  # experts, pipelines, shards: the factors
     pipelines: ChoiceRows
     shards: ChoiceRows
-    micro_batches: Column
-    sequence_parallel: Column
+    micro_batches: Column  # that each pair of virtual stages and schedule has in `pipelines`
+    sequence_parallel: Column  # the same by split
 
 
 @dataclasses.dataclass(frozen=True)
@@ -247,11 +225,6 @@ class Space:
         work beside: model chunks under a pipeline, and no layer that is recomputed whole, nor its experts; schedules that pair
         passes do it in any case. None of this holds of a choice that was asked for.
 
-        Parameters
-        ----------
-        tables : rows of the legal plans
-        sample : a plan with the choices
-
         References
         ----------
         NVIDIA/Megatron-LM@d98e8a6 megatron/core/transformer/transformer_config.py, ``overlap_moe_expert_parallel_comm``
@@ -293,12 +266,7 @@ class Space:
         return tuple(dict.fromkeys(float(bool(value) and t > 1) for value in wanted))
 
     def of(self, sample: Plan) -> Space:
-        """What is tried with the dtype and the synchronisation of a plan.
-
-        Parameters
-        ----------
-        sample : a plan with the choices
-        """
+        """What is tried with the dtype and the synchronisation of a plan."""
         return dataclasses.replace(self, given=self.given | {name: [getattr(sample, name)] for name in OF_STAGES})
 
     @property

@@ -21,20 +21,12 @@ NEAR = 1.5
 
 
 class EvaluatedRow(NamedTuple):
-    """One evaluated plan.
+    """One evaluated plan."""
 
-    Parameters
-    ----------
-    time : of a step [s]
-    held : by its fullest GPU [bytes]
-    choice : place of what it has in common with all plans of its batches
-    values : of its columns
-    """
-
-    time: float
-    held: float
-    choice: int
-    values: dict[str, float]
+    time: float  # of a step [s]
+    held: float  # by its fullest GPU [bytes]
+    choice: int  # place of what it has in common with all plans of its batches
+    values: dict[str, float]  # of its columns
 
 
 class Selection:
@@ -202,6 +194,3 @@ def pareto_front(*columns: NDArray[np.float64]) -> Whole:
         if not ((beside <= table[row]).all(axis=1) & (beside < table[row]).any(axis=1)).any():
             kept.append(row)
     return order[kept]  # type: ignore[no-any-return]
-
-
-__all__ = ["NEAR", "EvaluatedRow", "Selection", "pareto_front"]

@@ -23,22 +23,14 @@ BALANCED, UNBALANCED = 1.0, 1.5
 
 
 class Sensitivity(NamedTuple):
-    """Step time at both ends of a quantity's 90 % interval.
+    """Step time at both ends of a quantity's 90 % interval."""
 
-    Parameters
-    ----------
-    quantity : its name in the question, as `costmodel.evaluation.factors.quantities` lists it
-    low, high : factors on it
-    time_low, time_high : step time with each [s]
-    source : where the error comes from
-    """
-
-    quantity: str
-    low: float
+    quantity: str  # its name in the question, as `costmodel.evaluation.factors.quantities` lists it
+    low: float  # low, high: factors on it
     high: float
-    time_low: float
+    time_low: float  # time_low, time_high: step time with each [s]
     time_high: float
-    source: str
+    source: str  # where the error comes from
 
     @property
     def swing(self) -> float:
@@ -105,12 +97,7 @@ def sensitivities(answer: Answer, cluster: ClusterLike | None = None, **asked: A
 
 
 def ranges(estimate: Estimate) -> Iterator[tuple[str, float, float, str]]:
-    """Quantities with both factors of their 90 % intervals, and the source of the error; an efficiency's beyond the peak, too.
-
-    Parameters
-    ----------
-    estimate : of the plan
-    """
+    """Quantities with both factors of their 90 % intervals, and the source of the error; an efficiency's beyond the peak, too."""
     device, framework, model = estimate.cluster.device, estimate.framework, estimate.model
     for place, level in enumerate(estimate.cluster.levels):
         inside = "network_node_latency" if place == 0 else "network_latency"
@@ -127,12 +114,7 @@ def ranges(estimate: Estimate) -> Iterator[tuple[str, float, float, str]]:
 
 
 def to_peak(estimate: Estimate) -> float:
-    """Factor on the efficiency with which the best of the products would run at the peak.
-
-    Parameters
-    ----------
-    estimate : of the plan
-    """
+    """Factor on the efficiency with which the best of the products would run at the peak."""
     device = estimate.cluster.device
     return 1.0 / min(max(device.gemm_efficiency(str(estimate.plan.dtype)), *device.efficiency.gemm.values()), 1.0)
 
@@ -148,6 +130,3 @@ def _efficiency_error(estimate: Estimate) -> tuple[float, str]:
             continue
         break
     return math.hypot(*(error for error, _ in errors)), "; ".join(dict.fromkeys(source for _, source in errors))
-
-
-__all__ = ["EFFICIENCY", "Sensitivity", "ranges", "sensitivities", "step_time", "to_peak"]

@@ -30,18 +30,11 @@ SURE = 99
 
 
 class Simplicity(NamedTuple):
-    """How simple a plan is; the smaller stands first.
+    """How simple a plan is; the smaller stands first."""
 
-    Parameters
-    ----------
-    spans_nodes : 1 where tensor ranks of one group lie in several nodes
-    dimensions : degrees above one, and what else is of its own
-    unsure : per cent of certainty to fit that it lacks
-    """
-
-    spans_nodes: int
-    dimensions: int
-    unsure: int
+    spans_nodes: int  # 1 where tensor ranks of one group lie in several nodes
+    dimensions: int  # degrees above one, and what else is of its own
+    unsure: int  # per cent of certainty to fit that it lacks
 
 
 def spans_nodes(stride: Number, tensor_parallel: Number, gpus_per_node: int) -> bool:
@@ -62,12 +55,7 @@ def spans_nodes(stride: Number, tensor_parallel: Number, gpus_per_node: int) -> 
 
 
 def simplicity(estimate: Estimate) -> Simplicity:
-    """How simple an estimated plan is.
-
-    Parameters
-    ----------
-    estimate : of a plan
-    """
+    """How simple an estimated plan is."""
     plan, numbers = estimate.plan, estimate.inputs.plan
     across = spans_nodes(numbers.tensor_stride, numbers.tensor, estimate.cluster.gpus_per_node)
     split = sum(getattr(plan, dimension.field) > 1 for dimension in DIMENSIONS) + (plan.shard_group is not None)
@@ -108,6 +96,3 @@ def simplest_first(estimates: Sequence[Estimate]) -> list[Estimate]:
     tied = [(keys[0], fastest), *(each for each in simpler if probability_faster(each[1], fastest) >= TIE)]
     _, first = min(tied, key=lambda each: each[0])
     return [first, *(one for one in ranked if one is not first)]
-
-
-__all__ = ["TIE", "Simplicity", "probability_faster", "simplest_first", "simplicity", "spans_nodes"]

@@ -145,10 +145,6 @@ def changes_of_question(asked: Mapping[str, object]) -> Iterator[Row]:
     """What no search tries by itself and a question leaves open; then all that it fixes, and how a model is loaded, left open.
 
     A dimension that is left open is None.
-
-    Parameters
-    ----------
-    asked : dimensions of a search
     """
     yield from _trained_less(asked)
     for change in (*LEANER, *LEANER_TOGETHER):
@@ -157,8 +153,3 @@ def changes_of_question(asked: Mapping[str, object]) -> Iterator[Row]:
     for fixed in ([name for name in OPEN if name in asked], [name for name in LOADED if name in asked]):
         if fixed:
             yield dict.fromkeys(fixed)
-
-
-__all__ = [
-    "LEANER", "LEANER_TOGETHER", "OPEN", "TRAINED_LESS", "changes_for_speed", "changes_of_question", "changes_to_fit",
-]  # fmt: skip

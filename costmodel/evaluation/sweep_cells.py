@@ -106,18 +106,11 @@ def _spelled(value: object) -> object:
 
 
 class CellRows(NamedTuple):
-    """What some cells leave.
+    """What some cells leave."""
 
-    Parameters
-    ----------
-    rows : of the table, by the names of `COLUMNS`
-    plans : that were evaluated
-    failed : cells that failed
-    """
-
-    rows: list[Row]
-    plans: int
-    failed: int
+    rows: list[Row]  # of the table, by the names of `COLUMNS`
+    plans: int  # that were evaluated
+    failed: int  # cells that failed
 
 
 def run_cells(definition: Definition, start: int, stop: int) -> CellRows:
@@ -174,6 +167,3 @@ def _plan(found: Estimate, price: float | None) -> Row:
         "fit_probability": found.fit_probability,
         "price_per_billion_tokens": None if price is None else price_per_billion_tokens(found, price), **fields,
     }  # fmt: skip
-
-
-__all__ = ["COLUMNS", "CellRows", "Definition", "run_cells"]

@@ -226,6 +226,3 @@ def _metadata(path: Path) -> tuple[bytes, bytes]:
 
 def _span(start: int, stop: int) -> bytes:
     return f"{start}:{stop}".encode()
-
-
-__all__ = ["SweepFiles"]

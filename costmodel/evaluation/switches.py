@@ -19,18 +19,11 @@ WORTH = 0.005
 
 
 class Faster(NamedTuple):
-    """A change after which the best plan, or the best that the change allows, is faster and fits.
+    """A change after which the best plan, or the best that the change allows, is faster and fits."""
 
-    Parameters
-    ----------
-    change : fields of `Plan`
-    best : the plan then
-    gain : share of the best plan's step that it saves
-    """
-
-    change: Row
-    best: Estimate
-    gain: float
+    change: Row  # fields of `Plan`
+    best: Estimate  # the plan then
+    gain: float  # share of the best plan's step that it saves
 
     @property
     def words(self) -> str:
@@ -109,6 +102,3 @@ def _scheduled(result: SearchResult) -> Iterator[tuple[Row, Estimate]]:
         found = search(result.model, result.cluster, framework=framework, **asked)
         if found.ranked and found.best.plan.schedule not in usual:
             yield {"schedule": found.best.plan.schedule}, found.best
-
-
-__all__ = ["Faster", "faster_with"]

@@ -30,36 +30,20 @@ GROUPS = ("tensor", "context", "expert", "expert tensor", "pipeline", "data", "e
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Transaction:
-    """Equal transactions of a rank in one step.
+    """Equal transactions of a rank in one step."""
 
-    Parameters
-    ----------
-    stage : ``"only"``, ``"first"``, ``"middle"`` or ``"last"`` rank of the pipeline
-    phase : one of `PHASES`
-    group : of ranks that take part, one of `GROUPS`
-    collective : which operation
-    ranks : that take part
-    stride : distance of neighbours among them [ranks]
-    level : of the cluster, the outermost that it crosses
-    nbytes : whole buffer, or message [bytes]
-    count : in one step
-    time : of one, alone on the network [s]
-    sent : by a rank in one [bytes]
-    links : load of one on a GPU's link of each level, innermost first [bytes]
-    """
-
-    stage: str
-    phase: str
-    group: str
-    collective: str
-    ranks: int
-    stride: int
-    level: str
-    nbytes: float
-    count: float
-    time: float
-    sent: float
-    links: tuple[float, float, float]
+    stage: str  # ``"only"``, ``"first"``, ``"middle"`` or ``"last"`` rank of the pipeline
+    phase: str  # one of `PHASES`
+    group: str  # of ranks that take part, one of `GROUPS`
+    collective: str  # which operation
+    ranks: int  # that take part
+    stride: int  # distance of neighbours among them [ranks]
+    level: str  # of the cluster, the outermost that it crosses
+    nbytes: float  # whole buffer, or message [bytes]
+    count: float  # in one step
+    time: float  # of one, alone on the network [s]
+    sent: float  # by a rank in one [bytes]
+    links: tuple[float, float, float]  # load of one on a GPU's link of each level, innermost first [bytes]
 
 
 class Exchanged(NamedTuple):
@@ -73,23 +57,14 @@ class Exchanged(NamedTuple):
 
 
 class AlikeRanks(NamedTuple):
-    """Ranks of the pipeline that are alike, with all that they run: of a valley or of two directions, stages of both halves.
+    """Ranks of the pipeline that are alike, with all that they run: of a valley or of two directions, stages of both halves."""
 
-    Parameters
-    ----------
-    name : ``"only"``, ``"first"``, ``"middle"`` or ``"last"``
-    layers : numbers of the layers of one of them
-    embedding, head : what else it holds
-    ranks : GPUs of all of them
-    twin : how many ranks of the pipeline apart the same stages are run again; 0 where they are not
-    """
-
-    name: str
-    layers: tuple[int, ...]
-    embedding: bool
+    name: str  # ``"only"``, ``"first"``, ``"middle"`` or ``"last"``
+    layers: tuple[int, ...]  # numbers of the layers of one of them
+    embedding: bool  # embedding, head: what else it holds
     head: bool
-    ranks: int
-    twin: int = 0
+    ranks: int  # GPUs of all of them
+    twin: int = 0  # how many ranks of the pipeline apart the same stages are run again; 0 where they are not
 
 
 DISPATCH = "deduplicated all-to-all"

@@ -64,6 +64,3 @@ def led_by(first: EvaluatedRow, rows: Sequence[list[EvaluatedRow]]) -> list[list
 def _differences(one: Mapping[str, object], other: Mapping[str, object]) -> int:
     """In how many things two plans differ."""
     return sum(one.get(name) != other.get(name) for name in one.keys() | other.keys())
-
-
-__all__ = ["TWIN", "WITH_TWINS", "groups_of_twins", "led_by"]

@@ -30,14 +30,9 @@ LEVELS = {"inside": 0, "between": -1}
 
 
 class Doubt(NamedTuple):
-    """What a thing that nobody said leaves open of a run.
+    """What a thing that nobody said leaves open of a run."""
 
-    Parameters
-    ----------
-    time, memory : standard deviations of their logarithms, about what is estimated by what is assumed
-    """
-
-    time: float
+    time: float  # time, memory: standard deviations of their logarithms, about what is estimated by what is assumed
     memory: float
 
 
@@ -83,10 +78,6 @@ def doubts_of(runs: Sequence[Run], estimates: Sequence[Estimate | CostModelError
 
 def clusters_of(run: Run) -> list[tuple[str, float, Cluster]]:
     """Clusters that a run may have had in place of the one that is assumed, by what its record leaves unstated.
-
-    Parameters
-    ----------
-    run : as a record has it
 
     Returns
     -------
@@ -168,6 +159,3 @@ def widened(interval: tuple[float, float], doubts: Sequence[float]) -> tuple[flo
     low, high = map(math.log, interval)
     half = math.hypot(0.5 * (high - low), NINETY * math.hypot(*doubts)) if doubts else 0.5 * (high - low)
     return math.exp(0.5 * (low + high) - half), math.exp(0.5 * (low + high) + half)
-
-
-__all__ = ["Doubt", "clusters_of", "doubts_of", "widened"]

@@ -16,18 +16,11 @@ from costmodel.text.tables import headed
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fix:
-    """A single change after which a plan fits.
+    """A single change after which a plan fits."""
 
-    Parameters
-    ----------
-    change : in words
-    estimate : of the changed plan
-    cost : seconds that the step takes longer, negative where it gets faster
-    """
-
-    change: str
-    estimate: Estimate
-    cost: float
+    change: str  # in words
+    estimate: Estimate  # of the changed plan
+    cost: float  # seconds that the step takes longer, negative where it gets faster
 
     __repr__ = brief
 
@@ -64,7 +57,7 @@ class Verdict:
         return self.estimate.judgement
 
     def __repr__(self) -> str:
-        return verdict_text(self)
+        return headed(f"Verdict: {title(self.estimate)}", str(self))
 
     def __str__(self) -> str:
         need, limit = self.estimate.memory.total / 2**30, self.estimate.memory_limit / 2**30
@@ -120,11 +113,3 @@ def _fixes(answer: Estimate) -> Iterator[Fix]:
         if found.fits:
             words = ", ".join(f"{field}={value}" for field, value in fields.items())
             yield Fix(change=words, estimate=found, cost=found.step_time - answer.step_time)
-
-
-__all__ = ["Fix", "Verdict", "verdict"]
-
-
-def verdict_text(made: Verdict) -> str:
-    """A verdict in a few lines."""
-    return headed(f"Verdict: {title(made.estimate)}", str(made))

@@ -65,6 +65,3 @@ def level_numbers(level: LevelFigures) -> LevelNumbers:
         channels=level.channels, ll_bandwidth=level.ll_bandwidth + level.ll_share * bandwidth, ll128=level.ll128,
         tree_bandwidth=level.tree_bandwidth, ring_bandwidth=level.ring_bandwidth,
     )  # fmt: skip
-
-
-__all__ = ["device_numbers", "level_numbers"]

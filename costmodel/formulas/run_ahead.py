@@ -77,6 +77,3 @@ def ahead_bytes(
 def _layer(model: ModelNumbers, plan: PlanNumbers) -> Number:
     """Parameters of an average layer on one rank, outside the routed experts."""
     return dense_layer_of_rank(model, plan.tensor)
-
-
-__all__ = ["ahead_bytes", "lead"]

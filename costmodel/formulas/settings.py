@@ -618,12 +618,3 @@ def _stride(place: Number, order: RankPlaces, degrees: RankPlaces) -> Number:
     one = 0.0 * degrees.tensor + 1.0  # a column where degrees are columns
     inner = one * ops.where(order.tensor < place, degrees.tensor, 1.0) * ops.where(order.context < place, degrees.context, 1.0)
     return inner * ops.where(order.data < place, degrees.data, 1.0) * ops.where(order.pipeline < place, degrees.pipeline, 1.0)
-
-
-__all__ = [
-    "ACTIVATION_INPUT_DTYPES", "ATTENTION_DTYPES", "ATTENTION_KINDS", "BATCHINGS", "COMPRESSIONS", "CONTEXT_COMMUNICATIONS",
-    "DENSITY", "DISPATCHERS", "FORMATS", "FUSED_LOSSES", "LOADINGS", "LOSSES", "OPEN", "OPTIMIZERS", "OPTIMIZER_KERNELS", "RANK",
-    "SYNCHRONISATIONS",
-    "kernel_choices", "plan_numbers", "recomputed_share", "resolved", "settings", "settings_of_model", "sharded_stage",
-    "widths",
-]  # fmt: skip

@@ -16,18 +16,12 @@ from costmodel.description.plan import OVERRULED, Plan, restrictions
 from costmodel.description.question import Question
 from costmodel.formulas.quantities import NetworkNumbers, PlanChoices
 from costmodel.formulas.settings import OPEN, SYNCHRONISATIONS
-from costmodel.page.question import CONSTANTS, DEVICE_FIELDS, LEVEL_FIELDS, Asked, Domain
+from costmodel.page.question import CONSTANTS, DEVICE_FIELDS, LEVEL_FIELDS, Domain, PageQuestion
 from costmodel.text.errors import NotModelled
 
 
-def arguments(question: Asked, domains: Mapping[str, Domain]) -> Row:
-    """Everything of a question that its fields don't change, and what their values are to formulas.
-
-    Parameters
-    ----------
-    question : that was asked
-    domains : of its fields
-    """
+def arguments(question: PageQuestion, domains: Mapping[str, Domain]) -> Row:
+    """Everything of a question that its fields don't change, and what their values are to formulas."""
     model, cluster, framework, _, _ = question
     device, asked = cluster.device, Question(model, cluster, framework)
     levels = [level.name for level in cluster.levels]
@@ -55,10 +49,6 @@ def arguments(question: Asked, domains: Mapping[str, Domain]) -> Row:
 
 def nested(record: tuple[Any, ...]) -> Row:
     """A tuple of numbers and of such tuples as JSON names them.
-
-    Parameters
-    ----------
-    record : a NamedTuple
 
     Examples
     --------
@@ -110,6 +100,3 @@ def _of_framework(framework: Framework, domains: Mapping[str, Domain]) -> list[R
 
 def _rows(known: Iterable[Restriction]) -> list[Row]:
     return [one._asdict() for one in known]
-
-
-__all__ = ["arguments", "nested"]

@@ -24,7 +24,7 @@ from costmodel.formulas.stage import outside_passes, stage_pass
 from costmodel.formulas.transformer import loading
 from costmodel.page import kernels
 from costmodel.page.arguments import arguments, nested
-from costmodel.page.question import Asked, Domain, domains
+from costmodel.page.question import Domain, PageQuestion, domains
 from costmodel.page.schedules import EVENTS, IN_TURN, MOST_EVENTS
 
 PRINTED: tuple[Callable[..., object], ...] = (
@@ -41,7 +41,7 @@ PRICES = Domain(bounds=(0.0, 1e6), wish="a number from 0 to 1e+06")
 """Of a GPU-hour, in any currency."""
 
 
-def tables(question: Asked, price: float = 0.0, plans: Collection[Plan] = ()) -> dict[str, object]:
+def tables(question: PageQuestion, price: float = 0.0, plans: Collection[Plan] = ()) -> dict[str, object]:
     """What `static/model.js` reads, as JSON can hold it.
 
     Parameters
@@ -87,12 +87,7 @@ def _printed(formulas: tuple[Callable[..., object], ...]) -> str:
 
 
 def static(name: str) -> str:
-    """The text of a file of the page.
-
-    Parameters
-    ----------
-    name : of the file
-    """
+    """The text of a file of the page."""
     return (resources.files("costmodel.page") / "static" / name).read_text(encoding="utf-8")
 
 
@@ -102,7 +97,7 @@ def maker() -> str:
     return f"(() => {{\n{_printed(PRINTED)}{static('model.js')}\nreturn (data) => makeModel(data, {{{names}}});\n}})()"
 
 
-def script(question: Asked, price: float = 0.0, plans: Collection[Plan] = ()) -> str:
+def script(question: PageQuestion, price: float = 0.0, plans: Collection[Plan] = ()) -> str:
     """JavaScript that makes the model of a question: an expression whose value has `evaluate`.
 
     Parameters
@@ -123,6 +118,3 @@ def timeline_script() -> str:
     made = f"makeTimeline({facts}, {{{names}}}, {{play, PipelineProgram, PipelineState, BLOCKING, NON_BLOCKING}})"
     source = _printed(PLAYED) + kernels.javascript("pipeline_kernel", "play") + static("timeline.js")
     return f"(() => {{\n{source}\nreturn {made};\n}})()"
-
-
-__all__ = ["embedded", "maker", "script", "static", "tables", "timeline_script"]

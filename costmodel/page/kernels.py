@@ -148,6 +148,3 @@ def _call(node: ast.Call) -> str:
     if name == "len":
         return f"{given[0]}.length"
     return f"{'Math.max' if name == 'max' else name}({', '.join(given)})"
-
-
-__all__ = ["javascript"]

@@ -25,7 +25,7 @@ from costmodel.evaluation.offers import offers
 from costmodel.evaluation.twins import TWIN
 from costmodel.page.data import embedded, script, static, timeline_script
 from costmodel.page.plans import Candidates, candidates, columns
-from costmodel.page.question import Asked, Fields, unasked
+from costmodel.page.question import Fields, PageQuestion, unasked
 from costmodel.page.schedules import orders
 from costmodel.page.sliders import sliders
 from costmodel.text.checks import real
@@ -64,7 +64,7 @@ class WhatIf:
     True
     """
 
-    question: Asked
+    question: PageQuestion
     candidates: Candidates = dataclasses.field(hash=False)
     price: float
     asked: dict[str, object] = dataclasses.field(hash=False)
@@ -275,7 +275,7 @@ def whatif(
     found = candidates(named.model, on, software, **asked)
     plan, fixed = _asked(found.first.plan, named.dimensions)
     follows = () if FOLLOWING in fixed else (FOLLOWING,)
-    question = Asked(named.model, on, software, plan.on(on), (*unasked(fixed), *follows))
+    question = PageQuestion(named.model, on, software, plan.on(on), (*unasked(fixed), *follows))
     return WhatIf(question, found, float(price), asked, command)
 
 
@@ -288,6 +288,3 @@ def _asked(best: Plan, dimensions: dict[str, object]) -> tuple[Plan, set[str]]:
         if values != [None]:
             given[name] = values[0] if len(values) == 1 else getattr(best, name)
     return made(Plan, {"global_batch": best.global_batch, "seq_len": best.seq_len, **given}), set(given)
-
-
-__all__ = ["PRICE", "SEQUENCES", "SEQ_LEN", "WhatIf", "filled", "looks", "whatif"]

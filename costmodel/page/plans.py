@@ -23,16 +23,10 @@ SHOWN = 20
 
 
 class Candidates(NamedTuple):
-    """Plans to search among.
+    """Plans to search among."""
 
-    Parameters
-    ----------
-    found : the search as asked
-    plans : legal plans, fits or not, those that the search ranks first
-    """
-
-    found: SearchResult
-    plans: list[Plan]
+    found: SearchResult  # the search as asked
+    plans: list[Plan]  # legal plans, fits or not, those that the search ranks first
 
     @property
     def first(self) -> Estimate:
@@ -108,6 +102,3 @@ def columns(plans: list[Plan], asked: Mapping[str, object]) -> dict[str, object]
         elif values != [asked[field.name]]:
             table[field.name] = {"values": values, "index": None}
     return table
-
-
-__all__ = ["Candidates", "candidates", "columns"]

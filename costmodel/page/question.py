@@ -27,21 +27,15 @@ OF_DTYPE = ("flop_rate", "gemm_efficiency")
 CONSTANTS = ("attention_forward", "attention_backward", "attention_length", "kernel_time")
 
 
-class Asked(NamedTuple):
-    """What was asked: a plan of a model on a cluster.
+class PageQuestion(NamedTuple):
+    """What was asked: a plan of a model on a cluster."""
 
-    Parameters
-    ----------
-    model, cluster, framework : what is trained, on what, with which software
-    plan : as asked
-    open : fields of it that nobody asked for: they take the framework's default whatever else changes, and `FOLLOWING`
-        what the other degrees leave of the GPUs
-    """
-
-    model: Transformer
+    model: Transformer  # model, cluster, framework: what is trained, on what, with which software
     cluster: Cluster
     framework: Framework
-    plan: Plan
+    plan: Plan  # as asked
+    # fields of it that nobody asked for: they take the framework's default whatever else changes, and `FOLLOWING` what the other
+    # degrees leave of the GPUs
     open: tuple[str, ...] = ()
 
     @property
@@ -67,7 +61,7 @@ class Asked(NamedTuple):
             asked["model.expert_imbalance"] = float(self.model.expert_imbalance)
         return asked
 
-    def changed(self, changes: Mapping[str, object]) -> Asked:
+    def changed(self, changes: Mapping[str, object]) -> PageQuestion:
         """The question with other values in some fields.
 
         Parameters
@@ -118,12 +112,7 @@ class Asked(NamedTuple):
 
 
 def unasked(asked: Collection[str] = ()) -> tuple[str, ...]:
-    """Fields of a plan that a framework chooses where nobody names them; a page's dtype, which its device chose, is named.
-
-    Parameters
-    ----------
-    asked : fields that were named
-    """
+    """Fields of a plan that a framework chooses where nobody names them; a page's dtype, which its device chose, is named."""
     named = {"dtype", FOLLOWING, *asked}
     return tuple(field.name for field in dataclasses.fields(Plan) if field.default is None and field.name not in named)
 
@@ -145,25 +134,16 @@ def _device(device: Device, changes: Mapping[str, object], dtype: str) -> Device
 
 @dataclasses.dataclass(frozen=True)
 class Domain:
-    """What a field may be, as its row says it.
+    """What a field may be, as its row says it."""
 
-    Parameters
-    ----------
-    choices : all values, where they can be listed
-    bounds : least and most of a number that can't
-    whole : whether that number is whole
-    empty : whether it may be left to the framework
-    wish : what a refusal says was expected
-    """
-
-    choices: tuple[object, ...] = ()
-    bounds: tuple[float, float] | None = None
-    whole: bool = False
-    empty: bool = False
-    wish: str = ""
+    choices: tuple[object, ...] = ()  # all values, where they can be listed
+    bounds: tuple[float, float] | None = None  # least and most of a number that can't
+    whole: bool = False  # whether that number is whole
+    empty: bool = False  # whether it may be left to the framework
+    wish: str = ""  # what a refusal says was expected
 
 
-def domains(question: Asked, plans: Collection[Plan] = ()) -> dict[str, Domain]:
+def domains(question: PageQuestion, plans: Collection[Plan] = ()) -> dict[str, Domain]:
     """What every field of a question may be, as its row has it.
 
     Parameters
@@ -183,7 +163,7 @@ def domains(question: Asked, plans: Collection[Plan] = ()) -> dict[str, Domain]:
     return {name: dataclasses.replace(one, empty=False) if name in never else one for name, one in found.items()}
 
 
-def _rows(question: Asked) -> dict[str, FieldRow]:
+def _rows(question: PageQuestion) -> dict[str, FieldRow]:
     """The row of every field that may be changed."""
     found = dict(table(Plan)) | {"gpus": table(Cluster)["gpus"]}
     found |= {f"{level.name}.{field}": table(Level)[field] for level in question.cluster.levels for field in LEVEL_FIELDS}
@@ -210,6 +190,3 @@ def _choices(kind: ValueKind) -> tuple[object, ...]:
     if isinstance(kind, Spelled):
         return tuple(value for value in dict.fromkeys(map(kind.read, kind.choices)) if value is not None)
     return kind.choices
-
-
-__all__ = ["CONSTANTS", "DEVICE_FIELDS", "LEVEL_FIELDS", "Asked", "Domain", "Fields", "domains", "unasked"]

@@ -12,7 +12,7 @@ from costmodel.arithmetic.named_tuples import Row
 from costmodel.description.plan import SCHEDULES, Plan
 from costmodel.description.question import Question
 from costmodel.description.schedule import KINDS, Integers, Schedule
-from costmodel.page.question import Asked
+from costmodel.page.question import PageQuestion
 from costmodel.simulation.playback import schedule_of, stage_layers, syncs_of
 from costmodel.text.errors import IllegalSchedule, InvalidValue
 
@@ -26,13 +26,8 @@ IN_TURN = ("1f1b", "interleaved")
 """Schedules whose orders a page makes by itself, of `costmodel.formulas.pipeline.orders`."""
 
 
-def orders(question: Asked, plans: Iterable[Plan]) -> Row:
+def orders(question: PageQuestion, plans: Iterable[Plan]) -> Row:
     """The events of every rank for the schedules of some plans, the layers of every stage, and the syncs of a rank.
-
-    Parameters
-    ----------
-    question : that was asked
-    plans : of the page
 
     Returns
     -------
@@ -95,6 +90,3 @@ def _differences(column: Integers, group: Integers) -> Integers:
     found = np.empty_like(column)
     found[order] = changes
     return found
-
-
-__all__ = ["EVENTS", "IN_TURN", "MOST_EVENTS", "orders"]

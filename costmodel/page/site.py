@@ -39,7 +39,7 @@ from costmodel.page.arguments import nested
 from costmodel.page.data import embedded, maker, static, tables, timeline_script
 from costmodel.page.onefile import PRICE, SEQ_LEN, SEQUENCES, filled, looks
 from costmodel.page.plans import MOST
-from costmodel.page.question import Asked, unasked
+from costmodel.page.question import PageQuestion, unasked
 from costmodel.page.sliders import sliders
 from costmodel.text.errors import CostModelError, InvalidValue
 
@@ -66,17 +66,11 @@ Family: TypeAlias = tuple[bool, float]
 
 
 class Built(NamedTuple):
-    """A site.
+    """A site."""
 
-    Parameters
-    ----------
-    models, clusters : by name, that it has
-    refused : those that it hasn't, and why
-    """
-
-    models: tuple[str, ...]
+    models: tuple[str, ...]  # models, clusters: by name, that it has
     clusters: tuple[str, ...]
-    refused: Mapping[str, str]
+    refused: Mapping[str, str]  # those that it hasn't, and why
 
 
 def build(
@@ -149,10 +143,10 @@ def _space(model: Transformer, cluster: Cluster, framework: Framework) -> Space:
     return Space(Question(model, cluster, framework), 1, 1, {**given})
 
 
-def _asked(model: Transformer, cluster: Cluster, framework: Framework) -> Asked:
+def _asked(model: Transformer, cluster: Cluster, framework: Framework) -> PageQuestion:
     """A question in which nothing is said of a plan but its batch and length."""
     plan = Plan(global_batch=SEQUENCES * int(cluster.gpus or 1), seq_len=SEQ_LEN).on(cluster)
-    return Asked(model, cluster, framework, plan, (*unasked(), FOLLOWING))
+    return PageQuestion(model, cluster, framework, plan, (*unasked(), FOLLOWING))
 
 
 def _cluster(
@@ -352,6 +346,3 @@ def left_out(built: Built) -> Iterator[str]:
     built : as `build` gives it
     """
     return (f"{name}: {why}" for name, why in built.refused.items())
-
-
-__all__ = ["BACK", "Built", "build", "left_out", "take_book"]

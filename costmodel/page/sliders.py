@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from costmodel.page.question import Asked
+from costmodel.page.question import PageQuestion
 from costmodel.text.units import GiB
 
 FACTOR = 8.0
@@ -12,39 +12,21 @@ FACTOR = 8.0
 
 
 class Slider(NamedTuple):
-    """A field that can be dragged.
+    """A field that can be dragged."""
 
-    Parameters
-    ----------
-    field : its name
-    label : what it is
-    unit : in which it is shown
-    scale : one of that unit in the field's
-    value : where it starts, in the field's unit
-    least, most : how far it goes, in the field's unit
-    logarithmic : whether equal ways are equal factors
-    ends : what the least and the most are, where they are more than ends
-    """
-
-    field: str
-    label: str
-    unit: str
-    scale: float
-    value: float
-    least: float
+    field: str  # its name
+    label: str  # what it is
+    unit: str  # in which it is shown
+    scale: float  # one of that unit in the field's
+    value: float  # where it starts, in the field's unit
+    least: float  # least, most: how far it goes, in the field's unit
     most: float
-    logarithmic: bool
-    ends: tuple[str, str] = ("", "")
+    logarithmic: bool  # whether equal ways are equal factors
+    ends: tuple[str, str] = ("", "")  # what the least and the most are, where they are more than ends
 
 
-def sliders(question: Asked, price: float) -> list[Slider]:
-    """What can be dragged of a question.
-
-    Parameters
-    ----------
-    question : whose fields
-    price : of a GPU-hour
-    """
+def sliders(question: PageQuestion, price: float) -> list[Slider]:
+    """What can be dragged of a question."""
     fields, device, dtype = question.fields(), question.cluster.device, question.dtype
     found = []
 
@@ -67,6 +49,3 @@ def sliders(question: Asked, price: float) -> list[Slider]:
         found.append(Slider("model.expert_imbalance", "token imbalance", "", 1.0, imbalance, 1.0, most, False, ends))
     found.append(Slider("price", "price of a GPU-hour", "", 1.0, price, 0.0, max(10.0, 2 * price), False))
     return found
-
-
-__all__ = ["Slider", "sliders"]

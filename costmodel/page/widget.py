@@ -106,6 +106,3 @@ def _control(slider: Slider) -> ipywidgets.Widget:
     if slider.logarithmic:
         return ipywidgets.FloatLogSlider(base=10, min=math.log10(least), max=math.log10(most), step=0.01, **common)
     return ipywidgets.FloatSlider(min=least, max=most, step=(most - least) / 200, **common)
-
-
-__all__ = ["answers", "sentence", "widget"]

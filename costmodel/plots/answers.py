@@ -92,6 +92,3 @@ def answer_figures(answer: Estimate | SearchResult | Sequence[Estimate]) -> list
         others = [figure for one in answer for figure in answer_figures(one)[1:]]
         return [answer_figure(answer), *others]
     return [answer_figure(answer, name) for name in OF_SEARCH if name != "difference" or len(answer) > 1]
-
-
-__all__ = ["LEADING", "OF_PLAN", "OF_SEARCH", "answer_figure", "answer_figures"]

@@ -22,25 +22,16 @@ class Piece(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What is shown: a row for each estimate, its parts, and where memory ends.
+    """What is shown: a row for each estimate, its parts, and where memory ends."""
 
-    Parameters
-    ----------
-    rows : what each is
-    times, memory : parts of the step and of the fullest GPU's memory
-    totals, lows, highs : step times with their 90 % intervals
-    limit : up to which a plan is judged to fit
-    time_unit, memory_unit : of them
-    """
-
-    rows: tuple[str, ...]
-    times: tuple[Piece, ...]
+    rows: tuple[str, ...]  # what each is
+    times: tuple[Piece, ...]  # times, memory: parts of the step and of the fullest GPU's memory
     memory: tuple[Piece, ...]
-    totals: tuple[float, ...]
+    totals: tuple[float, ...]  # totals, lows, highs: step times with their 90 % intervals
     lows: tuple[float, ...]
     highs: tuple[float, ...]
-    limit: float
-    time_unit: str
+    limit: float  # up to which a plan is judged to fit
+    time_unit: str  # time_unit, memory_unit: of them
     memory_unit: str
 
 
@@ -116,6 +107,3 @@ def redraw(figure: go.Figure, shown: Change) -> None:
         figure.layout.xaxis.title = f"{shown.time_unit} a step; whisker: 90 %"
         figure.layout.xaxis2.title = f"{shown.memory_unit} on the fullest GPU; dashed: the limit"
         figure.layout.shapes[0].update(x0=shown.limit, x1=shown.limit)
-
-
-__all__ = ["Change", "Piece", "change", "change_figure", "change_widget", "redraw"]

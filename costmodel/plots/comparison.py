@@ -125,6 +125,3 @@ def hours_against_machines(lines: Sequence[Hours], title: str) -> go.Figure:
     figure.update_yaxes(title_text="hours", rangemode="tozero")
     figure.update_layout(template=TEMPLATE, title=title, height=480)
     return figure
-
-
-__all__ = ["Hours", "SystemBars", "compared_systems", "comparison_bars", "hours_against_machines"]

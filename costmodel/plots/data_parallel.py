@@ -12,21 +12,13 @@ from costmodel.plots.style import BLACK, TEMPLATE, VERMILLION
 
 
 class Iterations(NamedTuple):
-    """What `iteration_times` shows.
+    """What `iteration_times` shows."""
 
-    Parameters
-    ----------
-    gpus : of each point, fewest first
-    published, predicted : time of an iteration [s]
-    error : of the prediction over what is published [%]
-    efficiency : published, over that of the fewest GPUs [%]
-    """
-
-    gpus: tuple[int, ...]
-    published: tuple[float, ...]
+    gpus: tuple[int, ...]  # of each point, fewest first
+    published: tuple[float, ...]  # published, predicted: time of an iteration [s]
     predicted: tuple[float, ...]
-    error: tuple[float, ...]
-    efficiency: tuple[float, ...]
+    error: tuple[float, ...]  # of the prediction over what is published [%]
+    efficiency: tuple[float, ...]  # published, over that of the fewest GPUs [%]
 
 
 def iterations(published: Mapping[int, float], predicted: Mapping[int, float]) -> Iterations:

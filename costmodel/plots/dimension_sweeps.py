@@ -29,32 +29,19 @@ DASH = "\N{EN DASH}"
 
 
 class Cells(NamedTuple):
-    """What a heat map shows, row by row.
+    """What a heat map shows, row by row."""
 
-    Parameters
-    ----------
-    title : of the figure
-    across, down : names of the dimensions
-    columns, rows : their values in words
-    values : step time or memory [unit]; None where no plan fits or is legal
-    texts : in each cell
-    hovers : over each cell
-    unit : of the values
-    what : the values are
-    best : column and row of the smallest value; None where no plan fits
-    """
-
-    title: str
-    across: str
+    title: str  # of the figure
+    across: str  # across, down: names of the dimensions
     down: str
-    columns: tuple[str, ...]
+    columns: tuple[str, ...]  # columns, rows: their values in words
     rows: tuple[str, ...]
-    values: tuple[tuple[float | None, ...], ...]
-    texts: tuple[tuple[str, ...], ...]
-    hovers: tuple[tuple[str, ...], ...]
-    unit: str
-    what: str
-    best: tuple[int, int] | None
+    values: tuple[tuple[float | None, ...], ...]  # step time or memory [unit]; None where no plan fits or is legal
+    texts: tuple[tuple[str, ...], ...]  # in each cell
+    hovers: tuple[tuple[str, ...], ...]  # over each cell
+    unit: str  # of the values
+    what: str  # the values are
+    best: tuple[int, int] | None  # column and row of the smallest value; None where no plan fits
 
 
 def cells(made: HeatMap) -> Cells:
@@ -156,26 +143,16 @@ def heat_map_figure(made: HeatMap) -> go.Figure:
 
 
 class ScalingLine(NamedTuple):
-    """Rates of one GPU over numbers of GPUs, of one kind of scaling.
+    """Rates of one GPU over numbers of GPUs, of one kind of scaling."""
 
-    Parameters
-    ----------
-    name : of the kind
-    gpus : on which a plan fits
-    rates, lows, highs : of one GPU, with the 90 % interval [tokens/s]
-    ideal : that of the fewest GPUs [tokens/s]
-    texts : of each hover
-    missing : GPUs on which nothing fits
-    """
-
-    name: str
-    gpus: tuple[int, ...]
-    rates: tuple[float, ...]
+    name: str  # of the kind
+    gpus: tuple[int, ...]  # on which a plan fits
+    rates: tuple[float, ...]  # rates, lows, highs: of one GPU, with the 90 % interval [tokens/s]
     lows: tuple[float, ...]
     highs: tuple[float, ...]
-    ideal: tuple[float, ...]
-    texts: tuple[str, ...]
-    missing: tuple[int, ...]
+    ideal: tuple[float, ...]  # that of the fewest GPUs [tokens/s]
+    texts: tuple[str, ...]  # of each hover
+    missing: tuple[int, ...]  # GPUs on which nothing fits
 
     @property
     def kind(self) -> str:

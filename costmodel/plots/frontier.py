@@ -49,28 +49,17 @@ class Points(NamedTuple):
 
 
 class FrontierChart(NamedTuple):
-    """What is shown.
+    """What is shown."""
 
-    Parameters
-    ----------
-    title : of the figure
-    time_unit, memory_unit : of all points
-    fitting, missing : plans off the frontier that fit, and that don't
-    best : plans that none beats in time and memory both, the fastest first
-    limit : of memory, up to which a plan is judged to fit
-    left_out : plans that are too far or too many to be drawn
-    before : those that none beat before a change; none where nothing was changed
-    """
-
-    title: str
-    time_unit: str
+    title: str  # of the figure
+    time_unit: str  # time_unit, memory_unit: of all points
     memory_unit: str
-    fitting: Points
+    fitting: Points  # fitting, missing: plans off the frontier that fit, and that don't
     missing: Points
-    best: Points
-    limit: float
-    left_out: int
-    before: Points = Points.none()
+    best: Points  # plans that none beats in time and memory both, the fastest first
+    limit: float  # of memory, up to which a plan is judged to fit
+    left_out: int  # plans that are too far or too many to be drawn
+    before: Points = Points.none()  # those that none beat before a change; none where nothing was changed
 
     @property
     def fastest(self) -> Points:

@@ -392,6 +392,3 @@ def write_gallery(path: str | Path) -> None:
         figure.update_layout(meta={"name": name, "caption": inspect.getdoc(draw)})
         figures.append(figure)
     write_page(path, "Figures of costmodel", figures)
-
-
-__all__ = ["FIGURES", "ITERATED_BY", "published_runs", "write_gallery"]

@@ -110,6 +110,3 @@ def figure_of(result: object, kind: str | None = None) -> go.Figure:
     if isinstance(result, SearchResult):
         _ = result.best
     return draw(result)
-
-
-__all__ = ["KINDS", "figure_of"]

@@ -30,23 +30,14 @@ class MeasuredTime(NamedTuple):
 
 
 class MeasuredChart(NamedTuple):
-    """What is shown.
+    """What is shown."""
 
-    Parameters
-    ----------
-    title : of the figure
-    quantity, unit : on both axes
-    runs : by series, in order
-    mean_error : mean of the absolute relative errors
-    low, high : of both axes
-    """
-
-    title: str
-    quantity: str
+    title: str  # of the figure
+    quantity: str  # quantity, unit: on both axes
     unit: str
-    runs: dict[str, tuple[MeasuredTime, ...]]
-    mean_error: float
-    low: float
+    runs: dict[str, tuple[MeasuredTime, ...]]  # by series, in order
+    mean_error: float  # mean of the absolute relative errors
+    low: float  # low, high: of both axes
     high: float
 
 

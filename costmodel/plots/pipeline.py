@@ -126,25 +126,16 @@ class TimeMarks(NamedTuple):
 
 
 class Pipeline(NamedTuple):
-    """What the figure shows: bars by kind [in `unit`], and for some ranks when what they hold changes, to what.
+    """What the figure shows: bars by kind [in `unit`], and for some ranks when what they hold changes, to what."""
 
-    Parameters
-    ----------
-    title : of the figure
-    unit : of all times
-    ranks : how many there are
-    total : the whole step
-    bars : by kind
-    held : for some ranks the moments, and the micro-batches held from each on
-    before : rank, start and width of every pass before a change; None where there was none
-    """
-
-    title: str
-    unit: str
-    ranks: int
-    total: float
-    bars: list[EventBars]
+    title: str  # of the figure
+    unit: str  # of all times
+    ranks: int  # how many there are
+    total: float  # the whole step
+    bars: list[EventBars]  # by kind
+    # for some ranks the moments, and the micro-batches held from each on
     held: list[tuple[int, NDArray[np.float64], NDArray[np.float64]]]
+    # rank, start and width of every pass before a change; None where there was none
     before: tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]] | None = None
 
     @property
@@ -317,8 +308,3 @@ def pipeline_figure(timeline: Timeline, before: Timeline | None = None) -> go.Fi
         not shown yet
     """
     return go.Figure(filled(TIMELINE, named(shown(timeline, before))))
-
-
-__all__ = [
-    "CALLED", "LINES", "LOOKS", "TIMELINE", "Boxes", "EventBars", "HeldLine", "Pipeline", "TimeMarks", "pipeline_figure", "shown",
-]  # fmt: skip

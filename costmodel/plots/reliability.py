@@ -13,18 +13,11 @@ from costmodel.plots.style import BLACK, LEGEND_BELOW, TEMPLATE, colour, marker
 
 
 class ReliabilityBins(NamedTuple):
-    """What was told, and how often it came true.
+    """What was told, and how often it came true."""
 
-    Parameters
-    ----------
-    told : probabilities
-    true : shares of runs of which what was told with them came true
-    rows : runs behind each
-    """
-
-    told: tuple[float, ...]
-    true: tuple[float, ...]
-    rows: tuple[float, ...]
+    told: tuple[float, ...]  # probabilities
+    true: tuple[float, ...]  # shares of runs of which what was told with them came true
+    rows: tuple[float, ...]  # runs behind each
 
 
 @functools.cache

@@ -35,20 +35,12 @@ TICKS = [digit * 10.0**power for power in range(-4, 5) for digit in (1, 2, 5)]
 
 
 class MethodLine(NamedTuple):
-    """One method of a curve as it is shown.
+    """One method of a curve as it is shown."""
 
-    Parameters
-    ----------
-    method : whose schedules they are
-    memory : peaks, in the figure's unit
-    extra : forward passes run again, of one pass through all layers
-    hover : text of each point
-    """
-
-    method: str
-    memory: tuple[float, ...]
-    extra: tuple[float, ...]
-    hover: tuple[str, ...]
+    method: str  # whose schedules they are
+    memory: tuple[float, ...]  # peaks, in the figure's unit
+    extra: tuple[float, ...]  # forward passes run again, of one pass through all layers
+    hover: tuple[str, ...]  # text of each point
 
 
 class Trade(NamedTuple):

@@ -33,28 +33,16 @@ td.number {{ text-align: right; white-space: nowrap; }} footer {{ color: var(--s
 
 
 class Report(NamedTuple):
-    """What is written.
+    """What is written."""
 
-    Parameters
-    ----------
-    title : of the page
-    question : in a sentence
-    answer : in a sentence
-    remarks : further sentences about it
-    alternatives : a row of texts for each ranked plan
-    assumptions : what it rests on
-    command : that makes it again
-    note, link : what else is to be said, and a link that opens the question; either may be empty
-    """
-
-    title: str
-    question: str
-    answer: str
-    remarks: tuple[str, ...]
-    alternatives: tuple[tuple[str, ...], ...]
-    assumptions: tuple[Assumption, ...]
-    command: str
-    note: str = ""
+    title: str  # of the page
+    question: str  # in a sentence
+    answer: str  # in a sentence
+    remarks: tuple[str, ...]  # further sentences about it
+    alternatives: tuple[tuple[str, ...], ...]  # a row of texts for each ranked plan
+    assumptions: tuple[Assumption, ...]  # what it rests on
+    command: str  # that makes it again
+    note: str = ""  # note, link: what else is to be said, and a link that opens the question; either may be empty
     link: str = ""
 
 
@@ -160,6 +148,3 @@ def write_report(path: str | Path, found: SearchResult, command: str) -> None:
         where the search has not kept what it evaluated
     """
     Path(path).write_text(report_page(found, command), encoding="utf-8")
-
-
-__all__ = ["Report", "report", "report_page", "write_report"]

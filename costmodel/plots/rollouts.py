@@ -45,6 +45,3 @@ def post_training_figure(made: PostTraining) -> go.Figure:
         title=f"A step of {made.algorithm} of {made.update.model.name}: {format_seconds(made.step_time)}", height=320,
     )  # fmt: skip
     return figure
-
-
-__all__ = ["post_training_figure"]

@@ -23,22 +23,13 @@ class Dot(NamedTuple):
 
 
 class Roof(NamedTuple):
-    """What is shown.
+    """What is shown."""
 
-    Parameters
-    ----------
-    title : of the figure
-    peak : dense peak [TFLOP/s]
-    ridge : where the slope meets it [FLOP/byte]
-    slope : bandwidth of the memory [TB/s], which is TFLOP/s at one FLOP/byte
-    dots : operators, the slowest first
-    """
-
-    title: str
-    peak: float
-    ridge: float
-    slope: float
-    dots: tuple[Dot, ...]
+    title: str  # of the figure
+    peak: float  # dense peak [TFLOP/s]
+    ridge: float  # where the slope meets it [FLOP/byte]
+    slope: float  # bandwidth of the memory [TB/s], which is TFLOP/s at one FLOP/byte
+    dots: tuple[Dot, ...]  # operators, the slowest first
 
 
 def roof(made: Roofline) -> Roof:
@@ -110,4 +101,3 @@ def roofline_figure(made: Roofline) -> go.Figure:
         },
     )  # fmt: skip
     return figure
-

@@ -39,25 +39,16 @@ class Ghosts(NamedTuple):
 
 
 class Tornado(NamedTuple):
-    """What is shown, the widest bar first.
+    """What is shown, the widest bar first."""
 
-    Parameters
-    ----------
-    head, plan : of the figure: whose time is how long, and the plan
-    quantities : of the rows
-    names : the same in words, with what their interval changes
-    lows, highs : change of the step time at the lower and the higher end of each [%]
-    texts : of both ends' hovers
-    before : the ends of each before a change [%]; empty where there was none, none of a quantity that did not matter then
-    """
-
-    head: str
+    head: str  # head, plan: of the figure: whose time is how long, and the plan
     plan: str
-    quantities: tuple[str, ...]
-    names: tuple[str, ...]
-    lows: tuple[float, ...]
+    quantities: tuple[str, ...]  # of the rows
+    names: tuple[str, ...]  # the same in words, with what their interval changes
+    lows: tuple[float, ...]  # lows, highs: change of the step time at the lower and the higher end of each [%]
     highs: tuple[float, ...]
-    texts: tuple[tuple[str, str], ...]
+    texts: tuple[tuple[str, str], ...]  # of both ends' hovers
+    # the ends of each before a change [%]; empty where there was none, none of a quantity that did not matter then
     before: tuple[tuple[float, float] | None, ...] = ()
 
     @property

@@ -58,6 +58,3 @@ def card_bars(made: CardTable) -> go.Figure:
         xaxis={"title": "tokens/s"}, yaxis={"autorange": "reversed"}, margin={"l": 180, "t": 60},
     )  # fmt: skip
     return figure
-
-
-__all__ = ["card_bars", "difference_waterfall"]

@@ -106,6 +106,3 @@ def _value(shown: Mapping[str, Any], path: str) -> Any:
     for name in path.split("."):
         value = value[name] if isinstance(value, Mapping) else getattr(value, name)
     return value
-
-
-__all__ = ["each", "filled", "named", "of", "when"]

@@ -49,28 +49,17 @@ class Outlines(NamedTuple):
 
 
 class Stages(NamedTuple):
-    """What is shown: parts from the bottom up, totals with the error of the estimate, and the limit of the GPU.
+    """What is shown: parts from the bottom up, totals with the error of the estimate, and the limit of the GPU."""
 
-    Parameters
-    ----------
-    title : of the figure
-    unit : of all bytes
-    stages : a label of each
-    parts : that any stage has
-    totals, lows, highs : of each stage, with its 90 % interval
-    limit : up to which a plan is judged to fit
-    before : totals before a change; none where nothing was changed
-    """
-
-    title: str
-    unit: str
-    stages: tuple[str, ...]
-    parts: tuple[StageMemoryBand, ...]
-    totals: tuple[float, ...]
+    title: str  # of the figure
+    unit: str  # of all bytes
+    stages: tuple[str, ...]  # a label of each
+    parts: tuple[StageMemoryBand, ...]  # that any stage has
+    totals: tuple[float, ...]  # totals, lows, highs: of each stage, with its 90 % interval
     lows: tuple[float, ...]
     highs: tuple[float, ...]
-    limit: float
-    before: tuple[float, ...] = ()
+    limit: float  # up to which a plan is judged to fit
+    before: tuple[float, ...] = ()  # totals before a change; none where nothing was changed
 
     @property
     def places(self) -> list[int]:
@@ -193,6 +182,3 @@ def stages_figure(estimate: Estimate, before: Estimate | None = None) -> go.Figu
         not shown yet
     """
     return go.Figure(filled(STAGES, named(stages(estimate, before))))
-
-
-__all__ = ["STAGES", "Outlines", "StageMemoryBand", "Stages", "stages", "stages_figure"]

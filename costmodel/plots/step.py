@@ -56,28 +56,17 @@ class Bar(NamedTuple):
 
 
 class Breakdown(NamedTuple):
-    """What is shown of some plans' steps.
+    """What is shown of some plans' steps."""
 
-    Parameters
-    ----------
-    title : of the figure
-    unit : of all times
-    plans : a label of each, no two alike
-    ticks : what stands beside each plan's bar
-    bars : parts that any plan has, in the order of the step
-    totals, lows, highs : step times with their 90 % intervals
-    before : step times before a change; none where nothing was changed
-    """
-
-    title: str
-    unit: str
-    plans: tuple[str, ...]
-    ticks: tuple[str, ...]
-    bars: tuple[Bar, ...]
-    totals: tuple[float, ...]
+    title: str  # of the figure
+    unit: str  # of all times
+    plans: tuple[str, ...]  # a label of each, no two alike
+    ticks: tuple[str, ...]  # what stands beside each plan's bar
+    bars: tuple[Bar, ...]  # parts that any plan has, in the order of the step
+    totals: tuple[float, ...]  # totals, lows, highs: step times with their 90 % intervals
     lows: tuple[float, ...]
     highs: tuple[float, ...]
-    before: tuple[float, ...] = ()
+    before: tuple[float, ...] = ()  # step times before a change; none where nothing was changed
 
     @property
     def places(self) -> list[int]:
@@ -164,23 +153,14 @@ BREAKDOWN: Drawing = {
 
 
 class Fall(NamedTuple):
-    """Why one plan is slower than another.
+    """Why one plan is slower than another."""
 
-    Parameters
-    ----------
-    unit : of all times
-    first, second : labels of the plans, with their step times
-    parts : that differ, the largest change first
-    pairs : of each part its time in the first and in the second plan
-    start, end : step times of both
-    """
-
-    unit: str
-    first: str
+    unit: str  # of all times
+    first: str  # first, second: labels of the plans, with their step times
     second: str
-    parts: tuple[str, ...]
-    pairs: tuple[tuple[float, float], ...]
-    start: float
+    parts: tuple[str, ...]  # that differ, the largest change first
+    pairs: tuple[tuple[float, float], ...]  # of each part its time in the first and in the second plan
+    start: float  # start, end: step times of both
     end: float
 
     @property

@@ -18,43 +18,26 @@ BINS = 10
 
 
 class SizeBars(NamedTuple):
-    """Transactions of one collective in one group.
+    """Transactions of one collective in one group."""
 
-    Parameters
-    ----------
-    name : of the collective and the group
-    smallest, largest : sizes in each bin, lowest bin first [bytes]
-    counts : on a rank in one step
-    left, right : of the bars, which share a bin side by side where several have it [bytes]
-    """
-
-    name: str
-    smallest: tuple[float, ...]
+    name: str  # of the collective and the group
+    smallest: tuple[float, ...]  # smallest, largest: sizes in each bin, lowest bin first [bytes]
     largest: tuple[float, ...]
-    counts: tuple[float, ...]
-    left: tuple[float, ...]
+    counts: tuple[float, ...]  # on a rank in one step
+    left: tuple[float, ...]  # left, right: of the bars, which share a bin side by side where several have it [bytes]
     right: tuple[float, ...]
 
 
 class LoadBars(NamedTuple):
-    """Load of every level, innermost first.
+    """Load of every level, innermost first."""
 
-    Parameters
-    ----------
-    levels : names
-    busy : share of the step [%]
-    nbytes : on a GPU's link in one step [GB]
-    mean, peak, bandwidth : rates of the link: over the step, in its fastest transaction, its own [GB/s]
-    first : place of the level that saturates first
-    """
-
-    levels: tuple[str, ...]
-    busy: tuple[float, ...]
-    nbytes: tuple[float, ...]
-    mean: tuple[float, ...]
+    levels: tuple[str, ...]  # names
+    busy: tuple[float, ...]  # share of the step [%]
+    nbytes: tuple[float, ...]  # on a GPU's link in one step [GB]
+    mean: tuple[float, ...]  # mean, peak, bandwidth: rates of the link: over the step, in its fastest transaction, its own [GB/s]
     peak: tuple[float, ...]
     bandwidth: tuple[float, ...]
-    first: int
+    first: int  # place of the level that saturates first
 
 
 def size_bars(made: Ledger, stage: str | None = None) -> tuple[SizeBars, ...]:

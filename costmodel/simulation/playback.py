@@ -83,10 +83,25 @@ class Timeline:
     plot = figure
 
     def __repr__(self) -> str:
-        return timeline_text(self)
+        return headed(*self._said())
 
     def _repr_html_(self) -> str:
-        return timeline_html(self)
+        rows = [
+            [
+                str(rank), format_seconds(float(self.busy[rank])), format_seconds(float(self.bubble[rank])),
+                f"{float(self.in_flight[rank]):g}",
+            ]
+            for rank in range(self.schedule.ranks)
+        ]  # fmt: skip
+        return table(": ".join(self._said()), ["rank", "busy", "bubble", "micro-batches in flight"], rows)
+
+    def _said(self) -> tuple[str, str]:
+        """What it is of, and what came out."""
+        order = self.schedule
+        return (
+            f"Timeline: {order.name}, {order.ranks} ranks, {order.micro_batches} micro-batches, {len(self.start):,} events",
+            f"{format_seconds(self.total)} in all, bubble {100 * self.bubble_rate:.1f} % of {format_seconds(self.period)}"
+        )
 
     @property
     def total(self) -> float:
@@ -304,8 +319,6 @@ def _held(schedule: Schedule, activation_bytes: ArrayLike, context_bytes: ArrayL
     change[FORWARD], change[BACKWARD] = whole_bytes, -whole_bytes
     change[BACKWARD_INPUT], change[BACKWARD_WEIGHT] = kept - whole_bytes, -kept
     return change[schedule.kind, schedule.stage]
-
-
 
 
 def zero_bubble_schedule(
@@ -544,12 +557,7 @@ def _staged(inputs: Inputs, layers: Floats, first: Floats, last: Floats, chunks:
 
 
 def syncs_of(schedule: Schedule) -> int:
-    """Syncs that every rank has at least.
-
-    Parameters
-    ----------
-    schedule : of a step
-    """
+    """Syncs that every rank has at least."""
     return int(np.bincount(schedule.rank[schedule.kind == SYNC], minlength=schedule.ranks).min())
 
 
@@ -558,29 +566,3 @@ def _slowest_rank(inputs: Inputs) -> float:
     shares = [share for *share, there in layout.rank_shares(*inputs[:3]) if there]
     layers, first, last = np.array(shares, dtype=np.float64).T
     return float(np.sum(_staged(inputs, layers, first, last, float(layout.chunks(inputs[2]))), axis=0).max())
-
-
-def _timeline(made: Timeline) -> tuple[str, str]:
-    """A timeline in two parts: what it is of, and what came out."""
-    order = made.schedule
-    return (
-        f"Timeline: {order.name}, {order.ranks} ranks, {order.micro_batches} micro-batches, {len(made.start):,} events",
-        f"{format_seconds(made.total)} in all, bubble {100 * made.bubble_rate:.1f} % of {format_seconds(made.period)}"
-    )
-
-
-def timeline_text(made: Timeline) -> str:
-    """A timeline in a few lines."""
-    return headed(*_timeline(made))
-
-
-def timeline_html(made: Timeline) -> str:
-    """A timeline as a table of its ranks."""
-    rows = [
-        [
-            str(rank), format_seconds(float(made.busy[rank])), format_seconds(float(made.bubble[rank])),
-            f"{float(made.in_flight[rank]):g}",
-        ]
-        for rank in range(made.schedule.ranks)
-    ]  # fmt: skip
-    return table(": ".join(_timeline(made)), ["rank", "busy", "bubble", "micro-batches in flight"], rows)

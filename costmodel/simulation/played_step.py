@@ -40,31 +40,18 @@ LEVELS = 3
 
 
 class Entries(NamedTuple):
-    """What the ranks of each stage do, in order, one stage after the other; of work also what it is made of.
+    """What the ranks of each stage do, in order, one stage after the other; of work also what it is made of."""
 
-    Parameters
-    ----------
-    offsets : first entry of each stage, and the number of entries
-    kind : an index into `KINDS`
-    micro_batch : of a pass; else -1
-    transfer : number of the transfer that is started or awaited; else -1
-    duration : of work by itself [s]
-    exchange, host : parts of a pass [s]; the rest of it is compute
-    moved : sent in it over the groups of `GROUPS` [bytes]
-    load : on a GPU's link of each level [bytes]
-    saved : by how much it changes the activations held, at its start if more, at its end if less [bytes]
-    """
-
-    offsets: Integers
-    kind: Integers
-    micro_batch: Integers
-    transfer: Integers
-    duration: Floats
-    exchange: Floats
+    offsets: Integers  # first entry of each stage, and the number of entries
+    kind: Integers  # an index into `KINDS`
+    micro_batch: Integers  # of a pass; else -1
+    transfer: Integers  # number of the transfer that is started or awaited; else -1
+    duration: Floats  # of work by itself [s]
+    exchange: Floats  # exchange, host: parts of a pass [s]; the rest of it is compute
     host: Floats
-    moved: Floats
-    load: Floats
-    saved: Floats
+    moved: Floats  # sent in it over the groups of `GROUPS` [bytes]
+    load: Floats  # on a GPU's link of each level [bytes]
+    saved: Floats  # by how much it changes the activations held, at its start if more, at its end if less [bytes]
 
     @property
     def stage(self) -> Integers:
@@ -73,126 +60,70 @@ class Entries(NamedTuple):
 
 
 class StepTransfers(NamedTuple):
-    """Every transfer of a step.
+    """Every transfer of a step."""
 
-    Parameters
-    ----------
-    stage : that starts it
-    other : that starts it too, or receives it; else -1
-    stream : an index into `STREAMS`
-    phase : of the ledger
-    micro_batch : -1 for once a step
-    nbytes : of the buffer or message [bytes]
-    sent : by a rank [bytes]
-    load : on a GPU's link of each level [bytes]
-    time : alone [s]
-    """
-
-    stage: Integers
-    other: Integers
-    stream: Integers
-    phase: tuple[str, ...]
-    micro_batch: Integers
-    nbytes: Floats
-    sent: Floats
-    load: Floats
-    time: Floats
+    stage: Integers  # that starts it
+    other: Integers  # that starts it too, or receives it; else -1
+    stream: Integers  # an index into `STREAMS`
+    phase: tuple[str, ...]  # of the ledger
+    micro_batch: Integers  # -1 for once a step
+    nbytes: Floats  # of the buffer or message [bytes]
+    sent: Floats  # by a rank [bytes]
+    load: Floats  # on a GPU's link of each level [bytes]
+    time: Floats  # alone [s]
 
 
 class Pieces(NamedTuple):
-    """Stretches of time in which work or a transfer went on at one rate.
+    """Stretches of time in which work or a transfer went on at one rate."""
 
-    Parameters
-    ----------
-    rank : ``stage * replicas + replica`` of work; -1 less the instance of a transfer
-    entry : of work; else -1
-    start, end : [s]
-    rate : progress in a second over that in a second alone
-    """
-
-    rank: Integers
-    entry: Integers
-    start: Floats
+    rank: Integers  # ``stage * replicas + replica`` of work; -1 less the instance of a transfer
+    entry: Integers  # of work; else -1
+    start: Floats  # start, end: [s]
     end: Floats
-    rate: Floats
+    rate: Floats  # progress in a second over that in a second alone
 
 
 class Instances(NamedTuple):
-    """Transfers as the groups of replicas made them.
+    """Transfers as the groups of replicas made them."""
 
-    Parameters
-    ----------
-    of : transfer of each
-    number : transfers x replicas, the instance that a replica takes part in
-    members : replicas in each
-    asked : when the last rank started it [s]
-    start, end : [s]
-    """
-
-    of: Integers
-    number: Integers
-    members: Integers
-    asked: Floats
-    start: Floats
+    of: Integers  # transfer of each
+    number: Integers  # transfers x replicas, the instance that a replica takes part in
+    members: Integers  # replicas in each
+    asked: Floats  # when the last rank started it [s]
+    start: Floats  # start, end: [s]
     end: Floats
 
 
 class Utilisation(NamedTuple):
-    """Means over bins of time, of the GPUs of each stage.
+    """Means over bins of time, of the GPUs of each stage."""
 
-    Parameters
-    ----------
-    times : edges of the bins [s]
-    compute : share of the time in which a GPU computes, stages x bins
-    held : on a GPU, stages x bins [bytes]
-    links : of each level, what a GPU's link carries, stages x bins [bytes/s]
-    """
-
-    times: Floats
-    compute: Floats
-    held: Floats
-    links: dict[str, Floats]
+    times: Floats  # edges of the bins [s]
+    compute: Floats  # share of the time in which a GPU computes, stages x bins
+    held: Floats  # on a GPU, stages x bins [bytes]
+    links: dict[str, Floats]  # of each level, what a GPU's link carries, stages x bins [bytes/s]
 
 
 class StageTime(NamedTuple):
-    """How a pipeline stage spent the step.
+    """How a pipeline stage spent the step."""
 
-    Parameters
-    ----------
-    stage : rank in the pipeline
-    forward, backward : mean time of a micro-batch's passes, all chunks [s]
-    busy, idle : mean of its GPUs [s]
-    start, end : of its first work and of its last [s]
-    """
-
-    stage: int
-    forward: float
+    stage: int  # rank in the pipeline
+    forward: float  # forward, backward: mean time of a micro-batch's passes, all chunks [s]
     backward: float
-    busy: float
+    busy: float  # busy, idle: mean of its GPUs [s]
     idle: float
-    start: float
+    start: float  # start, end: of its first work and of its last [s]
     end: float
 
 
 class LinkLoad(NamedTuple):
-    """Load of a GPU's link of one level, on the stage that loads it most.
+    """Load of a GPU's link of one level, on the stage that loads it most."""
 
-    Parameters
-    ----------
-    level : of the cluster
-    stage : rank in the pipeline
-    bandwidth : that collectives reach, the software's factor included [bytes/s]
-    nbytes : in the step [bytes]
-    busy : share of the step that they take at that rate
-    mean_rate, peak_rate : over the step, and at the highest [bytes/s]
-    """
-
-    level: str
-    stage: int
-    bandwidth: float
-    nbytes: float
-    busy: float
-    mean_rate: float
+    level: str  # of the cluster
+    stage: int  # rank in the pipeline
+    bandwidth: float  # that collectives reach, the software's factor included [bytes/s]
+    nbytes: float  # in the step [bytes]
+    busy: float  # share of the step that they take at that rate
+    mean_rate: float  # mean_rate, peak_rate: over the step, and at the highest [bytes/s]
     peak_rate: float
 
 
@@ -229,10 +160,21 @@ class Simulation:
     plot = figure
 
     def __repr__(self) -> str:
-        return simulation_text(self)
+        return headed(*self._said())
 
     def _repr_html_(self) -> str:
-        return simulation_html(self)
+        rows = [
+            [part.replace("_", " "), format_seconds(float(times.mean())), f"{100 * float(times.mean()) / self.total:.1f} %"]
+            for part, times in self.times.items() if times.any()
+        ]  # fmt: skip
+        return table(": ".join(self._said()), ["part", "mean of all ranks", "of the step"], rows)
+
+    def _said(self) -> tuple[str, str]:
+        """What it is of, and what came out."""
+        return (
+            f"Simulation: {title(self.estimate)}, {label(self.estimate.plan)}, {self.events:,} events",
+            f"{format_seconds(self.step_time)} a step, {format_seconds(self.estimate.step_time)} estimated"
+        )
 
     @property
     def estimate(self) -> Estimate:
@@ -495,25 +437,3 @@ def link_bandwidths(result: Estimate) -> list[float]:
     """What collectives reach on a GPU's link of each level, the software's factor included, innermost first [bytes/s]."""
     quality = result.framework.numbers().network.quality
     return [float(quality * level.bandwidth) for level in result.cluster.numbers()]
-
-
-def _simulation(made: Simulation) -> tuple[str, str]:
-    """A simulation in two parts: what it is of, and what came out."""
-    return (
-        f"Simulation: {title(made.estimate)}, {label(made.estimate.plan)}, {made.events:,} events",
-        f"{format_seconds(made.step_time)} a step, {format_seconds(made.estimate.step_time)} estimated"
-    )
-
-
-def simulation_text(made: Simulation) -> str:
-    """A simulation in a few lines."""
-    return headed(*_simulation(made))
-
-
-def simulation_html(made: Simulation) -> str:
-    """A simulation as a table of where its ranks' time goes."""
-    rows = [
-        [part.replace("_", " "), format_seconds(float(times.mean())), f"{100 * float(times.mean()) / made.total:.1f} %"]
-        for part, times in made.times.items() if times.any()
-    ]  # fmt: skip
-    return table(": ".join(_simulation(made)), ["part", "mean of all ranks", "of the step"], rows)

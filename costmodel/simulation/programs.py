@@ -30,76 +30,46 @@ from costmodel.simulation.transactions import Ledger, Transaction
 
 
 class Lines(NamedTuple):
-    """Kinds of entries, as `Entries` has them of each.
+    """Kinds of entries, as `Entries` has them of each."""
 
-    Parameters
-    ----------
-    kind : an index into `KINDS`
-    duration, exchange, host : of work [s]
-    saved : change of the activations held [bytes]
-    moved, load : sent over the groups of `GROUPS`, and on a GPU's link of each level [bytes]
-    """
-
-    kind: Integers
-    duration: Floats
+    kind: Integers  # an index into `KINDS`
+    duration: Floats  # duration, exchange, host: of work [s]
     exchange: Floats
     host: Floats
-    saved: Floats
-    moved: Floats
+    saved: Floats  # change of the activations held [bytes]
+    moved: Floats  # moved, load: sent over the groups of `GROUPS`, and on a GPU's link of each level [bytes]
     load: Floats
 
 
 class Moves(NamedTuple):
-    """Kinds of transfers, as `StepTransfers` has them of each.
+    """Kinds of transfers, as `StepTransfers` has them of each."""
 
-    Parameters
-    ----------
-    stage, other, stream : who makes it with whom on which stream
-    phase : of the ledger
-    row : of `Replicas.labels`
-    nbytes, sent, load, time : of one [bytes, bytes, bytes, s]
-    beside : share of its rate that it has beside a pass, 1 where the pass doesn't mind
-    minded : the same, 0 where the pass doesn't mind
-    """
-
-    stage: Integers
+    stage: Integers  # stage, other, stream: who makes it with whom on which stream
     other: Integers
     stream: Integers
-    phase: NDArray[Any]
-    row: Integers
-    nbytes: Floats
+    phase: NDArray[Any]  # of the ledger
+    row: Integers  # of `Replicas.labels`
+    nbytes: Floats  # nbytes, sent, load, time: of one [bytes, bytes, bytes, s]
     sent: Floats
     load: Floats
     time: Floats
-    beside: Floats
-    minded: Floats
+    beside: Floats  # share of its rate that it has beside a pass, 1 where the pass doesn't mind
+    minded: Floats  # the same, 0 where the pass doesn't mind
 
 
 class Programs(NamedTuple):
-    """What the ranks of every stage do, line by line of `Blocks`.
+    """What the ranks of every stage do, line by line of `Blocks`."""
 
-    Parameters
-    ----------
-    lines, moves : kinds of entries and of transfers
-    offsets : first entry of each stage, and the number of entries
-    line : of each entry, in `lines`
-    block : of each entry, in the order in which ranks meet them
-    kind, number : of each block, and its micro-batch, or -1
-    transfer : that an entry starts or awaits; else -1
-    move : of each transfer, in `moves`
-    moved_in : micro-batch of each transfer, or -1
-    """
-
-    lines: Lines
+    lines: Lines  # lines, moves: kinds of entries and of transfers
     moves: Moves
-    offsets: Integers
-    line: Integers
-    block: Integers
-    kind: Integers
+    offsets: Integers  # first entry of each stage, and the number of entries
+    line: Integers  # of each entry, in `lines`
+    block: Integers  # of each entry, in the order in which ranks meet them
+    kind: Integers  # kind, number: of each block, and its micro-batch, or -1
     number: Integers
-    transfer: Integers
-    move: Integers
-    moved_in: Integers
+    transfer: Integers  # that an entry starts or awaits; else -1
+    move: Integers  # of each transfer, in `moves`
+    moved_in: Integers  # micro-batch of each transfer, or -1
 
     @property
     def draw(self) -> Integers:

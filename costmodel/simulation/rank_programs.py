@@ -30,48 +30,27 @@ SUM = "gradient sync"
 
 
 class StageTransfer(NamedTuple):
-    """Transfers that a kind of stage makes.
+    """Transfers that a kind of stage makes."""
 
-    Parameters
-    ----------
-    number : among the calls of that stage
-    group, phase : of the ledger
-    every : whether each micro-batch makes them
-    places : of `LocalTensors`, of each transfer
-    prices : of each transfer
-    overlap : share of the rate that they have beside a pass
-    row : of `Replicas.labels`
-    """
-
-    number: int
-    group: str
+    number: int  # among the calls of that stage
+    group: str  # group, phase: of the ledger
     phase: str
-    every: bool
-    places: tuple[int, ...]
-    prices: tuple[Transaction, ...]
-    overlap: float
-    row: int
+    every: bool  # whether each micro-batch makes them
+    places: tuple[int, ...]  # of `LocalTensors`, of each transfer
+    prices: tuple[Transaction, ...]  # of each transfer
+    overlap: float  # share of the rate that they have beside a pass
+    row: int  # of `Replicas.labels`
 
 
 class Rules(NamedTuple):
-    """What all ranks of a step go by.
+    """What all ranks of a step go by."""
 
-    Parameters
-    ----------
-    schedule : of the pipeline
-    times : of its passes
-    update : time of the optimizer [s]
-    gathers_ahead : whether weights are gathered while what goes before works
-    sums_beside : whether gradients are summed beside the backward pass
-    send_number : number of the transfer that each event sends or receives, or -1
-    """
-
-    schedule: Schedule
-    times: PassTimes
-    update: float
-    gathers_ahead: bool
-    sums_beside: bool
-    send_number: Integers
+    schedule: Schedule  # of the pipeline
+    times: PassTimes  # of its passes
+    update: float  # time of the optimizer [s]
+    gathers_ahead: bool  # whether weights are gathered while what goes before works
+    sums_beside: bool  # whether gradients are summed beside the backward pass
+    send_number: Integers  # number of the transfer that each event sends or receives, or -1
 
 
 class _Mark(NamedTuple):

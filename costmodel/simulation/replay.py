@@ -118,38 +118,22 @@ def simulate(
 
 
 def without_own_runs(asked: Estimate) -> Estimate:
-    """The same step as the constants have it, whatever own runs say of plans like this one.
-
-    Parameters
-    ----------
-    asked : the estimate
-    """
+    """The same step as the constants have it, whatever own runs say of plans like this one."""
     if not asked.discrepancy:
         return asked
     return estimate(asked.model, asked.cluster, asked.plan, dataclasses.replace(asked.framework, own_runs=(), own_factor=1.0))
 
 
 class Prepared(NamedTuple):
-    """A step that is ready to be played.
+    """A step that is ready to be played."""
 
-    Parameters
-    ----------
-    made : the ledger of the step
-    schedule : of its pipeline
-    times : of its passes
-    replicas : of each stage
-    programs : what the ranks do
-    duration : of each replica's work alone, replicas x entries [s]
-    transfers : what they exchange, as the kernel takes it
-    """
-
-    made: Ledger
-    schedule: Schedule
-    times: PassTimes
-    replicas: int
-    programs: Programs
-    duration: Floats
-    transfers: kernel.KernelTransfers
+    made: Ledger  # the ledger of the step
+    schedule: Schedule  # of its pipeline
+    times: PassTimes  # of its passes
+    replicas: int  # of each stage
+    programs: Programs  # what the ranks do
+    duration: Floats  # of each replica's work alone, replicas x entries [s]
+    transfers: kernel.KernelTransfers  # what they exchange, as the kernel takes it
 
     def played(self, kept: bool = True) -> kernel.Played:
         """What happens when.

@@ -17,22 +17,13 @@ from costmodel.text.checks import mapping, real, whole
 
 
 class Replicas(NamedTuple):
-    """Ranks of a stage that keep step of themselves, `count` times; which of them take part in what together.
+    """Ranks of a stage that keep step of themselves, `count` times; which of them take part in what together."""
 
-    Parameters
-    ----------
-    many : how many
-    of_rank : pipeline rank and replica of each GPU, GPUs x 2
-    of_copy : replica of each data-parallel rank
-    rows : of each group of the ledger and what a call goes over, the row of `labels`
-    labels : rows x replicas, the same number for replicas that exchange with each other
-    """
-
-    many: int
-    of_rank: Integers
-    of_copy: Integers
-    rows: dict[tuple[str, str], int]
-    labels: Integers
+    many: int  # how many
+    of_rank: Integers  # pipeline rank and replica of each GPU, GPUs x 2
+    of_copy: Integers  # replica of each data-parallel rank
+    rows: dict[tuple[str, str], int]  # of each group of the ledger and what a call goes over, the row of `labels`
+    labels: Integers  # rows x replicas, the same number for replicas that exchange with each other
 
 
 def _joined(left: Integers, right: Integers) -> Integers:

@@ -29,22 +29,12 @@ SAME = 1e-12
 
 @dataclasses.dataclass
 class Budget:
-    """Work that is left: micro-batches on all stages that may still be played.
+    """Work that is left: micro-batches on all stages that may still be played."""
 
-    Parameters
-    ----------
-    left : so many
-    """
-
-    left: int
+    left: int  # so many
 
     def take(self, stages: int, micro_batches: int) -> None:
-        """Take what so many micro-batches on so many stages are; `BudgetSpent` where less is left.
-
-        Parameters
-        ----------
-        stages, micro_batches : that are to be played
-        """
+        """Take what so many micro-batches on so many stages are; `BudgetSpent` where less is left."""
         if stages * micro_batches > self.left:
             raise BudgetSpent(f"{stages * micro_batches} micro-batches of all stages, where {self.left} may still be played")
         self.left -= stages * micro_batches

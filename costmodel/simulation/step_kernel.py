@@ -41,98 +41,53 @@ INFINITE = np.inf
 
 
 class KernelPrograms(NamedTuple):
-    """What the ranks do; rank ``stage * replicas + replica`` follows the program of its stage.
+    """What the ranks do; rank ``stage * replicas + replica`` follows the program of its stage."""
 
-    Parameters
-    ----------
-    offsets : first entry of each stage, and the number of entries
-    work : line of `works` of each entry, or `START` or `WAIT`
-    transfer : that an entry starts or waits for
-    duration : of each replica's work, alone, replicas x entries [s]
-    works : the kinds of work, a line each
-    """
-
-    offsets: Integers
-    work: Integers
-    transfer: Integers
-    duration: Floats
-    works: Floats
+    offsets: Integers  # first entry of each stage, and the number of entries
+    work: Integers  # line of `works` of each entry, or `START` or `WAIT`
+    transfer: Integers  # that an entry starts or waits for
+    duration: Floats  # of each replica's work, alone, replicas x entries [s]
+    works: Floats  # the kinds of work, a line each
 
 
 class KernelTransfers(NamedTuple):
-    """Transfers by number, and the instances that groups of replicas have of them.
+    """Transfers by number, and the instances that groups of replicas have of them."""
 
-    Parameters
-    ----------
-    price : line of `prices` of each
-    prices : the kinds of transfers, a line each
-    stream : on which each goes
-    instance : transfers x replicas
-    of : transfer of each instance
-    members : ranks that start an instance, one instance after the other
-    places : first member of each instance
-    receiver : rank that waits for an instance it doesn't start, or -1
-    order : transfers that a stage starts on a stream, one stream after the other
-    queues : first of each stage's stream in `order`
-    """
-
-    price: Integers
-    prices: Floats
-    stream: Integers
-    instance: Integers
-    of: Integers
-    members: Integers
-    places: Integers
-    receiver: Integers
-    order: Integers
-    queues: Integers
+    price: Integers  # line of `prices` of each
+    prices: Floats  # the kinds of transfers, a line each
+    stream: Integers  # on which each goes
+    instance: Integers  # transfers x replicas
+    of: Integers  # transfer of each instance
+    members: Integers  # ranks that start an instance, one instance after the other
+    places: Integers  # first member of each instance
+    receiver: Integers  # rank that waits for an instance it doesn't start, or -1
+    order: Integers  # transfers that a stage starts on a stream, one stream after the other
+    queues: Integers  # first of each stage's stream in `order`
 
 
 class Played(NamedTuple):
-    """What happened when, to be filled.
+    """What happened when, to be filled."""
 
-    Parameters
-    ----------
-    start, end : of each replica's entries [s]
-    times : of each instance
-    owner : rank and entry of each piece of constant rate, or -1 less the instance and -1
-    piece : its start and end [s], and its rate
-    """
-
-    start: Floats
+    start: Floats  # start, end: of each replica's entries [s]
     end: Floats
-    times: Floats
-    owner: Integers
-    piece: Floats
+    times: Floats  # of each instance
+    owner: Integers  # rank and entry of each piece of constant rate, or -1 less the instance and -1
+    piece: Floats  # its start and end [s], and its rate
 
 
 class StepState(NamedTuple):
-    """What is under way.
+    """What is under way."""
 
-    Parameters
-    ----------
-    rank : a line for each: what it does and what its streams carry
-    pace : of each rank: limits of its streams, and what its work demands
-    progress : of each rank's work, then of each instance
-    place : of the same in the heap, or -1
-    heap : ranks at work and instances under way, by the time of their end
-    joined : of each instance, ranks that have come to it and members that have the lowest limit
-    lowest : limit of its members
-    ready : ranks that go on; then ranks whose rates must be found anew, and whether they are among these
-    stale : instances whose rates must be found anew; then whether they are among these
-    counts : in the heap, ready, ranks, instances, pieces
-    """
-
-    rank: Integers
-    pace: Floats
-    progress: Floats
-    place: Integers
-    heap: Integers
-    joined: Integers
-    lowest: Floats
-    ready: Integers
-    stale: Integers
-    counts: Integers
+    rank: Integers  # a line for each: what it does and what its streams carry
+    pace: Floats  # of each rank: limits of its streams, and what its work demands
+    progress: Floats  # of each rank's work, then of each instance
+    place: Integers  # of the same in the heap, or -1
+    heap: Integers  # ranks at work and instances under way, by the time of their end
+    joined: Integers  # of each instance, ranks that have come to it and members that have the lowest limit
+    lowest: Floats  # limit of its members
+    ready: Integers  # ranks that go on; then ranks whose rates must be found anew, and whether they are among these
+    stale: Integers  # instances whose rates must be found anew; then whether they are among these
+    counts: Integers  # in the heap, ready, ranks, instances, pieces
 
 
 CURSOR, WORKING, WAITING, CARRYING, ACTIVE, ISSUED, HEAD = 0, 1, 2, 3, 4, 4 + STREAMS, 4 + 2 * STREAMS
@@ -550,12 +505,7 @@ def played(
 
 
 def idle(ranks: int, instances: int) -> StepState:
-    """Nothing under way.
-
-    Parameters
-    ----------
-    ranks, instances : how many there are
-    """
+    """Nothing under way."""
     rank = np.zeros((ranks, RANK_COLUMNS), dtype=np.int64)
     rank[:, [WORKING, WAITING, *range(ACTIVE, ISSUED)]] = -1
     both = ranks + instances

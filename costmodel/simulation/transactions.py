@@ -40,44 +40,25 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Size:
-    """Transactions of one size.
+    """Transactions of one size."""
 
-    Parameters
-    ----------
-    nbytes : whole buffer, or message [bytes]
-    collective, group : which operation, among whom
-    count : on a rank in one step
-    """
-
-    nbytes: float
-    collective: str
+    nbytes: float  # whole buffer, or message [bytes]
+    collective: str  # collective, group: which operation, among whom
     group: str
-    count: float
+    count: float  # on a rank in one step
 
 
 class Load(NamedTuple):
-    """Load of a GPU's link of one level, in the direction that carries more, on the stage that loads it most.
+    """Load of a GPU's link of one level, in the direction that carries more, on the stage that loads it most."""
 
-    Parameters
-    ----------
-    level : of the cluster
-    stage : that loads it most
-    bandwidth : of the link that collectives reach, the software's factor included [bytes/s]
-    nbytes : in one step [bytes]
-    busy : share of the step in which it carries bytes at that rate
-    mean_rate : over the step [bytes/s]
-    peak_rate : in its fastest transaction [bytes/s]
-    peak_group : whose transaction that is; empty for a link without load
-    """
-
-    level: str
-    stage: str
-    bandwidth: float
-    nbytes: float
-    busy: float
-    mean_rate: float
-    peak_rate: float
-    peak_group: str
+    level: str  # of the cluster
+    stage: str  # that loads it most
+    bandwidth: float  # of the link that collectives reach, the software's factor included [bytes/s]
+    nbytes: float  # in one step [bytes]
+    busy: float  # share of the step in which it carries bytes at that rate
+    mean_rate: float  # over the step [bytes/s]
+    peak_rate: float  # in its fastest transaction [bytes/s]
+    peak_group: str  # whose transaction that is; empty for a link without load
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,10 +82,23 @@ class Ledger(RowTable):
     first_column = "stage"
 
     def __repr__(self) -> str:
-        return ledger_text(self)
+        return headed(*self._said())
 
     def _repr_html_(self) -> str:
-        return ledger_html(self)
+        rows = [
+            [row.collective, row.group, f"{row.count:,.0f}", format_bytes(row.nbytes), format_seconds(row.count * row.time)]
+            for row in sorted(self.of(), key=lambda row: -row.count * row.time)
+        ]
+        return table(": ".join(self._said()), ["collective", "group", "count", "size", "time in all"], rows)
+
+    def _said(self) -> tuple[str, str]:
+        """What it is of, and what came out."""
+        busiest = self.saturates_first
+        return (
+            f"Ledger: {title(self.estimate)}, {label(self.estimate.plan)}: {format_bytes(self.cluster_bytes)} a step in all",
+            f"a rank of the {self.busiest} stage sends {format_bytes(self.sent_bytes[self.busiest])}; "
+            f"{busiest.level} is busy {100 * busiest.busy:.1f} % of the step"
+        )
 
     @property
     def _stage_names(self) -> tuple[str, ...]:
@@ -328,27 +322,3 @@ def ledger_of(result: Estimate, buckets: Bucketing | None = None) -> Ledger:
 
 
 __all__ = ["GROUPS", "PHASES", "AlikeRanks", "Exchanged", "Ledger", "Load", "Size", "Transaction", "ledger"]
-
-
-def _ledger(made: Ledger) -> tuple[str, str]:
-    """A ledger in two parts: what it is of, and what came out."""
-    busiest = made.saturates_first
-    return (
-        f"Ledger: {title(made.estimate)}, {label(made.estimate.plan)}: {format_bytes(made.cluster_bytes)} a step in all",
-        f"a rank of the {made.busiest} stage sends {format_bytes(made.sent_bytes[made.busiest])}; "
-        f"{busiest.level} is busy {100 * busiest.busy:.1f} % of the step"
-    )
-
-
-def ledger_text(made: Ledger) -> str:
-    """A ledger in a few lines."""
-    return headed(*_ledger(made))
-
-
-def ledger_html(made: Ledger) -> str:
-    """A ledger as a table of the busiest stage's transactions."""
-    rows = [
-        [row.collective, row.group, f"{row.count:,.0f}", format_bytes(row.nbytes), format_seconds(row.count * row.time)]
-        for row in sorted(made.of(), key=lambda row: -row.count * row.time)
-    ]
-    return table(": ".join(_ledger(made)), ["collective", "group", "count", "size", "time in all"], rows)

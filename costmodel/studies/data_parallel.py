@@ -26,25 +26,15 @@ CUBE_MESH_GPUS = 8
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataParallelStep:
-    """One step of data-parallel training.
+    """One step of data-parallel training."""
 
-    Parameters
-    ----------
-    gpus : workers
-    forward, backward : of one worker alone [s]
-    waiting : for the slowest worker's passes [s]
-    exchange : sum of all all-reduces [s]
-    exposed : what of it comes after the passes [s]
-    buckets : all-reduces
-    """
-
-    gpus: int
-    forward: float
+    gpus: int  # workers
+    forward: float  # forward, backward: of one worker alone [s]
     backward: float
-    waiting: float
-    exchange: float
-    exposed: float
-    buckets: int
+    waiting: float  # for the slowest worker's passes [s]
+    exchange: float  # sum of all all-reduces [s]
+    exposed: float  # what of it comes after the passes [s]
+    buckets: int  # all-reduces
 
     __repr__ = brief
 
@@ -66,10 +56,6 @@ class DataParallelStep:
 
 def expected_largest(count: int) -> float:
     """Expected largest of `count` standard normal deviates (Blom's approximation).
-
-    Parameters
-    ----------
-    count : deviates
 
     References
     ----------

@@ -81,6 +81,3 @@ def _row(columns: Sequence[str], cells: Sequence[str], where: str) -> dict[str, 
     if max(map(len, cells)) > LONGEST_CELL:
         raise UnreadableFile(f"{where}: a cell of more than {LONGEST_CELL:,} characters")
     return dict(zip(columns, cells, strict=True))
-
-
-__all__ = ["read_csv"]

@@ -26,6 +26,3 @@ def report(message: str) -> None:
     """
     for listener in LISTENERS:
         listener(message)
-
-
-__all__ = ["LISTENERS", "report"]

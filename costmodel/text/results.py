@@ -119,9 +119,6 @@ def figure(self: object, kind: str | None = None) -> go.Figure:
     return made
 
 
-__all__ = ["AnswerTable", "RowTable", "brief", "cell", "figure", "fitted", "rows_as_csv"]
-
-
 class RowTable:
     """A result that is a table: as dictionaries, frames and files."""
 
@@ -182,10 +179,6 @@ class AnswerTable(RowTable, Generic[T_co]):
 
 def cell(value: object) -> object:
     """A value as a cell of a CSV file: a text that a spreadsheet would take for a formula begins with an apostrophe.
-
-    Parameters
-    ----------
-    value : a number, or a text
 
     Examples
     --------

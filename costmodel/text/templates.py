@@ -45,6 +45,3 @@ def filled(template: str, values: Mapping[str, object]) -> str:
         return str(math.floor(found))
 
     return re.sub(r"\{([^{}]+)\}", shown, template)
-
-
-__all__ = ["Plain", "filled"]

@@ -197,10 +197,6 @@ def _meant(number: float, unit: str, known: Quantity) -> str:
 def format_days(days: float) -> str:
     """A number of days, whole or not.
 
-    Parameters
-    ----------
-    days : how many
-
     Examples
     --------
     >>> format_days(1.0), format_days(0.5), format_days(30.0)

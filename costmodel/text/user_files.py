@@ -74,13 +74,7 @@ def named(path: object) -> str:
 
 
 def refuse(path: object, why: str) -> NoReturn:
-    """Raise an `UnreadableFile` that names the file.
-
-    Parameters
-    ----------
-    path : of the file
-    why : it isn't read
-    """
+    """Raise an `UnreadableFile` that names the file."""
     raise UnreadableFile(f"{named(path)}: {why}") from None
 
 
@@ -119,11 +113,6 @@ def toml(name: object, given: str) -> dict[str, Any]:
 
 def deeper(value: object, most: int) -> bool:
     """Whether tables and lists lie in each other deeper than `most` levels.
-
-    Parameters
-    ----------
-    value : of a parsed file
-    most : levels
 
     Examples
     --------

@@ -12,7 +12,7 @@ import numpy as np
 
 from costmodel.text.checks import choice
 from costmodel.text.errors import InvalidValue
-from costmodel.traces.captures import Capture, Launch
+from costmodel.traces.captures import Capture, StreamOperation
 from costmodel.traces.record import (
     BORN,
     COMPUTE,
@@ -116,7 +116,7 @@ class RoleBuilder:
             int(bytes_written), int(flop), stream, _phase(phase), self._text(module), self._text(line),
             compiled,
         ]  # fmt: skip
-        self._launch(Launch(KERNEL, row, stream, line, reads, writes))
+        self._launch(StreamOperation(KERNEL, row, stream, line, reads, writes))
 
     def storage_born(
         self, bytes: int, kind: str = "temporary", module: str = "", parameter: str = "", shape: Shape = (), dtype: str = "",
@@ -210,18 +210,18 @@ class RoleBuilder:
             self._text(op), int(bytes), self._text(dtype), group, peer, stream, _phase(phase), self._text(parameter),
             self._text(module), self._text(line), storage, tag,
         ]  # fmt: skip
-        self._launch(Launch(TRANSACTION, row, stream, line))
+        self._launch(StreamOperation(TRANSACTION, row, stream, line))
         return self.event_record(stream, line)
 
     def event_record(self, stream: int = COMPUTE, line: str = "") -> int:
         """An event is put behind all that a stream has to do; gives its number."""
         event, self._events = self._events, self._events + 1
-        self._launch(Launch(EVENT_RECORD, [event], stream, line))
+        self._launch(StreamOperation(EVENT_RECORD, [event], stream, line))
         return event
 
     def stream_wait(self, event: int, stream: int = COMPUTE, line: str = "") -> None:
         """What comes on a stream waits for an event."""
-        self._launch(Launch(STREAM_WAIT, [event], stream, line))
+        self._launch(StreamOperation(STREAM_WAIT, [event], stream, line))
 
     def replay(self, graph: Capture, stream: int = COMPUTE, line: str = "") -> None:
         """A graph is launched: all that streams were told while it was captured.
@@ -313,7 +313,7 @@ class RoleBuilder:
     def _text(self, word: str) -> int:
         return self._texts.setdefault(word, len(self._texts))
 
-    def _launch(self, launch: Launch) -> None:
+    def _launch(self, launch: StreamOperation) -> None:
         """A stream is told something; not yet where a graph is captured."""
         if self.capture is not None:
             self.capture.launches.append(launch)

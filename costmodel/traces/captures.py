@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 
-class Launch(NamedTuple):
+class StreamOperation(NamedTuple):
     """What a stream is told to do.
 
     Parameters
@@ -39,7 +39,7 @@ class Capture:
     """
 
     stream: int
-    launches: list[Launch] = dataclasses.field(default_factory=list)
+    launches: list[StreamOperation] = dataclasses.field(default_factory=list)
     living: dict[int, int] = dataclasses.field(default_factory=dict)
     held: int = 0
     fullest: int = 0

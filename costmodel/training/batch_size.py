@@ -24,16 +24,10 @@ MOST_RUNS = 10_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FittedConstant:
-    """A fitted constant and its interval, whose ends are 0 or infinite where the runs don't bound it.
+    """A fitted constant and its interval, whose ends are 0 or infinite where the runs don't bound it."""
 
-    Parameters
-    ----------
-    value : the best
-    low, high : ends of the interval
-    """
-
-    value: float
-    low: float = 0.0
+    value: float  # the best
+    low: float = 0.0  # low, high: ends of the interval
     high: float = math.inf
 
 
@@ -140,23 +134,14 @@ def fit_batch_scaling(batches: Sequence[float], steps: Sequence[float], confiden
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Choice:
-    """A batch on so many GPUs, by its fastest plan.
+    """A batch on so many GPUs, by its fastest plan."""
 
-    Parameters
-    ----------
-    batch, gpus : asked
-    steps : optimizer steps to the loss
-    estimate : of one step
-    price : of the run; None without a price
-    frontier : whether no other choice is both as fast and as cheap
-    """
-
-    batch: int
+    batch: int  # batch, gpus: asked
     gpus: int
-    steps: float
-    estimate: Estimate
-    price: float | None
-    frontier: bool = False
+    steps: float  # optimizer steps to the loss
+    estimate: Estimate  # of one step
+    price: float | None  # of the run; None without a price
+    frontier: bool = False  # whether no other choice is both as fast and as cheap
 
     __repr__ = brief
 
@@ -173,14 +158,9 @@ class Choice:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BatchFrontier:
-    """Batches and GPUs, the fastest first.
+    """Batches and GPUs, the fastest first."""
 
-    Parameters
-    ----------
-    choices : all that can run
-    """
-
-    choices: tuple[Choice, ...]
+    choices: tuple[Choice, ...]  # all that can run
 
     __repr__ = brief
 
@@ -267,6 +247,3 @@ def batch_frontier(
         marked.append(dataclasses.replace(choice, frontier=choice.gpu_hours < least))
         least = min(least, choice.gpu_hours)
     return BatchFrontier(choices=tuple(marked))
-
-
-__all__ = ["BatchFrontier", "BatchScaling", "Choice", "FittedConstant", "batch_frontier", "batch_scaling", "fit_batch_scaling"]

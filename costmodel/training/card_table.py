@@ -55,30 +55,18 @@ Search: TypeAlias = "Generator[int, float, int]"
 
 
 class Card(NamedTuple):
-    """One kind of card with one adapter.
+    """One kind of card with one adapter."""
 
-    Parameters
-    ----------
-    device : its name
-    memory : of one [bytes]
-    adapter : what is trained
-    estimate : of the fastest plan that fits; None where none does
-    why : none does, in words; else empty
-    longest : tokens of the longest sequence that fits with micro-batch 1 and full recomputation; None where it isn't asked
-    micro_batch : the largest that fits at the asked length, recomputation full; None where it isn't asked
-    run : the whole run; None where no tokens were told
-    price : of a card for an hour; None where none was told
-    """
-
-    device: str
-    memory: float
-    adapter: str
-    estimate: Estimate | None
-    why: str
+    device: str  # its name
+    memory: float  # of one [bytes]
+    adapter: str  # what is trained
+    estimate: Estimate | None  # of the fastest plan that fits; None where none does
+    why: str  # none does, in words; else empty
+    # tokens of the longest sequence that fits with micro-batch 1 and full recomputation; None where it isn't asked
     longest: int | None
-    micro_batch: int | None
-    run: TrainingRun | None
-    price: float | None
+    micro_batch: int | None  # the largest that fits at the asked length, recomputation full; None where it isn't asked
+    run: TrainingRun | None  # the whole run; None where no tokens were told
+    price: float | None  # of a card for an hour; None where none was told
 
     @property
     def trains(self) -> str:
@@ -414,10 +402,6 @@ def furthest(most: int) -> Search:
 
     Memory grows with a count nearly as a line, so that a line through both ends tells the next count, every other time.
 
-    Parameters
-    ----------
-    most : counts
-
     Examples
     --------
     >>> search, tries = furthest(10**6), 0
@@ -473,6 +457,3 @@ def _cells(one: Card) -> tuple[str, ...]:
 def _brief(one: Card) -> str:
     step, rate, longest, framework = _cells(one)
     return f"{step}, {rate} tokens/s, up to {longest} tokens a sequence, {framework}"
-
-
-__all__ = ["ADAPTERS", "Card", "CardTable", "cards"]

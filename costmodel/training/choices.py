@@ -64,6 +64,3 @@ def crossed(varied: Sequence[Sequence[tuple[str, Row]]]) -> dict[str, Row]:
         if len(found) > MOST:
             raise CostModelError(f"more than {MOST} choices to compare: give fewer values (`costmodel sweep` takes more)")
     return found
-
-
-__all__ = ["called", "crossed"]

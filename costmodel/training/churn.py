@@ -18,22 +18,13 @@ CLOSE = 1e-9
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChurningCollaboration:
-    """How peers that come and go train together.
+    """How peers that come and go train together."""
 
-    Parameters
-    ----------
-    steady : the same peers if all of them stayed
-    step_time : from one update of the parameters to the next [s]
-    compute_time : in which the target batch is accumulated, work of peers that left not counted [s]
-    averaging_time : of gradients, begun again where a peer leaves [s]
-    counted_share : share of the peers' time online whose gradients count
-    """
-
-    steady: Collaboration
-    step_time: float
-    compute_time: float
-    averaging_time: float
-    counted_share: float
+    steady: Collaboration  # the same peers if all of them stayed
+    step_time: float  # from one update of the parameters to the next [s]
+    compute_time: float  # in which the target batch is accumulated, work of peers that left not counted [s]
+    averaging_time: float  # of gradients, begun again where a peer leaves [s]
+    counted_share: float  # share of the peers' time online whose gradients count
 
     __repr__ = brief
 
@@ -116,6 +107,3 @@ def collaborate_with_churn(
         steady=steady, step_time=step_time, compute_time=steady.compute_time / share, averaging_time=averaging,
         counted_share=share,
     )  # fmt: skip
-
-
-__all__ = ["ChurningCollaboration", "collaborate_with_churn"]

@@ -44,40 +44,23 @@ LEAST_MEMORY = 79e9
 
 
 class SizeInTime(NamedTuple):
-    """So many GPUs of a cluster.
+    """So many GPUs of a cluster."""
 
-    Parameters
-    ----------
-    gpus : how many
-    run : the whole run with the fastest plan that fits
-    in_time : probability that it ends in time
-    """
-
-    gpus: int
-    run: TrainingRun
-    in_time: float
+    gpus: int  # how many
+    run: TrainingRun  # the whole run with the fastest plan that fits
+    in_time: float  # probability that it ends in time
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterSize:
-    """One kind of cluster, and how many of its GPUs it takes.
+    """One kind of cluster, and how many of its GPUs it takes."""
 
-    Parameters
-    ----------
-    cluster : its name
-    device : its GPUs
-    expected : the fewest GPUs that are expected to end in time; None where none are
-    sure : the fewest that do with the probability that was asked for; None where none are
-    price : of a GPU for an hour; None where none was told
-    why : there is none, in words; else empty
-    """
-
-    cluster: str
-    device: str
-    expected: SizeInTime | None
-    sure: SizeInTime | None
-    price: float | None
-    why: str
+    cluster: str  # its name
+    device: str  # its GPUs
+    expected: SizeInTime | None  # the fewest GPUs that are expected to end in time; None where none are
+    sure: SizeInTime | None  # the fewest that do with the probability that was asked for; None where none are
+    price: float | None  # of a GPU for an hour; None where none was told
+    why: str  # there is none, in words; else empty
 
     __repr__ = brief
 
@@ -367,6 +350,3 @@ def _fewest(
             break
         place -= 1
     return place
-
-
-__all__ = ["SURE", "ClusterSize", "ClusterSizes", "SizeInTime", "gpus_in_time", "usual_clusters"]

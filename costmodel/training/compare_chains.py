@@ -17,14 +17,14 @@ from costmodel.studies.parameter_servers.byteps_cluster import NVLinkMachine, PC
 from costmodel.studies.parameter_servers.staleness import Staleness
 from costmodel.studies.partitioning import partition
 from costmodel.text.errors import IllegalPlan, NotModelled
-from costmodel.training.replicas import Replicas
+from costmodel.training.replicas import ReplicatedWorkload
 from costmodel.training.systems import System, SystemSettings, waiting
 
 MOMENTUM = 3.0
 """Copies of the weights' size with SGD: weights, gradients, momentum."""
 
 
-class _ChainOnCluster(Replicas):
+class _ChainOnCluster(ReplicatedWorkload):
     """A chain on a cluster, and the systems that train it."""
 
     def __init__(self, chain: LayerChain, cluster: Cluster, settings: SystemSettings) -> None:

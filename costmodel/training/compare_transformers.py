@@ -20,7 +20,7 @@ from costmodel.studies.parameter_servers import staleness as stale
 from costmodel.studies.parameter_servers.staleness import Staleness
 from costmodel.text.checks import positive_int, whole
 from costmodel.text.errors import CostModelError, IllegalPlan, NotModelled
-from costmodel.training.replicas import Replicas
+from costmodel.training.replicas import ReplicatedWorkload
 from costmodel.training.systems import System, SystemSettings, waiting
 
 GRADIENT_BYTES = 2.0
@@ -30,7 +30,7 @@ FREE = ("tensor_parallel", "pipeline_parallel", "data_parallel", "schedule", "vi
 """Dimensions of a plan that tell the systems apart, so that no user sets them for all."""
 
 
-class _Transformer(Replicas):
+class _Transformer(ReplicatedWorkload):
     """A transformer on a cluster, and the systems that train it."""
 
     def __init__(

@@ -53,20 +53,12 @@ class Tariff:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What a run takes; None where nothing tells it.
+    """What a run takes; None where nothing tells it."""
 
-    Parameters
-    ----------
-    gpu_hours : of all GPUs together
-    price : in the currency of the tariff
-    energy : [J]
-    emissions : of carbon dioxide [kg]
-    """
-
-    gpu_hours: float
-    price: float | None
-    energy: float | None
-    emissions: float | None
+    gpu_hours: float  # of all GPUs together
+    price: float | None  # in the currency of the tariff
+    energy: float | None  # [J]
+    emissions: float | None  # of carbon dioxide [kg]
 
     __repr__ = brief
 
@@ -142,6 +134,3 @@ def prices_of(price: Mapping[str, float] | float | None, names: Collection[str])
         if name not in names:
             raise InvalidValue("price", name, f"a price of {', '.join(names)}")
     return {name: real("price", value, 0.0, 1e6) for name, value in price.items()}
-
-
-__all__ = ["JOULES_PER_KILOWATT_HOUR", "Cost", "Tariff", "cost", "prices_of"]

@@ -263,6 +263,3 @@ def _without_embeddings(estimate: Estimate) -> float:
     """Parameters as Kaplan et al. count them."""
     parts = estimate.model.parameters_by_part()
     return float(parts["total"] - parts["embedding"] - parts["head"])
-
-
-__all__ = ["DAY", "TrainingRun", "time_to_train"]

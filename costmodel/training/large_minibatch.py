@@ -35,27 +35,17 @@ class LinearScalingWarning(UserWarning):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MinibatchSchedule:
-    """Every step of a run of large-minibatch SGD.
+    """Every step of a run of large-minibatch SGD."""
 
-    Parameters
-    ----------
-    minibatch : samples of a step, of all workers
-    steps_per_epoch, epochs : optimizer steps of a pass over the data set, and passes
-    epoch : at which each step begins, a real number
-    rate : learning rate of each step
-    momentum : factor on the velocity of each step, where the velocity holds the rate: corrected as the rate changes
-    loss_scale : by which a worker multiplies the sum of its samples' losses, so that an all-reduce that sums gives the mean
-    concerns : why the rule may fail here, in words
-    """
-
-    minibatch: int
-    steps_per_epoch: int
+    minibatch: int  # samples of a step, of all workers
+    steps_per_epoch: int  # steps_per_epoch, epochs: optimizer steps of a pass over the data set, and passes
     epochs: int
-    epoch: Floats
-    rate: Floats
-    momentum: Floats
+    epoch: Floats  # at which each step begins, a real number
+    rate: Floats  # learning rate of each step
+    momentum: Floats  # factor on the velocity of each step, where the velocity holds the rate: corrected as the rate changes
+    # by which a worker multiplies the sum of its samples' losses, so that an all-reduce that sums gives the mean
     loss_scale: float
-    concerns: tuple[str, ...]
+    concerns: tuple[str, ...]  # why the rule may fail here, in words
 
     __repr__ = brief
 
@@ -180,6 +170,3 @@ def _concerns(minibatch: int, per_worker: int, warmup: str, critical_batch: floa
     if per_worker != NORMALISED:
         found.append(f"per_worker={per_worker}: batch normalisation takes statistics of {per_worker} samples, not {NORMALISED}")
     return found
-
-
-__all__ = ["LinearScalingWarning", "MinibatchSchedule", "goyal_schedule"]

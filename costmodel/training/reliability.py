@@ -229,6 +229,3 @@ def goodput(reliability: Reliability, devices: int, parameters: float | None = N
         devices=devices, mtbf=mtbf, interval=interval, write_time=write_time, restart=restart, useful=useful,
         checkpointing=checkpointing, **shares,
     )  # fmt: skip
-
-
-__all__ = ["BYTES_PER_PARAMETER", "YEAR", "Goodput", "Reliability", "goodput"]

@@ -20,7 +20,7 @@ PARTITION = 4e6
 """Bytes of a message of servers that don't store whole ones."""
 
 
-class Replicas(abc.ABC):
+class ReplicatedWorkload(abc.ABC):
     """A workload on a cluster, a replica on each GPU.
 
     Parameters

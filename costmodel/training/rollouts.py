@@ -41,21 +41,13 @@ DIVISIBLE = 64
 
 
 class PostTrainingTraits(NamedTuple):
-    """What a step of an algorithm does besides its updates.
+    """What a step of an algorithm does besides its updates."""
 
-    Parameters
-    ----------
-    generates : whether answers are sampled from the policy in each step
-    sequences : of a sample: chosen and rejected are two
-    policy_passes, reference_passes : forward passes over all samples before the updates
-    critic : whether a second model of the policy's size is asked and trained
-    """
-
-    generates: bool
-    sequences: int
-    policy_passes: float
+    generates: bool  # whether answers are sampled from the policy in each step
+    sequences: int  # of a sample: chosen and rejected are two
+    policy_passes: float  # policy_passes, reference_passes: forward passes over all samples before the updates
     reference_passes: float
-    critic: bool
+    critic: bool  # whether a second model of the policy's size is asked and trained
 
 
 ALGORITHMS = {
@@ -110,26 +102,15 @@ class Rollouts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Generation:
-    """What it takes to sample the answers of a step.
+    """What it takes to sample the answers of a step."""
 
-    Parameters
-    ----------
-    time : from the first prompt to the last token [s]
-    gpus : that generate
-    tensor_parallel : GPUs that share a copy of the policy
-    tokens : decoded
-    memory : of a GPU: its share of the weights, and the cache of the sequences that it decodes at once [bytes]
-    at_once : sequences that a copy of the policy has memory for
-    fits : whether there is memory for one
-    """
-
-    time: float
-    gpus: int
-    tensor_parallel: int
-    tokens: float
-    memory: float
-    at_once: float
-    fits: bool
+    time: float  # from the first prompt to the last token [s]
+    gpus: int  # that generate
+    tensor_parallel: int  # GPUs that share a copy of the policy
+    tokens: float  # decoded
+    memory: float  # of a GPU: its share of the weights, and the cache of the sequences that it decodes at once [bytes]
+    at_once: float  # sequences that a copy of the policy has memory for
+    fits: bool  # whether there is memory for one
 
     __repr__ = brief
 
@@ -485,6 +466,3 @@ def _why(times: dict[str, float], made: Generation | None, off_policy: bool, wai
     if off_policy and made is not None:
         return "training waits for answers" if made.time > waiting else "answers wait for training"
     return f"{part} takes {100 * share:.0f} % of the step"
-
-
-__all__ = ["ALGORITHMS", "Generation", "PostTraining", "PostTrainingTraits", "Rollouts", "post_training"]

@@ -109,5 +109,3 @@ KAPLAN = ScalingLaw(
 )  # fmt: skip
 """Equation 1.5 of [kaplan2020]_ with its table 2, on WebText2; parameters without embeddings."""
 LAWS = {law.name: law for law in (CHINCHILLA, KAPLAN)}
-
-__all__ = ["CHINCHILLA", "FORMS", "KAPLAN", "LAWS", "ScalingLaw"]

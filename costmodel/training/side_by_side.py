@@ -42,44 +42,26 @@ WORTH = 0.01
 
 
 class Against(NamedTuple):
-    """A choice against the first.
+    """A choice against the first."""
 
-    Parameters
-    ----------
-    ratio : of the time for as many tokens, the choice's over the first's
-    ratio_low, ratio_high : its 90 % interval; what both estimates have wrong in common cancels
-    faster : probability that the choice is faster than the first
-    cost_ratio : of the money for as many tokens; None without prices
-    cheaper : probability that the choice is cheaper; None without prices
-    """
-
-    ratio: float
-    ratio_low: float
+    ratio: float  # of the time for as many tokens, the choice's over the first's
+    ratio_low: float  # ratio_low, ratio_high: its 90 % interval; what both estimates have wrong in common cancels
     ratio_high: float
-    faster: float
-    cost_ratio: float | None
-    cheaper: float | None
+    faster: float  # probability that the choice is faster than the first
+    cost_ratio: float | None  # of the money for as many tokens; None without prices
+    cheaper: float | None  # probability that the choice is cheaper; None without prices
 
 
 @names_what_is_there
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ComparedAnswer:
-    """One of the answers that are compared.
+    """One of the answers that are compared."""
 
-    Parameters
-    ----------
-    name : what it is called
-    estimate : of its plan
-    price : of a GPU for an hour; None where none was told
-    run : the whole run; None where no tokens were told
-    against : the first choice; of the first itself all ratios are one
-    """
-
-    name: str
-    estimate: Estimate
-    price: float | None
-    run: TrainingRun | None
-    against: Against
+    name: str  # what it is called
+    estimate: Estimate  # of its plan
+    price: float | None  # of a GPU for an hour; None where none was told
+    run: TrainingRun | None  # the whole run; None where no tokens were told
+    against: Against  # the first choice; of the first itself all ratios are one
 
     __repr__ = brief
 
@@ -364,6 +346,3 @@ def _cells(one: ComparedAnswer) -> tuple[str, ...]:
 def _brief(one: ComparedAnswer) -> str:
     step, rate, memory, *_ = _cells(one)
     return f"{label(one.estimate.plan)}: {step}, {rate} tokens/s, {memory}"
-
-
-__all__ = ["Against", "ComparedAnswer", "SideBySide", "against", "compare"]

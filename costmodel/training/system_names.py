@@ -30,6 +30,3 @@ def rows_called(name: str) -> tuple[str, ...]:
     rows = (*dict.fromkeys(row for known in CALLED.values() for row in known),)
     exact = tuple(row for row in rows if row.lower().replace(", ", "-").replace(" ", "-") == word)
     return CALLED.get(word, exact)
-
-
-__all__ = ["CALLED", "rows_called"]

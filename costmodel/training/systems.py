@@ -13,35 +13,20 @@ from costmodel.text.results import brief
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class System:
-    """One way to train the workload.
+    """One way to train the workload."""
 
-    Parameters
-    ----------
-    name : of the system, or the combination
-    setting : what it runs with, in a line
-    step_time : in which all GPUs together process the samples [s], stragglers waited for where the system waits
-    samples : of a step (sequences of a transformer)
-    gpus, servers : that work, and machines without GPUs beside them
-    memory : of the fullest GPU [bytes]
-    memory_limit : that a GPU has for it [bytes]
-    sent_bytes : of one GPU in a step [bytes]
-    staleness : optimizer updates that gradients miss
-    compute_time : of a step, were computing all there is [s]
-    price_per_hour : of all GPUs and servers; None without prices
-    """
-
-    name: str
-    setting: str
-    step_time: float
-    samples: float
-    gpus: int
+    name: str  # of the system, or the combination
+    setting: str  # what it runs with, in a line
+    step_time: float  # in which all GPUs together process the samples [s], stragglers waited for where the system waits
+    samples: float  # of a step (sequences of a transformer)
+    gpus: int  # gpus, servers: that work, and machines without GPUs beside them
     servers: int
-    memory: float
-    memory_limit: float
-    sent_bytes: float
-    staleness: Staleness
-    compute_time: float
-    price_per_hour: float | None = None
+    memory: float  # of the fullest GPU [bytes]
+    memory_limit: float  # that a GPU has for it [bytes]
+    sent_bytes: float  # of one GPU in a step [bytes]
+    staleness: Staleness  # optimizer updates that gradients miss
+    compute_time: float  # of a step, were computing all there is [s]
+    price_per_hour: float | None = None  # of all GPUs and servers; None without prices
 
     __repr__ = brief
 

@@ -113,10 +113,6 @@ def compare_systems(
     dimensions : of a transformer's plans, as `costmodel.Plan` has them: `recompute`, `dtype`, ...; `micro_batch` is the one
         by which data parallelism with sharded states is fastest and fits if not given
 
-    Returns
-    -------
-    Comparison
-
     Raises
     ------
     InvalidValue
@@ -149,9 +145,8 @@ def compare_systems(
     if gpu_hour is not None:
         real("gpu_hour", gpu_hour, 0.0, 1e9)
     real("server_hour", server_hour, 0.0, 1e9)
-    asked: dict[str, object] = {"global_batch": global_batch, "seq_len": seq_len}
     wanted = None if systems is None else _wanted(systems)
-    makers = _makers(workload, cluster, settings, asked, framework, dimensions)
+    makers = _makers(workload, cluster, settings, {"global_batch": global_batch, "seq_len": seq_len}, framework, dimensions)
     rows, refused = _made({name: make for name, make in makers.items() if wanted is None or name in wanted})
     if gpu_hour is not None:
         rows = [dataclasses.replace(one, price_per_hour=gpu_hour * one.gpus + server_hour * one.servers) for one in rows]
@@ -209,6 +204,3 @@ def rows_of(comparisons: Sequence[Comparison]) -> list[dict[str, object]]:
         {"workload": one.workload, "cluster": one.cluster.name, "cluster_gpus": one.cluster.gpus, **row}
         for one in comparisons for row in one.to_rows()
     ]  # fmt: skip
-
-
-__all__ = ["Comparison", "compare_systems", "rows_of"]

@@ -290,6 +290,3 @@ class _Pricing:
 def _alike(one: Multimodal, other: Multimodal) -> bool:
     """Whether two steps are the same in time and memory."""
     return math.isclose(one.step_time, other.step_time, rel_tol=ALIKE) and math.isclose(one.memory, other.memory, rel_tol=ALIKE)
-
-
-__all__ = ["MOST_PRICED", "OF_TOWERS", "MultimodalSearch", "search_multimodal"]

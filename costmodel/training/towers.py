@@ -123,30 +123,17 @@ class Tower:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PartOfStep:
-    """What one part of a multimodal model adds to a step.
+    """What one part of a multimodal model adds to a step."""
 
-    Parameters
-    ----------
-    name : ``"language"``, or ``"tower"`` and its number where there are several
-    trains : whether its weights do
-    parameters : of it, a tower's connector included
-    estimate : of a step of it alone; a frozen part's, as gradients pass through it
-    time : that it adds to the step [s]
-    gradient_exchange : of it, not hidden [s]
-    states : weights, gradients and optimizer states on a GPU [bytes]
-    activations : that it keeps for the backward pass on a GPU [bytes]
-    connector_time : of the products between a tower and the language model [s]
-    """
-
-    name: str
-    trains: bool
-    parameters: int
-    estimate: Estimate
-    time: float
-    gradient_exchange: float
-    states: float
-    activations: float
-    connector_time: float = 0.0
+    name: str  # ``"language"``, or ``"tower"`` and its number where there are several
+    trains: bool  # whether its weights do
+    parameters: int  # of it, a tower's connector included
+    estimate: Estimate  # of a step of it alone; a frozen part's, as gradients pass through it
+    time: float  # that it adds to the step [s]
+    gradient_exchange: float  # of it, not hidden [s]
+    states: float  # weights, gradients and optimizer states on a GPU [bytes]
+    activations: float  # that it keeps for the backward pass on a GPU [bytes]
+    connector_time: float = 0.0  # of the products between a tower and the language model [s]
 
     __repr__ = brief
 
@@ -296,10 +283,6 @@ def multimodal(
 def checked_towers(towers: Sequence[Tower]) -> list[Tower]:
     """Towers of a model, at least one.
 
-    Parameters
-    ----------
-    towers : as they are given
-
     Raises
     ------
     InvalidValue
@@ -316,11 +299,6 @@ def checked_towers(towers: Sequence[Tower]) -> list[Tower]:
 def as_trained(plan: Plan, trains: bool) -> Plan:
     """The plan of a language model, which trains or is frozen.
 
-    Parameters
-    ----------
-    plan : as if its weights trained
-    trains : whether they do
-
     Raises
     ------
     InvalidValue
@@ -334,14 +312,7 @@ def as_trained(plan: Plan, trains: bool) -> Plan:
 
 
 def joined(alone: Estimate, towers: Sequence[PartOfStep], language_trains: bool) -> Multimodal:
-    """A step of priced parts.
-
-    Parameters
-    ----------
-    alone : of the language model
-    towers : before it
-    language_trains : whether its weights do
-    """
+    """A step of priced parts."""
     main = PartOfStep(
         name="language", trains=language_trains and alone.plan.adapter == "none", parameters=alone.model.parameters,
         estimate=alone, time=alone.step_time, gradient_exchange=alone.times["gradient_exchange"],
@@ -355,12 +326,7 @@ def joined(alone: Estimate, towers: Sequence[PartOfStep], language_trains: bool)
 
 
 def passed_through(plan: Plan) -> Plan:
-    """The plan of a frozen model through which gradients pass: no matrix has an adapter.
-
-    Parameters
-    ----------
-    plan : as if its weights trained
-    """
+    """The plan of a frozen model through which gradients pass: no matrix has an adapter."""
     return dataclasses.replace(plan, **FROZEN)
 
 
@@ -388,27 +354,15 @@ def with_images(language: Transformer, plan: Plan, towers: Sequence[Tower]) -> T
 
 
 class TowerWork(NamedTuple):
-    """What a tower works through in a step, and how it is split.
+    """What a tower works through in a step, and how it is split."""
 
-    Parameters
-    ----------
-    plan : of the tower, as a model by itself
-    held : micro-batches whose activations are kept at once
-    connected : tokens of the language model that what joins the two multiplies, on a GPU
-    """
-
-    plan: Plan
-    held: int
-    connected: float
+    plan: Plan  # of the tower, as a model by itself
+    held: int  # micro-batches whose activations are kept at once
+    connected: float  # tokens of the language model that what joins the two multiplies, on a GPU
 
 
 def tower_work(tower: Tower, plan: Plan) -> TowerWork:
     """What a tower works through beside a language model.
-
-    Parameters
-    ----------
-    tower : and how it is split
-    plan : of the language model, resolved
 
     Raises
     ------
@@ -442,11 +396,6 @@ def tower_work(tower: Tower, plan: Plan) -> TowerWork:
 def priced_tower(tower: Tower, alone: Estimate) -> PartOfStep:
     """What a tower adds to the step of the language model.
 
-    Parameters
-    ----------
-    tower : and how it is split
-    alone : of the language model
-
     Raises
     ------
     IllegalPlan
@@ -469,12 +418,7 @@ def priced_tower(tower: Tower, alone: Estimate) -> PartOfStep:
 
 
 def states_of(made: Estimate) -> float:
-    """Weights, gradients and optimizer states on a GPU [bytes].
-
-    Parameters
-    ----------
-    made : of a model by itself
-    """
+    """Weights, gradients and optimizer states on a GPU [bytes]."""
     return made.memory.weights + made.memory.gradients + made.memory.optimizer
 
 
@@ -496,9 +440,3 @@ def _memory(alone: Estimate, towers: Sequence[PartOfStep]) -> float:
         for part in towers
     )  # fmt: skip
     return float(states + max(bill.total + kept, passing + working))
-
-
-__all__ = [
-    "FROZEN", "Multimodal", "PartOfStep", "Tower", "TowerWork", "as_trained", "checked_towers", "joined", "multimodal",
-    "passed_through", "priced_tower", "states_of", "tower_work", "with_images",
-]  # fmt: skip

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibration.fit import pooled
+from calibration.fit.distance import Unseen, factor_of, folds_of, predicted_by, spreads_of
 from calibration.fit.fields import MEMORY, TIME, Field
 from calibration.fit.pooled import Effect, Grouping, Model
 from calibration.fit.problem import clocked, constants_of, thinned
 from calibration.fit.runs import IDENTIFIED, solve
-from calibration.validate.distance import Unseen, factor_of, folds_of, predicted_by, spreads_of
 from costmodel.catalogue.effects import Link
 from costmodel.catalogue.loader import load_device
 from costmodel.evaluation.first_contacts import NINETY
@@ -91,18 +91,6 @@ def test_no_more_effects_are_dropped_than_leave_most_of_them_identified():
     found = solve(Model(fields, grouping, 0.3 * slopes[of], predict), 5, averaged=False)
     left = {fields[effect.field].path for effect in found.effects if effect.field >= 0}
     assert left == {"0", "1", "2", "3", "4", "5", "8", "9", "10", "11"}  # six of ten
-
-
-def test_rows_whose_source_states_how_far_off_they_are_weigh_less():
-    model, truth = world(4)
-    mine = np.flatnonzero(model.grouping.owners["framework"] == "f1")
-    model.measured[mine[::2]] += 0.3  # half of one framework's runs waited for a network
-    stated = np.zeros(len(model.measured))
-    stated[mine[::2]] = 0.3
-    told = dataclasses.replace(model, grouping=dataclasses.replace(model.grouping, stated=stated))
-    rows = np.arange(len(model.measured))
-    believed, doubted = (abs(math.log(rate_of(pooled.fit(one, rows), "f1") / truth[1])) for one in (model, told))
-    assert doubted < 0.5 * believed
 
 
 def test_the_spread_over_frameworks_is_estimated():
@@ -190,8 +178,8 @@ def test_the_spread_of_a_fold_does_not_follow_its_own_errors():
 def test_a_group_is_left_out_whole(level):
     from calibration.data.reference import QUOTED
     from calibration.data.runs import measured_runs
+    from calibration.fit.distance import KEYS
     from calibration.fit.problem import group_name
-    from calibration.validate.distance import KEYS
 
     cases = measured_runs([QUOTED])
     fold = folds_of(cases, level, np.array([group_name(case) for case in cases]))

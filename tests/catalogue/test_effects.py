@@ -12,10 +12,11 @@ import pytest
 from numpy.testing import assert_allclose
 
 from calibration.fit import pooled
-from calibration.fit.effects import Line, correlation_lines, effect_rows, table
+from calibration.fit.effects import Line, correlation_lines, effect_rows
 from calibration.fit.fields import Field
 from calibration.fit.pooled import Grouping, Model
 from calibration.fit.problem import constants_of
+from calibration.written import as_csv
 from costmodel.catalogue import effects
 from costmodel.catalogue.effects import ANY, CLOCKS, composed, errors_of, owners_of, parts_of, timed_runs
 from costmodel.catalogue.software import framework_names, load_framework
@@ -98,7 +99,7 @@ def test_what_a_fit_found_is_what_its_files_say(monkeypatch):
     model = Model((RATE,), Grouping(owners, names, np.array([f"{name} group" for name in names]), names), measured, predict)
     found = pooled.fit(model, np.arange(60))
     rows, correlated = effect_rows((RATE,), found, owners, {"nemo", "nanotron"})
-    files = {"constants.csv": table(Line._fields, rows), "correlations.jsonl": correlation_lines(found, correlated)}
+    files = {"constants.csv": as_csv([Line._fields, *rows]), "correlations.jsonl": correlation_lines(found, correlated)}
     assert {row.owner for row in rows} == {"", "nemo", "nanotron", ANY}
     monkeypatch.setattr(effects, "text_of", files.__getitem__)
     for cached in (effects.constants, effects._lines, effects._correlations):

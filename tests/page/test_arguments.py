@@ -21,7 +21,7 @@ from costmodel.description.recomputation import MODULES
 from costmodel.description.refusals import texts
 from costmodel.evaluation.sensitivity import sensitivities
 from costmodel.page.data import script, static
-from costmodel.page.question import CONSTANTS, Asked, domains, unasked
+from costmodel.page.question import CONSTANTS, PageQuestion, domains, unasked
 from costmodel.plots import frontier, sensitivity, step
 from costmodel.plots.dimension_sweeps import THROUGHPUT, ScalingChart, lines
 from costmodel.plots.embedded import CHARTS as CHARTS_AS_DATA
@@ -43,13 +43,13 @@ CASES = {  # model, cluster, GPUs, framework, what is asked of the plan
 CHECKED = "model.checked(one)"
 
 
-def asked(name) -> Asked:
+def asked(name) -> PageQuestion:
     """The question of a case."""
     model, where, gpus, framework, plan = CASES[name]
     cluster = costmodel.load_cluster(where, gpus=gpus)
     software = costmodel.load_framework(framework, cluster.device.architecture)
     made = costmodel.Plan(global_batch=64, seq_len=4096, data_parallel=gpus, **plan)
-    return Asked(costmodel.load_model(model), cluster, software, made, unasked(plan))
+    return PageQuestion(costmodel.load_model(model), cluster, software, made, unasked(plan))
 
 
 @pytest.fixture(scope="module")
@@ -216,7 +216,7 @@ def test_sizes_that_a_model_or_a_network_ends_at_are_refused_in_the_words_of_the
     model, whole = costmodel.load_model("gpt3-13b"), costmodel.load_cluster("dgx-a100", gpus=8)
     cluster = dataclasses.replace(whole, levels=whole.levels[:1])
     framework = costmodel.load_framework("megatron-core")
-    question = Asked(model, cluster, framework, costmodel.Plan(global_batch=64, seq_len=2048, data_parallel=8), unasked())
+    question = PageQuestion(model, cluster, framework, costmodel.Plan(global_batch=64, seq_len=2048, data_parallel=8), unasked())
     long, wide = page(question, [{"seq_len": 4096}, {"gpus": 16, "data_parallel": 16}])
     with pytest.raises(costmodel.InvalidValue) as refused:
         costmodel.estimate(model, cluster, dataclasses.replace(question.plan, seq_len=4096), framework)

@@ -13,7 +13,7 @@ import costmodel
 from costmodel.description.plan import SCHEDULES
 from costmodel.description.schedule import KINDS
 from costmodel.page import kernels, schedules
-from costmodel.page.question import Asked
+from costmodel.page.question import PageQuestion
 from costmodel.simulation.playback import schedule_of
 
 MODEL, CLUSTER = costmodel.load_model("llama3-8b"), costmodel.load_cluster("dgx-h100", gpus=4)
@@ -27,7 +27,7 @@ def plan_of(name, micro_batches=4):
 
 
 def asked(plan):
-    return Asked(MODEL, CLUSTER, costmodel.load_framework("megatron-core"), plan)
+    return PageQuestion(MODEL, CLUSTER, costmodel.load_framework("megatron-core"), plan)
 
 
 def unpacked(table):

@@ -5,17 +5,7 @@ from typing import Any
 
 
 def built(record: dict) -> Any:
-    """A model on the meta device.
-
-    Parameters
-    ----------
-    record : of a run
-
-    Raises
-    ------
-    ValueError
-        for shapes that aren't a plain decoder's
-    """
+    """A model on the meta device."""
     torch, transformers = import_module("torch"), import_module("transformers")
     model = record["model"]
     if model.get("kind", "decoder") != "decoder" or model.get("experts") or model.get("kv_latent"):
@@ -36,17 +26,7 @@ def built(record: dict) -> Any:
 
 
 def unsplit(record: dict) -> dict:
-    """The plan of a record that splits no layer, adapters or not.
-
-    Parameters
-    ----------
-    record : of a run
-
-    Raises
-    ------
-    ValueError
-        for one that does
-    """
+    """The plan of a record that splits no layer, adapters or not."""
     plan: dict = record["plan"]
     degrees = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel")
     if any((plan.get(name) or 1) > 1 for name in degrees):
@@ -55,17 +35,7 @@ def unsplit(record: dict) -> dict:
 
 
 def alone(record: dict) -> dict:
-    """The plan of a record that splits no layer, which is all that these tools know.
-
-    Parameters
-    ----------
-    record : of a run
-
-    Raises
-    ------
-    ValueError
-        for one that does, or that trains adapters
-    """
+    """The plan of a record that splits no layer, which is all that these tools know."""
     plan = unsplit(record)
     if (plan.get("adapter") or "none") != "none":
         raise ValueError("adapters aren't asked of it")

@@ -54,12 +54,6 @@ def cluster_of(said: Mapping[str, Any], assumed: Mapping[str, Any]) -> Cluster:
 def segment(domain: int, per_node: int, gpus: int) -> int:
     """GPUs of a job in each domain of links that reach beyond a node: as many in all, of whole nodes, where it needs several.
 
-    Parameters
-    ----------
-    domain : GPUs that the links reach
-    per_node : GPUs of a node
-    gpus : of the job
-
     References
     ----------
     Slurm's ``--segment`` of block topologies, as mlcommons/training_results_v5.1@441d65f
@@ -120,6 +114,3 @@ def _between(device: Device, domain: int, per_node: int, gpus: int, known: Mappi
     if kind == "omni-path":
         level = dataclasses.replace(level, ring_bandwidth=OMNI_PATH_RING)
     return dataclasses.replace(level, name=name, latency=EFA_LATENCY if kind == "efa" else level.latency)
-
-
-__all__ = ["cluster_of"]

@@ -23,20 +23,12 @@ WORDS: Mapping[str, object] = {"true": True, "false": False, "none": None, "null
 
 
 class Refused(NamedTuple):
-    """A record that is no run.
+    """A record that is no run."""
 
-    Parameters
-    ----------
-    id : of the record, or its place
-    place : file and line
-    reason : in one line
-    record : as the file has it, where it could be read
-    """
-
-    id: str
-    place: str
-    reason: str
-    record: Mapping[str, Any]
+    id: str  # of the record, or its place
+    place: str  # file and line
+    reason: str  # in one line
+    record: Mapping[str, Any]  # as the file has it, where it could be read
 
 
 def load_runs(path: str | os.PathLike[str]) -> list[Run]:
@@ -141,11 +133,6 @@ def nested(cells: Mapping[str, str]) -> Row:
 def dotted(record: Mapping[str, Any], inside: str = "") -> dict[str, str]:
     """A record as the cells of a table, by the names of its columns.
 
-    Parameters
-    ----------
-    record : nested
-    inside : of which group it is
-
     Examples
     --------
     >>> dotted({"id": "1", "plan": {"seq_len": 4096}, "unstated": ["loss", "release"]})
@@ -190,6 +177,3 @@ def _value(keys: list[str], cell: str) -> object:
     except ValueError:
         return cell
     return int(number) if number.is_integer() and abs(number) < 1e15 else number
-
-
-__all__ = ["Refused", "dotted", "load_runs", "nested", "read_records"]

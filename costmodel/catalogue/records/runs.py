@@ -156,6 +156,3 @@ def _step_time(measured: Mapping[str, Any], plan: Plan, cluster: Cluster) -> flo
         return float(measured["step_time_s"])
     rate = measured.get("tokens_per_s_per_gpu")
     return plan.tokens / (rate * (cluster.gpus or 1)) if rate else None
-
-
-__all__ = ["run_of"]

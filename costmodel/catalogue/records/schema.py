@@ -28,28 +28,16 @@ NOTHING: Mapping[str, Row] = {}
 
 
 class Field(NamedTuple):
-    """A key of a record.
+    """A key of a record."""
 
-    Parameters
-    ----------
-    key : in its group
-    kind : ``"text"``, ``"number"``, ``"whole"``, ``"bits"``, ``"flag"``, ``"names"`` or ``"group"``
-    help : what it says
-    unit : of a number
-    choices : that a text has; empty: any
-    values : what each value of a text means: fields of Framework and of Plan
-    open : other texts may stand there, too
-    framework, plan : the field that takes the value as it is, or its bits as bytes; empty: none
-    """
-
-    key: str
-    kind: str
-    help: str
-    unit: str = ""
-    choices: tuple[str, ...] = ()
-    values: Mapping[str, Row] = NOTHING
-    open: bool = False
-    framework: str = ""
+    key: str  # in its group
+    kind: str  # ``"text"``, ``"number"``, ``"whole"``, ``"bits"``, ``"flag"``, ``"names"`` or ``"group"``
+    help: str  # what it says
+    unit: str = ""  # of a number
+    choices: tuple[str, ...] = ()  # that a text has; empty: any
+    values: Mapping[str, Row] = NOTHING  # what each value of a text means: fields of Framework and of Plan
+    open: bool = False  # other texts may stand there, too
+    framework: str = ""  # framework, plan: the field that takes the value as it is, or its bits as bytes; empty: none
     plan: str = ""
 
     @property
@@ -210,6 +198,3 @@ def _line(name: str, field: Field) -> str:
     what = field.unit or {"names": "list of names", "flag": "true or false", "group": "table"}.get(field.kind, field.kind)
     values = ", ".join((*field.choices, *field.values))
     return f"{name} [{what}]: {field.help}" + (f"; {'for example' if field.open else 'one of'} {values}" if values else "")
-
-
-__all__ = ["GROUPS", "Field", "check", "check_value", "described", "fields_of", "schema"]

@@ -62,18 +62,11 @@ def splits_experts(said: Mapping[str, Any]) -> bool:
 
 
 class SoftwareFields(NamedTuple):
-    """What the software's values say.
+    """What the software's values say."""
 
-    Parameters
-    ----------
-    framework : fields of `Framework`
-    plan : fields of `Plan`
-    unexpressed : what neither has a field for, by key
-    """
-
-    framework: Row
-    plan: Row
-    unexpressed: Row
+    framework: Row  # fields of `Framework`
+    plan: Row  # fields of `Plan`
+    unexpressed: Row  # what neither has a field for, by key
 
 
 def month_of(record: Mapping[str, Any], architecture: str = "") -> str:
@@ -185,6 +178,3 @@ def _of_weights(key: str, value: Any, dtype: str | None) -> Row | None:
     if key == "residual_bits":
         return {}  # with every record, stated or not
     return None
-
-
-__all__ = ["SoftwareFields", "framework_of", "month_of", "told"]

@@ -106,4 +106,3 @@ ENCODERS: dict[str, Family] = {
     ),
 }  # fmt: skip
 """Every encoder's `model_type` that can be read."""
-

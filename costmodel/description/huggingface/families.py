@@ -188,7 +188,6 @@ def bailing(qk_norm: bool) -> Family:
     )  # fmt: skip
 
 
-
 FAMILIES: dict[str, Family] = {
     # GPT and its open likenesses
     "gpt2": gpt2,

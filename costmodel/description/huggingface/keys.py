@@ -122,10 +122,6 @@ TOWER = re.compile(r"^(use_|tune_|freeze_)?(mm|image|img|vision|visual|video|aud
 def could_change_the_shape(key: str, value: object) -> bool:
     """Whether a key that no family knows may speak of the shape: private and empty ones don't, nor do scales.
 
-    Parameters
-    ----------
-    key, value : of the file
-
     Examples
     --------
     >>> could_change_the_shape("num_memory_tokens", 4), could_change_the_shape("wandb_id", "3f9")

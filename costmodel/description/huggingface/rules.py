@@ -355,13 +355,7 @@ src/transformers/activations.py, ``ACT2FN``."""
 
 
 def plain_activation(key: str, default: str) -> FieldRule:
-    """The activation of an MLP without a gate.
-
-    Parameters
-    ----------
-    key : that names it
-    default : of the configuration's class
-    """
+    """The activation of an MLP without a gate."""
 
     def apply(config: Config, fields: Fields) -> Fields:
         named = ACTIVATIONS.get(str(config.get(key) or default))

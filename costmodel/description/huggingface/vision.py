@@ -25,16 +25,10 @@ TABLES = "vision_config vision_tower_config visual"
 
 
 class Connector(NamedTuple):
-    """What lies between a tower and the language model: projections of each token that the latter takes.
+    """What lies between a tower and the language model: projections of each token that the latter takes."""
 
-    Parameters
-    ----------
-    weights : multiplied with each of these tokens
-    others : parameters that are not: biases, norms, positions that are stretched to an image's size
-    """
-
-    weights: int
-    others: int
+    weights: int  # multiplied with each of these tokens
+    others: int  # parameters that are not: biases, norms, positions that are stretched to an image's size
 
     @property
     def parameters(self) -> int:
@@ -43,20 +37,12 @@ class Connector(NamedTuple):
 
 
 class TowerReading(NamedTuple):
-    """A tower of images as a file describes it.
+    """A tower of images as a file describes it."""
 
-    Parameters
-    ----------
-    model : its layers, patches and norms, without a head
-    tokens : that it works through for an image, or for one of its tiles; 0 where that is as the image's size
-    merged : of them for each token of the language model
-    connector : between the two
-    """
-
-    model: Transformer
-    tokens: int
-    merged: float
-    connector: Connector
+    model: Transformer  # its layers, patches and norms, without a head
+    tokens: int  # that it works through for an image, or for one of its tiles; 0 where that is as the image's size
+    merged: float  # of them for each token of the language model
+    connector: Connector  # between the two
 
 
 class _Shape(NamedTuple):
@@ -350,6 +336,3 @@ def read_tower(path: str | Path, text_hidden: int) -> TowerReading:
         model, shape.tokens, joined.merged(config, table, shape.tokens),
         Connector(between.weights, between.others + shape.beside),
     )  # fmt: skip
-
-
-__all__ = ["JOINED", "TOWERS", "Connector", "TowerReading", "read_tower"]

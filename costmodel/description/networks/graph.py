@@ -36,40 +36,24 @@ MAX_LAYERS, MAX_BATCH = 100_000, 10**6
 
 @dataclasses.dataclass(frozen=True)
 class Branches:
-    """Paths from one input whose outputs are concatenated.
+    """Paths from one input whose outputs are concatenated."""
 
-    Parameters
-    ----------
-    paths : each a list of layers; an empty one passes the input on
-    """
-
-    paths: Sequence[Sequence[Item]]
+    paths: Sequence[Sequence[Item]]  # each a list of layers; an empty one passes the input on
 
 
 @dataclasses.dataclass(frozen=True)
 class Residual:
-    """A path whose output is added to its input.
+    """A path whose output is added to its input."""
 
-    Parameters
-    ----------
-    path : list of layers
-    shortcut : layers on the way around it; none pass the input on
-    """
-
-    path: Sequence[Item]
-    shortcut: Sequence[Item] = ()
+    path: Sequence[Item]  # list of layers
+    shortcut: Sequence[Item] = ()  # layers on the way around it; none pass the input on
 
 
 @dataclasses.dataclass(frozen=True)
 class SideBranch:
-    """A path that ends by itself, beside the main one: an auxiliary classifier.
+    """A path that ends by itself, beside the main one: an auxiliary classifier."""
 
-    Parameters
-    ----------
-    path : list of layers
-    """
-
-    path: Sequence[Item]
+    path: Sequence[Item]  # list of layers
 
 
 Item = NetworkLayer | Branches | Residual | SideBranch
@@ -77,18 +61,11 @@ Item = NetworkLayer | Branches | Residual | SideBranch
 
 @dataclasses.dataclass(frozen=True)
 class Node:
-    """A layer of a network.
+    """A layer of a network."""
 
-    Parameters
-    ----------
-    name : unique in its network
-    layer : what it does
-    inputs : names of nodes, or of inputs of the network
-    """
-
-    name: str
-    layer: NetworkLayer
-    inputs: Sequence[str]
+    name: str  # unique in its network
+    layer: NetworkLayer  # what it does
+    inputs: Sequence[str]  # names of nodes, or of inputs of the network
 
     def __post_init__(self) -> None:
         text("node name", self.name)
@@ -115,12 +92,6 @@ class LayerCost(NamedTuple):
 class Network:
     """A network as a graph of layers, its shapes inferred.
 
-    Parameters
-    ----------
-    name : what it is called
-    inputs : shape of one sample of each input
-    nodes : in an order in which they can run
-
     Raises
     ------
     InvalidValue
@@ -134,9 +105,9 @@ class Network:
     (1562, 10656.0)
     """
 
-    name: str
-    inputs: Mapping[str, Shape] = dataclasses.field(hash=False)
-    nodes: Sequence[Node]
+    name: str  # what it is called
+    inputs: Mapping[str, Shape] = dataclasses.field(hash=False)  # shape of one sample of each input
+    nodes: Sequence[Node]  # in an order in which they can run
 
     __repr__ = brief
 

@@ -206,22 +206,13 @@ class Convolution(NetworkLayer):
 
 @dataclasses.dataclass(frozen=True)
 class Pooling(Streamed):
-    """Largest or mean value under a sliding window.
+    """Largest or mean value under a sliding window."""
 
-    Parameters
-    ----------
-    reduction : ``"max"`` or ``"mean"``
-    kernel : along both axes; 0 covers the whole image
-    stride : along both; the kernel's if 0
-    padding : along both
-    round_up : a window that sticks out at the end counts if it starts inside (``ceil_mode``)
-    """
-
-    reduction: Literal["max", "mean"]
-    kernel: int = 0
-    stride: int = 0
-    padding: int = 0
-    round_up: bool = False
+    reduction: Literal["max", "mean"]  # ``"max"`` or ``"mean"``
+    kernel: int = 0  # along both axes; 0 covers the whole image
+    stride: int = 0  # along both; the kernel's if 0
+    padding: int = 0  # along both
+    round_up: bool = False  # a window that sticks out at the end counts if it starts inside (``ceil_mode``)
 
     def __post_init__(self) -> None:
         choice("reduction", self.reduction, ("max", "mean"))
@@ -261,18 +252,11 @@ class Pooling(Streamed):
 
 @dataclasses.dataclass(frozen=True)
 class Linear(NetworkLayer):
-    """A product with a matrix, at every step where the input is a sequence.
+    """A product with a matrix, at every step where the input is a sequence."""
 
-    Parameters
-    ----------
-    features : of the output
-    bias : with biases
-    tied : the matrix is another layer's, an embedding's: it is multiplied, but not counted again
-    """
-
-    features: int
-    bias: bool = True
-    tied: bool = False
+    features: int  # of the output
+    bias: bool = True  # with biases
+    tied: bool = False  # the matrix is another layer's, an embedding's: it is multiplied, but not counted again
 
     def __post_init__(self) -> None:
         positive_int("features", self.features, MAX_SIZE)
@@ -308,14 +292,9 @@ class Linear(NetworkLayer):
 
 @dataclasses.dataclass(frozen=True)
 class Elementwise(Streamed):
-    """Each element by itself.
+    """Each element by itself."""
 
-    Parameters
-    ----------
-    name : ``"relu"``, ``"tanh"``, ``"sigmoid"``
-    """
-
-    name: Literal["relu", "tanh", "sigmoid"] = "relu"
+    name: Literal["relu", "tanh", "sigmoid"] = "relu"  # ``"relu"``, ``"tanh"``, ``"sigmoid"``
 
     def __post_init__(self) -> None:
         choice("name", self.name, ("relu", "tanh", "sigmoid"))
@@ -361,14 +340,9 @@ class BatchNorm(Streamed):
 
 @dataclasses.dataclass(frozen=True)
 class LocalResponseNorm(Streamed):
-    """Each element over a sum of squares of neighbouring channels (AlexNet of 2012).
+    """Each element over a sum of squares of neighbouring channels (AlexNet of 2012)."""
 
-    Parameters
-    ----------
-    neighbours : channels in the sum
-    """
-
-    neighbours: int = 5
+    neighbours: int = 5  # channels in the sum
 
     def __post_init__(self) -> None:
         positive_int("neighbours", self.neighbours, 10**6)
@@ -391,14 +365,9 @@ class Flatten(NetworkLayer):
 
 @dataclasses.dataclass(frozen=True)
 class Join(Streamed):
-    """Several inputs as one.
+    """Several inputs as one."""
 
-    Parameters
-    ----------
-    how : ``"add"``, or ``"concatenate"`` along channels or features
-    """
-
-    how: Literal["add", "concatenate"]
+    how: Literal["add", "concatenate"]  # ``"add"``, or ``"concatenate"`` along channels or features
     takes: ClassVar[int | None] = None
 
     def __post_init__(self) -> None:
@@ -426,18 +395,12 @@ class Join(Streamed):
 
 @dataclasses.dataclass(frozen=True)
 class Embedding(Streamed):
-    """A row of a table for each token; its gradient is dense, as large as the table.
-
-    Parameters
-    ----------
-    vocabulary : rows
-    features : of one
-    """
+    """A row of a table for each token; its gradient is dense, as large as the table."""
 
     backward_of_leaf = True
 
-    vocabulary: int
-    features: int
+    vocabulary: int  # rows
+    features: int  # of one
 
     def __post_init__(self) -> None:
         positive_int("vocabulary", self.vocabulary, MAX_SIZE)
@@ -459,18 +422,11 @@ class Embedding(Streamed):
 
 @dataclasses.dataclass(frozen=True)
 class Recurrent(NetworkLayer):
-    """A recurrent layer over a sequence; several layers are several nodes.
+    """A recurrent layer over a sequence; several layers are several nodes."""
 
-    Parameters
-    ----------
-    hidden : features of a direction
-    cell : ``"lstm"``, ``"gru"`` or ``"tanh"``
-    bidirectional : a second one runs backwards, and their outputs are concatenated
-    """
-
-    hidden: int
-    cell: Literal["lstm", "gru", "tanh"] = "lstm"
-    bidirectional: bool = False
+    hidden: int  # features of a direction
+    cell: Literal["lstm", "gru", "tanh"] = "lstm"  # ``"lstm"``, ``"gru"`` or ``"tanh"``
+    bidirectional: bool = False  # a second one runs backwards, and their outputs are concatenated
 
     def __post_init__(self) -> None:
         positive_int("hidden", self.hidden, MAX_SIZE)
@@ -508,14 +464,9 @@ class Recurrent(NetworkLayer):
 
 @dataclasses.dataclass(frozen=True)
 class Attention(NetworkLayer):
-    """Attention of a decoder on an encoder: queries first, then the sequence attended to.
+    """Attention of a decoder on an encoder: queries first, then the sequence attended to."""
 
-    Parameters
-    ----------
-    score : ``"additive"`` (Bahdanau) or ``"multiplicative"`` (Luong)
-    """
-
-    score: Literal["additive", "multiplicative"] = "additive"
+    score: Literal["additive", "multiplicative"] = "additive"  # ``"additive"`` (Bahdanau) or ``"multiplicative"`` (Luong)
     takes: ClassVar[int | None] = 2
 
     def __post_init__(self) -> None:

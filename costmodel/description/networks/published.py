@@ -266,10 +266,6 @@ def load_network(name: str) -> Network:
 def network_called(name: str) -> str | None:
     """The network that a name stands for, whatever its case and hyphens; None where it stands for none.
 
-    Parameters
-    ----------
-    name : as somebody wrote it
-
     Examples
     --------
     >>> network_called("ResNet50"), network_called("gnmt")

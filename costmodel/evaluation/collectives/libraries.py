@@ -20,10 +20,6 @@ MAKERS = {"nccl": "NCCL runs on NVIDIA's GPUs", "rccl": "RCCL is modelled on AMD
 def library_of(architecture: str) -> str:
     """The library that runs on GPUs of an architecture, ``"nccl"`` or ``"rccl"``; ``"textbook"`` where neither does.
 
-    Parameters
-    ----------
-    architecture : of the GPUs
-
     Examples
     --------
     >>> library_of("hopper"), library_of("cdna3"), library_of("tpu")

@@ -42,30 +42,18 @@ def posting(overhead: float, protocol: str, amd: bool) -> float:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Communicator:
-    """The ranks of a group as NCCL sees them.
+    """The ranks of a group as NCCL sees them."""
 
-    Parameters
-    ----------
-    ranks, nodes : members, and nodes that they lie on
-    architecture : of the GPUs
-    link : bandwidth of all NVLinks of a GPU, one direction, as NCCL reckons it [bytes/s]; 0 where there are none
-    pci : bandwidth of a GPU over PCIe [bytes/s]
-    nic : bandwidth between nodes of one rank, all sending [bytes/s]
-    net_latency : that the network's plugin reports [s]
-    nvls, sharp : whether the switches of NVLink, and those of the network, reduce
-    amd : whether the hosts' processors are AMD's
-    """
-
-    ranks: int
+    ranks: int  # ranks, nodes: members, and nodes that they lie on
     nodes: int
-    architecture: str
-    link: float
-    pci: float
-    nic: float
-    net_latency: float = 0.0
-    nvls: bool = True
+    architecture: str  # of the GPUs
+    link: float  # bandwidth of all NVLinks of a GPU, one direction, as NCCL reckons it [bytes/s]; 0 where there are none
+    pci: float  # bandwidth of a GPU over PCIe [bytes/s]
+    nic: float  # bandwidth between nodes of one rank, all sending [bytes/s]
+    net_latency: float = 0.0  # that the network's plugin reports [s]
+    nvls: bool = True  # nvls, sharp: whether the switches of NVLink, and those of the network, reduce
     sharp: bool = False
-    amd: bool = False
+    amd: bool = False  # whether the hosts' processors are AMD's
 
     @property
     def per_node(self) -> float:

@@ -26,25 +26,15 @@ __all__ = ["OPERATIONS", "Mesh", "candidates", "gathers_directly"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mesh:
-    """The ranks of a group as RCCL sees them.
+    """The ranks of a group as RCCL sees them."""
 
-    Parameters
-    ----------
-    ranks, nodes : members, and nodes that they lie on
-    architecture : of the GPUs
-    link : what a GPU's links to the other members on its node carry together, one direction [bytes/s]
-    nic : bandwidth between nodes of one rank, all sending [bytes/s]
-    net_latency : of a hop between nodes [s]
-    amd : whether the hosts' processors are AMD's
-    """
-
-    ranks: int
+    ranks: int  # ranks, nodes: members, and nodes that they lie on
     nodes: int
-    architecture: str
-    link: float
-    nic: float = 0.0
-    net_latency: float = 0.0
-    amd: bool = False
+    architecture: str  # of the GPUs
+    link: float  # what a GPU's links to the other members on its node carry together, one direction [bytes/s]
+    nic: float = 0.0  # bandwidth between nodes of one rank, all sending [bytes/s]
+    net_latency: float = 0.0  # of a hop between nodes [s]
+    amd: bool = False  # whether the hosts' processors are AMD's
 
     @property
     def per_node(self) -> float:

@@ -288,13 +288,6 @@ def fullest_rank(settings: Settings, plan: PlanNumbers, micro_batches: Number) -
     return ops.where((padded | free) & (lengths.mean < longest), ops.maximum(more, 0.0) / mean, 0.0)
 
 
-__all__ = [
-    "CODES", "FULL", "GROUPED", "PACKED", "PADDED", "PADDED_WHOLE", "PADDING_FREE", "at_work", "fullest_rank", "lacking",
-    "largest_normal", "longest_of", "of_layers", "own_length", "own_sample", "padded_square", "position_power", "shapes_vary",
-    "spread", "useful_tokens",
-]  # fmt: skip
-
-
 def local_tokens(settings: Settings, plan: PlanNumbers) -> Number:
     """Tokens of one micro-batch on one rank's share of the sequence."""
     return plan.micro_batch * settings.seq_len / plan.context

@@ -143,9 +143,3 @@ def saved_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> N
     trained = settings.trainable * gathered * parameters.total_parameters(model)
     every = trained + (1.0 - settings.trainable) * _stored_bytes(model, settings)
     return ops.where((shard > 1.0) & (gathered > 0.0), plan.shard_weights * every, 0.0)
-
-
-__all__ = [
-    "EVERY_RANK", "ONE_RANK", "PARTS", "WHOLE", "beside_a_step", "device_bytes", "host_bytes", "loaded_width", "saved_bytes",
-    "unsplit_parameters", "way",
-]  # fmt: skip

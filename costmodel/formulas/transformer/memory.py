@@ -161,7 +161,7 @@ def kept_beside_loss(
     (``_post_forward``); aten/src/ATen/autocast_mode.cpp (``cached_cast``, ``clear_cache``)
     """
     widths = settings.widths
-    head_last = (settings.framework.edges_apart > 0.0) & (model.vocabulary.tied <= 0.0)
+    head_last = _head_apart(settings, model.vocabulary.tied)
     last = ops.where(head_last, split_parameters(owned.head, 0.0, plan), largest_unit(owned, plan, layers, experts))
     buffer = ops.where(head_last, widths.parameter, widths.stored) * last
     dense, routed = of_layers(owned, layers, experts)
@@ -219,7 +219,7 @@ def next_gathers(
     """
     widths, unit = settings.widths, largest_unit(owned, plan, layers, experts)
     buffers = widths.stored * ops.where(layers > 1.0, 3.0 * unit, 0.0)
-    apart = (settings.framework.edges_apart > 0.0) & (tied <= 0.0)
+    apart = _head_apart(settings, tied)
     head = widths.parameter * split_parameters(owned.head, 0.0, plan)
     counted = ops.where(apart, head, ops.where(settings.framework.edges_apart > 0.0, 0.0, widths.stored * unit))
     return settings.framework.stream_pools * (buffers - counted)
@@ -507,7 +507,7 @@ def gathered_backward(
     """
     widths, trained = settings.widths, settings.trainable * layer.sharded_gradients(settings, plan)
     unit = largest_unit(owned, plan, layers, experts)
-    head, apart = split_parameters(owned.head, 0.0, plan), (settings.framework.edges_apart > 0.0) & (tied <= 0.0)
+    head, apart = split_parameters(owned.head, 0.0, plan), _head_apart(settings, tied)
     laid_out = trained * widths.reduce * ops.where(apart & (behind <= 0.0), head, unit)
     stays = settings.framework.stream_pools * laid_out
     whole, first = trained * widths.parameter * unit, trained * widths.parameter * ops.minimum(matrix, unit)
@@ -1023,6 +1023,11 @@ def last_matrix(model: ModelNumbers, owned: RankParameters, plan: PlanNumbers, p
     """
     dense = model.mlp.share * model.hidden * model.mlp.width / plan.tensor
     return _largest(place, dense, owned.routed / (2.0 + model.mlp.gated))
+
+
+def _head_apart(settings: Settings, tied: Number) -> bool:
+    """Whether the head is a unit of its own: edges are, and it isn't the embedding's matrix."""
+    return (settings.framework.edges_apart > 0.0) & (tied <= 0.0)
 
 
 def _together(place: Place, dense: Number, expert: Number) -> Number:

@@ -24,6 +24,3 @@ def experts_again(plan: PlanNumbers) -> ExpertsAgain:
     return ExpertsAgain(
         whole, whole + alone * plan.recompute_expert_activation, whole + alone * plan.recompute_shared_experts
     )
-
-
-__all__ = ["ExpertsAgain", "experts_again"]

@@ -17,20 +17,12 @@ from costmodel.text.results import brief
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AveragingStrategies:
-    """Time of one averaging of all gradients by each strategy [s]; infinite where a strategy can't be had.
+    """Time of one averaging of all gradients by each strategy [s]; infinite where a strategy can't be had."""
 
-    Parameters
-    ----------
-    all_reduce : every peer that computes averages an equal part
-    parameter_server : the one peer that does it fastest averages everything
-    byteps : peers that don't compute, and those that do, average the parts that are best where all links are alike
-    adaptive : each peer averages the part that is best for all (`costmodel.collaborate`)
-    """
-
-    all_reduce: float
-    parameter_server: float
-    byteps: float
-    adaptive: float
+    all_reduce: float  # every peer that computes averages an equal part
+    parameter_server: float  # the one peer that does it fastest averages everything
+    byteps: float  # peers that don't compute, and those that do, average the parts that are best where all links are alike
+    adaptive: float  # each peer averages the part that is best for all (`costmodel.collaborate`)
 
     __repr__ = brief
 
@@ -111,6 +103,3 @@ def _byteps(computes: Flags) -> Floats:
     with_gpus = float(byteps_shares.gpu_share(gpus, spare))
     without = float(byteps_shares.cpu_share(gpus, spare)) if spare else 0.0
     return np.where(computes, with_gpus, np.where(helping, without, 0.0))
-
-
-__all__ = ["AveragingStrategies", "averaging_strategies"]

@@ -24,24 +24,14 @@ SETS_TRIED = 32
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Contribution:
-    """What one peer does in a step.
+    """What one peer does in a step."""
 
-    Parameters
-    ----------
-    peer : which
-    computes : whether it computes gradients
-    samples : whose gradients it accumulates in a step, on average
-    share : of the parameters that it averages
-    elements : of the parameters that it averages, a whole number
-    upload_bytes, download_bytes : that go through its connection in a step
-    """
-
-    peer: Peer
-    computes: bool
-    samples: float
-    share: float
-    elements: int
-    upload_bytes: float
+    peer: Peer  # which
+    computes: bool  # whether it computes gradients
+    samples: float  # whose gradients it accumulates in a step, on average
+    share: float  # of the parameters that it averages
+    elements: int  # of the parameters that it averages, a whole number
+    upload_bytes: float  # upload_bytes, download_bytes: that go through its connection in a step
     download_bytes: float
 
     __repr__ = brief
@@ -49,30 +39,17 @@ class Contribution:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Collaboration:
-    """How peers train together.
+    """How peers train together."""
 
-    Parameters
-    ----------
-    contributions : one for each peer, in the order given
-    target_batch : samples of a step
-    step_time : from one update of the parameters to the next [s]
-    compute_time : in which the peers accumulate the target batch [s]
-    averaging_time : in which they average their gradients [s]
-    averaging_bound : the same, if parameters could be split without rounding and into any small parts [s]
-    staleness : steps by which gradients are late: 1 with delayed updates, else 0
-    bottleneck : ``"compute"`` or ``"averaging"``
-    why : in one line
-    """
-
-    contributions: tuple[Contribution, ...]
-    target_batch: float
-    step_time: float
-    compute_time: float
-    averaging_time: float
-    averaging_bound: float
-    staleness: int
-    bottleneck: str
-    why: str
+    contributions: tuple[Contribution, ...]  # one for each peer, in the order given
+    target_batch: float  # samples of a step
+    step_time: float  # from one update of the parameters to the next [s]
+    compute_time: float  # in which the peers accumulate the target batch [s]
+    averaging_time: float  # in which they average their gradients [s]
+    averaging_bound: float  # the same, if parameters could be split without rounding and into any small parts [s]
+    staleness: int  # steps by which gradients are late: 1 with delayed updates, else 0
+    bottleneck: str  # ``"compute"`` or ``"averaging"``
+    why: str  # in one line
 
     __repr__ = brief
 

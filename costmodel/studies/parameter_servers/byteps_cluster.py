@@ -83,35 +83,20 @@ class NVLinkMachine:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BytePSStep:
-    """What an exchange by BytePS costs, and a step with it.
+    """What an exchange by BytePS costs, and a step with it."""
 
-    Parameters
-    ----------
-    step_time : [s]
-    exchange_time : alone, from GPU to GPU [s]
-    network_time : of the links between machines [s]
-    machine_time : of the links inside a GPU machine [s]
-    cpu_machine_bytes : of the gradient that each CPU machine sums [bytes]
-    gpu_machine_bytes : of the gradient that each GPU machine sums [bytes]
-    gpu_traffic, cpu_traffic : that a GPU machine and a CPU machine send, and receive, in a step [bytes]
-    gain_over_all_reduce : time of an all-reduce among the GPU machines over the network time
-    gain_over_parameter_server : time of servers on the CPU machines alone over the network time; None without any
-    bottleneck : ``"compute"``, ``"network"`` or ``"machine"``
-    why : in one line
-    """
-
-    step_time: float
-    exchange_time: float
-    network_time: float
-    machine_time: float
-    cpu_machine_bytes: float
-    gpu_machine_bytes: float
-    gpu_traffic: float
+    step_time: float  # [s]
+    exchange_time: float  # alone, from GPU to GPU [s]
+    network_time: float  # of the links between machines [s]
+    machine_time: float  # of the links inside a GPU machine [s]
+    cpu_machine_bytes: float  # of the gradient that each CPU machine sums [bytes]
+    gpu_machine_bytes: float  # of the gradient that each GPU machine sums [bytes]
+    gpu_traffic: float  # gpu_traffic, cpu_traffic: that a GPU machine and a CPU machine send, and receive, in a step [bytes]
     cpu_traffic: float
-    gain_over_all_reduce: float
-    gain_over_parameter_server: float | None
-    bottleneck: str
-    why: str
+    gain_over_all_reduce: float  # time of an all-reduce among the GPU machines over the network time
+    gain_over_parameter_server: float | None  # time of servers on the CPU machines alone over the network time; None without any
+    bottleneck: str  # ``"compute"``, ``"network"`` or ``"machine"``
+    why: str  # in one line
 
     __repr__ = brief
 

@@ -63,36 +63,21 @@ class StepsCurve:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Downpour:
-    """What Downpour takes in the long run.
+    """What Downpour takes in the long run."""
 
-    Parameters
-    ----------
-    replicas, machines : copies of the model, and all machines: theirs and the servers
-    step_time : in which each replica that is up does one step, on average [s]
-    compute_share : share of a replica's time in which it computes
-    availability : share of the time in which a replica is up and the servers answer
-    updates_per_second : of the shared parameters, by all replicas that are up
-    push_bytes, fetch_bytes : of a replica's step, on average [bytes]
-    server_bytes : that the busiest server receives in a step of every replica [bytes]
-    staleness : updates that a gradient misses
-    updates : to the accuracy asked for; None without a curve
-    hours : to the accuracy asked for; None without a curve
-    bottleneck, why : as of `costmodel.parameter_server`
-    """
-
-    replicas: int
+    replicas: int  # replicas, machines: copies of the model, and all machines: theirs and the servers
     machines: int
-    step_time: float
-    compute_share: float
-    availability: float
-    updates_per_second: float
-    push_bytes: float
+    step_time: float  # in which each replica that is up does one step, on average [s]
+    compute_share: float  # share of a replica's time in which it computes
+    availability: float  # share of the time in which a replica is up and the servers answer
+    updates_per_second: float  # of the shared parameters, by all replicas that are up
+    push_bytes: float  # push_bytes, fetch_bytes: of a replica's step, on average [bytes]
     fetch_bytes: float
-    server_bytes: float
-    staleness: Staleness
-    updates: float | None
-    hours: float | None
-    bottleneck: str
+    server_bytes: float  # that the busiest server receives in a step of every replica [bytes]
+    staleness: Staleness  # updates that a gradient misses
+    updates: float | None  # to the accuracy asked for; None without a curve
+    hours: float | None  # to the accuracy asked for; None without a curve
+    bottleneck: str  # bottleneck, why: as of `costmodel.parameter_server`
     why: str
 
     __repr__ = brief
@@ -184,6 +169,3 @@ def downpour(
         fetch_bytes=run.pull_bytes, server_bytes=run.server_bytes, staleness=missed, updates=updates,
         hours=None if updates is None else updates / rate / HOUR, bottleneck=run.bottleneck, why=run.why,
     )  # fmt: skip
-
-
-__all__ = ["Downpour", "StepsCurve", "downpour"]

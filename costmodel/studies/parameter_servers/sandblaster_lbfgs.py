@@ -22,38 +22,22 @@ MOST_PORTIONS = 100_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sandblaster:
-    """What a batch of Sandblaster takes.
+    """What a batch of Sandblaster takes."""
 
-    Parameters
-    ----------
-    replicas, machines : copies of the model, and all machines: theirs, the servers and the coordinator
-    batch_time : from one step of L-BFGS to the next [s]
-    fetch_time : of the parameters at its start [s]
-    portions_time : in which the replicas take all portions [s]
-    coordinator_time : of the vector operations on the servers' shards [s]
-    plain_portions_time : without backup tasks [s]; the same where there are none
-    availability : share of the time in which a replica is up
-    fetch_bytes, push_bytes : of a replica in a batch, mean [bytes]
-    server_bytes : that a server receives in a batch [bytes]
-    staleness : none, since every batch waits for its last portion
-    hours : to the accuracy; None without the batches that it takes
-    answered_by : ``"closed form"`` or ``"simulation"``, where `portions_time` comes from
-    """
-
-    replicas: int
+    replicas: int  # replicas, machines: copies of the model, and all machines: theirs, the servers and the coordinator
     machines: int
-    batch_time: float
-    fetch_time: float
-    portions_time: float
-    coordinator_time: float
-    plain_portions_time: float
-    availability: float
-    fetch_bytes: float
+    batch_time: float  # from one step of L-BFGS to the next [s]
+    fetch_time: float  # of the parameters at its start [s]
+    portions_time: float  # in which the replicas take all portions [s]
+    coordinator_time: float  # of the vector operations on the servers' shards [s]
+    plain_portions_time: float  # without backup tasks [s]; the same where there are none
+    availability: float  # share of the time in which a replica is up
+    fetch_bytes: float  # fetch_bytes, push_bytes: of a replica in a batch, mean [bytes]
     push_bytes: float
-    server_bytes: float
-    staleness: Staleness
-    hours: float | None
-    answered_by: str
+    server_bytes: float  # that a server receives in a batch [bytes]
+    staleness: Staleness  # none, since every batch waits for its last portion
+    hours: float | None  # to the accuracy; None without the batches that it takes
+    answered_by: str  # ``"closed form"`` or ``"simulation"``, where `portions_time` comes from
 
     __repr__ = brief
 
@@ -206,6 +190,3 @@ def _portions_time(
     times = np.zeros(max(BATCHES // max(1, portions * replicas // 20_000), 5))
     kernel.batches(portions, replicas, mean, spread, backup, mtbf, restart, times, seed)
     return float(times.mean()), "simulation"
-
-
-__all__ = ["Sandblaster", "sandblaster"]

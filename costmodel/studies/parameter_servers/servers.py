@@ -122,43 +122,28 @@ class Filters:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ParameterServerStep:
-    """What a step of every worker costs in the long run.
+    """What a step of every worker costs in the long run."""
 
-    Parameters
-    ----------
-    workers, servers : how many
-    step_time : in which each worker does one step, on average [s]
-    compute_time : of a step, mean [s]
-    exchange_share : share of a worker's time in which it exchanges and doesn't compute
-    idle_share : share of a worker's time in which it waits for other workers
-    push_bytes, pull_bytes : that a worker sends and receives in a step, on average [bytes]
-    server_bytes : that the busiest server receives in a step of every worker [bytes]
-    staleness_mean : pushes of other workers between the fetch that a gradient is computed on and its own push; 0 for
-        BSP, whose servers apply all gradients of a step as one
-    staleness : probabilities of 0, 1, 2, ... such pushes; the last is of all beyond
-    lag : probabilities that the slowest worker is 0, 1, 2, ... steps behind as a worker begins a step; empty
-        without a bound on it
-    bottleneck : ``"compute"``, ``"stragglers"``, ``"server link"``, ``"server update"``, ``"server requests"``,
-        ``"worker link"`` or ``"latency"``
-    why : in one line
-    answered_by : ``"closed form"`` or ``"simulation"``, where the times come from
-    """
-
-    workers: int
+    workers: int  # workers, servers: how many
     servers: int
-    step_time: float
-    compute_time: float
-    exchange_share: float
-    idle_share: float
-    push_bytes: float
+    step_time: float  # in which each worker does one step, on average [s]
+    compute_time: float  # of a step, mean [s]
+    exchange_share: float  # share of a worker's time in which it exchanges and doesn't compute
+    idle_share: float  # share of a worker's time in which it waits for other workers
+    push_bytes: float  # push_bytes, pull_bytes: that a worker sends and receives in a step, on average [bytes]
     pull_bytes: float
-    server_bytes: float
+    server_bytes: float  # that the busiest server receives in a step of every worker [bytes]
+    # pushes of other workers between the fetch that a gradient is computed on and its own push; 0 for BSP, whose servers apply
+    # all gradients of a step as one
     staleness_mean: float
-    staleness: tuple[float, ...]
+    staleness: tuple[float, ...]  # probabilities of 0, 1, 2, ... such pushes; the last is of all beyond
+    # probabilities that the slowest worker is 0, 1, 2, ... steps behind as a worker begins a step; empty without a bound on it
     lag: tuple[float, ...]
+    # ``"compute"``, ``"stragglers"``, ``"server link"``, ``"server update"``, ``"server requests"``, ``"worker link"`` or
+    # ``"latency"``
     bottleneck: str
-    why: str
-    answered_by: str
+    why: str  # in one line
+    answered_by: str  # ``"closed form"`` or ``"simulation"``, where the times come from
 
     __repr__ = brief
 
@@ -535,8 +520,6 @@ def _check_intervals(consistency: str, fetch_interval: int, push_interval: int) 
         raise NotModelled("fetch_interval and push_interval above 1 are modelled for consistency='asynchronous' (Downpour)")
     if max(fetch_interval, push_interval) % min(fetch_interval, push_interval):
         raise InvalidValue("fetch_interval", fetch_interval, f"a multiple or a divisor of push_interval={push_interval}")
-
-
 
 
 def _bottleneck(

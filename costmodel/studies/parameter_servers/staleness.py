@@ -141,12 +141,7 @@ def local_sgd(local_steps: int) -> Staleness:
 
 
 def memoryless(workers: int) -> Staleness:
-    """Staleness of workers that never wait, and whose next push is as likely any's: geometric, W - 1 on average.
-
-    Parameters
-    ----------
-    workers : that share the parameters
-    """
+    """Staleness of workers that never wait, and whose next push is as likely any's: geometric, W - 1 on average."""
     positive_int("workers", workers, 100_000)
     if workers == 1:
         return synchronous()
@@ -174,6 +169,3 @@ def measured(probabilities: Sequence[float]) -> Staleness:
     probabilities : as `costmodel.parameter_server` and its simulation give them
     """
     return Staleness({"every worker": tuple(probabilities)})
-
-
-__all__ = ["Staleness", "delayed", "local_sgd", "measured", "memoryless", "pipedream", "synchronous"]

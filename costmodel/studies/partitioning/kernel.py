@@ -27,7 +27,6 @@ SOSP19, ARXIV2018, REFERENCE, PLACED = 0, 1, 2, 3
 """Codes of the recurrences."""
 
 
-
 class States(NamedTuple):
     """What the layers of each state add up to, a state a place."""
 

@@ -443,6 +443,3 @@ class Solution:
                 time = pipedream.replicated_stage_2018(time, weights, float(machines), bandwidth)
             within = float(machines)
         return time
-
-
-__all__ = ["RECURRENCES", "partition"]

@@ -15,26 +15,15 @@ from costmodel.text.units import format_bytes, format_seconds
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stage:
-    """Layers that run together on one replica or, on an outer level of the network, on one pipeline of `inner` stages.
+    """Layers that run together on one replica or, on an outer level of the network, on one pipeline of `inner` stages."""
 
-    Parameters
-    ----------
-    layers : their names
-    replicas : components of the level within that hold a copy each
-    compute_time : of the layers on one machine, forward and backward [s]
-    parameter_bytes : of their weights [bytes]
-    activation_bytes : that they keep of one minibatch for the backward pass [bytes]
-    output_bytes : that the stages after this one take [bytes]
-    inner : the stages of one replica on the level within; none on the innermost
-    """
-
-    layers: tuple[str, ...]
-    replicas: int
-    compute_time: float
-    parameter_bytes: float
-    activation_bytes: float
-    output_bytes: float
-    inner: tuple[Stage, ...] = ()
+    layers: tuple[str, ...]  # their names
+    replicas: int  # components of the level within that hold a copy each
+    compute_time: float  # of the layers on one machine, forward and backward [s]
+    parameter_bytes: float  # of their weights [bytes]
+    activation_bytes: float  # that they keep of one minibatch for the backward pass [bytes]
+    output_bytes: float  # that the stages after this one take [bytes]
+    inner: tuple[Stage, ...] = ()  # the stages of one replica on the level within; none on the innermost
 
     __repr__ = brief
 
@@ -69,10 +58,24 @@ class Partition:
     proven: bool
 
     def __repr__(self) -> str:
-        return partition_text(self)
+        return headed(*self._said())
 
     def _repr_html_(self) -> str:
-        return partition_html(self)
+        rows = [
+            [
+                str(place), f"{stage.layers[0]} to {stage.layers[-1]}" if len(stage.layers) > 1 else stage.layers[0],
+                str(stage.replicas), format_seconds(stage.compute_time), format_bytes(held),
+            ]
+            for place, (stage, held) in enumerate(zip(self.pipeline, self.memory, strict=True))
+        ]  # fmt: skip
+        return table(": ".join(self._said()), ["stage", "layers", "replicas", "compute", "memory"], rows)
+
+    def _said(self) -> tuple[str, str]:
+        """What it is of, and what came out."""
+        return (
+            f"Partition: {len(self.chain.layers)} layers on {self.workers} machines as {self.configuration}",
+            f"{format_seconds(self.time)} a minibatch, {self.speedup:.2f} times as fast as data parallelism"
+        )
 
     @functools.cached_property
     def pipeline(self) -> tuple[Stage, ...]:
@@ -172,28 +175,3 @@ class Partition:
         """Share of data parallelism's bytes that the pipeline doesn't send; below 0 where it sends more, 0 on one machine."""
         whole = self.data_parallel_sent_bytes
         return 1.0 - self.sent_bytes / whole if whole else 0.0
-
-
-def _partition(made: Partition) -> tuple[str, str]:
-    """A partition in two parts: what it is of, and what came out."""
-    return (
-        f"Partition: {len(made.chain.layers)} layers on {made.workers} machines as {made.configuration}",
-        f"{format_seconds(made.time)} a minibatch, {made.speedup:.2f} times as fast as data parallelism"
-    )
-
-
-def partition_text(made: Partition) -> str:
-    """A partition in a few lines."""
-    return headed(*_partition(made))
-
-
-def partition_html(made: Partition) -> str:
-    """A partition as a table of its stages."""
-    rows = [
-        [
-            str(place), f"{stage.layers[0]} to {stage.layers[-1]}" if len(stage.layers) > 1 else stage.layers[0],
-            str(stage.replicas), format_seconds(stage.compute_time), format_bytes(held),
-        ]
-        for place, (stage, held) in enumerate(zip(made.pipeline, made.memory, strict=True))
-    ]  # fmt: skip
-    return table(": ".join(_partition(made)), ["stage", "layers", "replicas", "compute", "memory"], rows)

@@ -103,22 +103,13 @@ def transformer_chain(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StageSplit:
-    """Layers dealt to the model chunks of a pipeline.
+    """Layers dealt to the model chunks of a pipeline."""
 
-    Parameters
-    ----------
-    chunks : names of the layers of each chunk, in the order in which a micro-batch passes them
-    stages : pipeline ranks; rank r runs chunks r, r + stages, ...
-    times : of all its chunks on one micro-batch, by rank [s]
-    even_times : the same where every chunk has as many layers, as the schedule's closed forms assume [s]
-    micro_batches : of a step
-    """
-
-    chunks: tuple[tuple[str, ...], ...]
-    stages: int
-    times: tuple[float, ...]
-    even_times: tuple[float, ...]
-    micro_batches: int
+    chunks: tuple[tuple[str, ...], ...]  # names of the layers of each chunk, in the order in which a micro-batch passes them
+    stages: int  # pipeline ranks; rank r runs chunks r, r + stages, ...
+    times: tuple[float, ...]  # of all its chunks on one micro-batch, by rank [s]
+    even_times: tuple[float, ...]  # the same where every chunk has as many layers, as the schedule's closed forms assume [s]
+    micro_batches: int  # of a step
 
     __repr__ = brief
 

@@ -88,6 +88,3 @@ def _joined(chain: LayerChain, ends: list[int], most: int) -> list[int]:
         if kept[end + 1] >= share or len(ends) - place <= most - len(chosen):
             chosen.append(end)
     return [*chosen[: most - 1], ends[-1]] if chosen[-1] != ends[-1] or len(chosen) > most else chosen
-
-
-__all__ = ["articulation_points", "condensed"]

@@ -18,20 +18,12 @@ MOST_BLOCKS = 64
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NetworkCheckpointing:
-    """A schedule of a network's blocks.
+    """A schedule of a network's blocks."""
 
-    Parameters
-    ----------
-    network : what was asked about
-    blocks : names of the layers of each block, which are recorded, dropped and run again together
-    schedule : of the chain of blocks
-    whole_bytes : that the network holds where nothing is dropped
-    """
-
-    network: LayerChain
-    blocks: tuple[tuple[str, ...], ...]
-    schedule: Checkpointing
-    whole_bytes: float
+    network: LayerChain  # what was asked about
+    blocks: tuple[tuple[str, ...], ...]  # names of the layers of each block, which are recorded, dropped and run again together
+    schedule: Checkpointing  # of the chain of blocks
+    whole_bytes: float  # that the network holds where nothing is dropped
 
     __repr__ = brief
 
@@ -103,6 +95,3 @@ def checkpoint_network(
     schedule = checkpoint(blocks, budget=budget, method=method, count=count, input_bytes=input_bytes)
     whole = checkpoint(blocks, input_bytes=input_bytes).peak_bytes if schedule.extra_forward_time else schedule.peak_bytes
     return NetworkCheckpointing(network=network, blocks=names, schedule=schedule, whole_bytes=float(whole))
-
-
-__all__ = ["NetworkCheckpointing", "checkpoint_network"]

@@ -56,19 +56,12 @@ class ChainNumbers(NamedTuple):
 
 
 class Cut(NamedTuple, Generic[Memory]):
-    """How a part of a chain is done.
+    """How a part of a chain is done."""
 
-    Parameters
-    ----------
-    layer : where it is cut; at its first layer: that layer is recorded, and the rest done behind it
-    behind, before : what the method has to remember when it comes to the parts behind and before the cut
-    recorded : whether the layer before the cut is recorded at once; else its output is kept
-    """
-
-    layer: int
-    behind: Memory
+    layer: int  # where it is cut; at its first layer: that layer is recorded, and the rest done behind it
+    behind: Memory  # behind, before: what the method has to remember when it comes to the parts behind and before the cut
     before: Memory
-    recorded: bool = False
+    recorded: bool = False  # whether the layer before the cut is recorded at once; else its output is kept
 
 
 class _Part(NamedTuple, Generic[Memory]):
@@ -167,20 +160,12 @@ def _selective(graph: ChainNumbers, count: int) -> list[Action]:
 
 
 class Counted(NamedTuple):
-    """A method with one number to choose.
+    """A method with one number to choose."""
 
-    Parameters
-    ----------
-    schedule : for a graph and that number
-    least : that it can be
-    default : what its authors choose for a number of layers, where memory sets no limit
-    counts : what the number is of
-    """
-
-    schedule: Callable[[ChainNumbers, int], list[Action]]
-    least: int
-    default: Callable[[int], int]
-    counts: str
+    schedule: Callable[[ChainNumbers, int], list[Action]]  # for a graph and that number
+    least: int  # that it can be
+    default: Callable[[int], int]  # what its authors choose for a number of layers, where memory sets no limit
+    counts: str  # what the number is of
 
 
 COUNTED = {

@@ -40,23 +40,14 @@ SOLVER_SECONDS = 120.0
 
 
 class Execution(NamedTuple):
-    """What running a schedule took.
+    """What running a schedule took."""
 
-    Parameters
-    ----------
-    forward_time, backward_time : of all passes [s]
-    nbytes : held while each action ran [bytes]
-    held_bytes : held when the first backward pass began [bytes], without its gradient
-    kept : layers whose output or record was held then
-    recorded : those of them whose record was held
-    """
-
-    forward_time: float
+    forward_time: float  # forward_time, backward_time: of all passes [s]
     backward_time: float
-    nbytes: tuple[int, ...]
-    held_bytes: int
-    kept: tuple[int, ...]
-    recorded: tuple[int, ...]
+    nbytes: tuple[int, ...]  # held while each action ran [bytes]
+    held_bytes: int  # held when the first backward pass began [bytes], without its gradient
+    kept: tuple[int, ...]  # layers whose output or record was held then
+    recorded: tuple[int, ...]  # those of them whose record was held
 
     @property
     def peak_bytes(self) -> int:
@@ -66,29 +57,18 @@ class Execution(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Checkpointing:
-    """A schedule, and what it takes; made by `checkpoint`.
+    """A schedule, and what it takes; made by `checkpoint`."""
 
-    Parameters
-    ----------
-    chain : of which it is the forward and backward pass
-    method : that made it
-    budget : that it keeps [bytes]; None where there was none
-    count : of what the method counts (segments, snapshots, recomputed layers); None where it counts nothing
-    input_bytes : of the chain's input, held throughout
-    exact : whether no schedule of its kind takes less time: for ``"optimal"`` of those that keep what they have kept
-        until its backward pass, for ``"checkmate"`` of those that run no layer twice between two backward passes
-    actions : in order
-    execution : of the actions
-    """
-
-    chain: LayerChain
-    method: str
-    budget: float | None
-    count: int | None
-    input_bytes: int
+    chain: LayerChain  # of which it is the forward and backward pass
+    method: str  # that made it
+    budget: float | None  # that it keeps [bytes]; None where there was none
+    count: int | None  # of what the method counts (segments, snapshots, recomputed layers); None where it counts nothing
+    input_bytes: int  # of the chain's input, held throughout
+    # whether no schedule of its kind takes less time: for ``"optimal"`` of those that keep what they have kept until its backward
+    # pass, for ``"checkmate"`` of those that run no layer twice between two backward passes
     exact: bool
-    actions: Sequence[Action]
-    execution: Execution
+    actions: Sequence[Action]  # in order
+    execution: Execution  # of the actions
 
     __repr__ = brief
     plot = figure
@@ -155,18 +135,11 @@ class CurvePoint(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MemoryCurve:
-    """Memory against extra time; made by `curve`.
+    """Memory against extra time; made by `curve`."""
 
-    Parameters
-    ----------
-    chain : whose schedules they are
-    input_bytes : of the chain's input, held throughout
-    points : by method, bytes rising and time falling
-    """
-
-    chain: LayerChain
-    input_bytes: int
-    points: Mapping[str, Sequence[CurvePoint]] = dataclasses.field(hash=False)
+    chain: LayerChain  # whose schedules they are
+    input_bytes: int  # of the chain's input, held throughout
+    points: Mapping[str, Sequence[CurvePoint]] = dataclasses.field(hash=False)  # by method, bytes rising and time falling
 
     __repr__ = brief
     plot = figure

@@ -17,7 +17,7 @@ UNKNOWN = 0.5
 _LIBRARIES: list[Any] = []  # torch.library forgets what nobody holds
 
 
-class Attention(torch.autograd.Function):
+class FlexAttention(torch.autograd.Function):
     """The kernel and the one of its backward pass."""
 
     @staticmethod
@@ -48,7 +48,7 @@ def patch(module: Any, recorder: Recorder) -> None:
         share = share_of(block_mask, key.shape[-2])
         if share is None:
             recorder.builder.assumed(f"{recorder.where.line()}: a block mask that only a GPU would know taken to hide half.")
-        out, sums = Attention.apply(query, key, value, UNKNOWN if share is None else share)
+        out, sums = FlexAttention.apply(query, key, value, UNKNOWN if share is None else share)
         return out, sums, sums
 
     module.flex_attention_hop = attend

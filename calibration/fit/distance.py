@@ -14,15 +14,16 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from calibration.data.runs import quantile_of_sources
 from calibration.fit import pooled
 from calibration.fit.pooled import Model, Posterior
 from calibration.fit.problem import framework_owner, model_name, thinned
-from calibration.validate.levels import LEVELS
 from costmodel.description.run import Run
 from costmodel.evaluation.first_contacts import NINETY
 from costmodel.evaluation.own_runs_fit import Array
 
 FOLDS = {"plan": 4, "model": 5, "cluster": 8, "device": 5, "framework": 5}
+"""By what is new to a fit, nearest first."""
 WARM_ITERATIONS = 20
 """Of a fold's fit, which begins where that of all rows ended: with a third of them it stays near what the left-out rows said."""
 LEAST_SPREAD = 0.04
@@ -31,20 +32,12 @@ LEAST_SPREAD = 0.04
 
 @dataclasses.dataclass
 class Unseen:
-    """Predictions of rows that a fit has not seen, at one level.
+    """Predictions of rows that a fit has not seen, at one level."""
 
-    Parameters
-    ----------
-    predicted : logarithms; NaN where a row is in no fold
-    plain : the same without what groups and clusters add
-    variance : of them, by the fit
-    fold : of each row
-    """
-
-    predicted: Array
-    plain: Array
-    variance: Array
-    fold: NDArray[np.int64]
+    predicted: Array  # logarithms; NaN where a row is in no fold
+    plain: Array  # the same without what groups and clusters add
+    variance: Array  # of them, by the fit
+    fold: NDArray[np.int64]  # of each row
 
 
 KEYS: dict[str, Callable[[Run], str]] = {
@@ -57,14 +50,7 @@ KEYS: dict[str, Callable[[Run], str]] = {
 
 
 def folds_of(cases: Sequence[Run], level: str, group: NDArray[np.str_]) -> NDArray[np.int64]:
-    """Fold of each case at a level: largest groups first, each to the fold with fewest rows; plans are dealt out in turn.
-
-    Parameters
-    ----------
-    cases : rows
-    level : of `LEVELS`
-    group : of each row, whose plans are dealt over all folds
-    """
+    """Fold of each case at a level: largest groups first, each to the fold with fewest rows; plans are dealt out in turn."""
     count = FOLDS[level]
     if level == "plan":
         fold = np.zeros(len(cases), dtype=np.int64)
@@ -88,11 +74,6 @@ def predicted_by(model: Model, posterior: Posterior, rows: Array) -> tuple[Array
     """Logarithms of what is predicted of rows, the same without intercepts, and the variance of the first.
 
     Owners and intercepts that the fit knows add what they are known to add; others add their spread.
-
-    Parameters
-    ----------
-    model, posterior : fitted
-    rows : maybe unseen
     """
     known = set(posterior.effects)
     unseen = [effect for effect in model.effects(rows) if effect not in known]
@@ -130,15 +111,12 @@ def _fold(training_and_test: tuple[Array, Array]) -> tuple[Array, Array, Array]:
 def unseen(cases: Sequence[Run], model: Model, full: Posterior) -> dict[str, Unseen]:
     """Predictions at every level.
 
-    Parameters
-    ----------
-    cases, model : rows
-    full : a fit to all of them, from whose constants (not spreads) the folds' fits start
+    From the constants (not spreads) of `full`, a fit to all rows, the folds' fits start.
     """
     global _JOB  # what forked processes inherit: a model holds functions, which can't be sent
     _JOB = (model, full, thinned(model.grouping))
     jobs, places = [], []
-    folds = {level: folds_of(cases, level, model.grouping.group) for level in LEVELS}
+    folds = {level: folds_of(cases, level, model.grouping.group) for level in FOLDS}
     for level, fold in folds.items():
         for number in range(FOLDS[level]):
             if (fold == number).any() and (fold != number).any():
@@ -158,28 +136,15 @@ def unseen(cases: Sequence[Run], model: Model, full: Posterior) -> dict[str, Uns
 def factor_of(errors: Array, spreads: Array, sources: NDArray[np.str_]) -> float:
     """By how much intervals have to be widened to hold nine in ten, each source counting alike.
 
-    Parameters
-    ----------
-    errors : log(measured / predicted)
-    spreads : standard deviations that the fit gives them
-    sources : of each row
+    Errors are log(measured / predicted), spreads the standard deviations that the fit gives them.
     """
-    ratio = np.abs(errors) / spreads
-    order = np.argsort(ratio)
-    _, index, sizes = np.unique(sources, return_inverse=True, return_counts=True)
-    weight = (1.0 / sizes)[index][order]
-    share = np.cumsum(weight) / weight.sum()
-    return float(ratio[order][np.searchsorted(share, 0.9)] / NINETY)
+    return quantile_of_sources(np.abs(errors) / spreads, sources, 0.9) / NINETY
 
 
 def spreads_of(errors: Array, found: Unseen, sources: NDArray[np.str_]) -> tuple[Array, float]:
     """Spread of every row, by the factor of the other folds; and the factor of all.
 
-    Parameters
-    ----------
-    errors : log(measured / predicted); NaN where there is none
-    found : predictions
-    sources : of each row
+    Errors are log(measured / predicted); NaN where there is none.
     """
     plain = np.sqrt(found.variance + LEAST_SPREAD**2)
     known = ~np.isnan(errors)

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from calibration.data.runs import source_of
+from calibration.fit.distance import FOLDS, LEAST_SPREAD, spreads_of, unseen
 from calibration.fit.runs import Fitted
-from calibration.validate.distance import LEAST_SPREAD, spreads_of, unseen
-from calibration.validate.levels import LEVELS
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.description.run import Run
 from costmodel.evaluation.first_contacts import NINETY
@@ -84,21 +83,14 @@ def _level(cases: Sequence[Run], errors: Array, spreads: Array, predicted: Array
 
 
 def by_distance(time: Fitted, memory: Fitted) -> tuple[Row, Row]:
-    """The figures at every level, and the tables of spreads that intervals need.
-
-    Parameters
-    ----------
-    time, memory : fits of all rows
-    """
-    document: Row = {level: {} for level in LEVELS}
+    """The figures at every level, and the tables of spreads that intervals need."""
+    document: Row = {level: {} for level in FOLDS}
     tables: Row = {"time": {}, "memory": {}}
     for what, fitted in (("time", time), ("memory", memory)):
         cases, model = fitted.cases, fitted.model
         found = unseen(cases, model, fitted.posterior)
-        peaks = np.array([case.peak_bytes is not None for case in cases])
-        measured = np.where(peaks, model.measured, np.nan) if what == "memory" else model.measured
         for level, entry in found.items():
-            errors = measured - entry.predicted
+            errors = model.measured - entry.predicted
             spreads, widening = spreads_of(errors, entry, _sources(cases))
             document[level][what] = _level(cases, errors, spreads, entry.predicted if what == "time" else None)
             posterior = fitted.posterior.spreads
@@ -117,12 +109,9 @@ def _verdicts(cases: Sequence[Run], predicted: Array) -> dict[str, int]:
     """Runs judged by whether they are more likely to fit than not."""
     count = {"oom_right": 0, "oom_wrong": 0, "ran_right": 0, "ran_wrong": 0}
     for case, value in zip(cases, predicted, strict=True):
-        if not (case.ran is not None and "recompute" not in case.unstated) or math.isnan(value):
+        if case.ran is None or "recompute" in case.unstated or math.isnan(value):
             continue
         device = case.cluster.device
-        # of a run without a measured peak the prediction is the logarithm of how far the verdict is wrong
-        limit = math.log(float(device.usable_memory or device.memory))
-        failed = case.out_of_memory
-        wrong = value != 0.0 if case.peak_bytes is None else value > limit
-        count[f"{'oom' if failed else 'ran'}_{'wrong' if wrong else 'right'}"] += 1
+        wrong = value > math.log(float(device.usable_memory or device.memory))
+        count[f"{'oom' if case.out_of_memory else 'ran'}_{'wrong' if wrong else 'right'}"] += 1
     return count
