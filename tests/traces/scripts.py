@@ -424,3 +424,29 @@ for _ in range(10):
     optimizer.step()
     optimizer.zero_grad()
 """
+
+CHOICES = """
+import torch
+from torch.distributions import Categorical
+actor = torch.nn.Linear(8, 4).cuda()
+optimizer = torch.optim.SGD(actor.parameters(), lr=0.1)
+seen, kept = torch.zeros(512, 8, device="cuda"), torch.zeros(512, device="cuda")
+with torch.no_grad():
+    kept[:] = Categorical(logits=actor(seen)).sample()
+for step in range(5):
+    optimizer.zero_grad()
+    (-Categorical(logits=actor(seen)).log_prob(kept.long())).mean().backward()
+    optimizer.step()
+"""
+
+ATTENDS = """
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+net = torch.nn.Linear(64, 192).cuda().half()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(5):
+    heads = net(torch.randn(2, 4, 128, 64, device="cuda", dtype=torch.float16)).chunk(3, -1)
+    with sdpa_kernel(KERNELS):
+        torch.nn.functional.scaled_dot_product_attention(*heads, is_causal=True).mean().backward()
+    optimizer.step()
+"""

@@ -38,6 +38,7 @@ from costmodel.traces.fake_machine.operators import (
 )
 from costmodel.traces.fake_machine.program import TracedProgram
 from costmodel.traces.fake_machine.storages import Storages
+from costmodel.traces.fake_machine.whereabouts import Where
 from costmodel.traces.record import DEVICE_TO_HOST, HOST_TO_DEVICE, NOWHERE, PROCESSORS
 
 LARGE = 1_000_000
@@ -64,6 +65,11 @@ class _Mode(FakeTensorMode):
     """Real tensors aren't copied to the device that isn't there."""
 
     avoid_device_init = True  # type: ignore[assignment]
+    where: Where
+
+    def create_symbolic_nested_int(self, *, nt_tensor_id: int | None = None) -> Any:
+        """A jagged length, which depends on values."""
+        raise NotModelled(f"{self.where.line()}: nested tensors of jagged lengths (torch.nested): trace padded batches")
 
 
 class Recorder(TorchDispatchMode):
@@ -83,7 +89,7 @@ class Recorder(TorchDispatchMode):
         self.fake.cache_clear()  # all modes share it, and it knows results by the device of the rank before
         self.program = TracedProgram(builder, guard)
         self.storages = Storages(builder, self.program)
-        self.where = self.program.where
+        self.where = self.fake.where = self.program.where
         self.updates = OwnUpdates(self.where, self.storages, self.step_done)
         self.done_steps = self.captured_steps = 0
         self._warmed = 0  # steps until the last graph was captured

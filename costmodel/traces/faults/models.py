@@ -89,8 +89,8 @@ def unused_checkpointing(asked: Examined) -> Iterator[Fault]:
     if line is not None:
         yield Fault(
             kind="no recomputation", rank=asked.trace.roles[0].rank, module="", line=line,
-            sentence="gradient checkpointing is enabled, and the model runs in evaluation mode, in which transformers' layers keep "
-            "everything: `model.train()` turns it on",
+            sentence="gradient checkpointing is enabled, and the model runs in evaluation mode, in which layers of transformers "
+            "keep everything: `model.train()` turns it on",
         )  # fmt: skip
 
 
