@@ -19,7 +19,7 @@ TINY = Transformer(
     name="tiny", layers=4, hidden=256, heads=4, kv_heads=2, head_dim=64, feed_forward=512, vocabulary=1024, gated=True,
     norm="rmsnorm", tied_embeddings=False,
 )  # fmt: skip
-WRAPPED = 'fsdp="full_shard auto_wrap", fsdp_config={"transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"]}'
+WRAPPED = 'fsdp="full_shard auto_wrap", fsdp_config={"version": 1, "transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"]}'
 REPLICATED = {
     "ResNet-50 with a gradient scaler": ("torchvision", scripts.VISION.replace("MODEL", "resnet50()"), 25_557_032),
     "ViT-B/16 with a gradient scaler": ("torchvision", scripts.VISION.replace("MODEL", "vit_b_16()"), 86_567_656),

@@ -12,9 +12,10 @@ from costmodel import load_cluster, machine
 from costmodel.text.errors import NotModelled
 from costmodel.traces.faults import faults_of
 from costmodel.traces.fusion import fused
-from costmodel.traces.memory import held_bytes, memory_of_trace
+from costmodel.traces.memory import held_bytes, living, memory_of_trace
 from costmodel.traces.recognition import recognise
 from costmodel.traces.record import (
+    BORN,
     DEVICE_TO_HOST,
     HOST_TO_DEVICE,
     KERNEL,
@@ -83,6 +84,23 @@ def test_a_plain_loop_holds_its_weights_and_twice_as_much_for_adam_and_multiplie
     assert [role.texts[name] for name in role.parameters.name] == named
     assert role.steps == 3
     assert "train.py:20: 1.0 for a value of float32 that only a GPU would know." in role.values_assumed
+
+
+@pytest.mark.parametrize("kind", scripts.HOLDING)
+def test_between_the_passes_is_held_what_autograd_saves_on_a_cpu(tmp_path: Path, kind: str) -> None:
+    model = scripts.HOLDING[kind]
+    role = traced(tmp_path, scripts.TRAINING.replace("MODEL", model), gpus=1).roles[0]
+    step, timeline, storages = role.step(), role.timeline, role.storages
+    turn = next(
+        row for row in step
+        if timeline.action[row] == KERNEL and PHASES[role.kernels.phase[timeline.item[row]]] == "backward"
+    )  # fmt: skip
+    while timeline.action[turn - 1] == BORN:  # what the first kernel of the backward pass makes
+        turn -= 1
+    there = [one for one in living(role, turn - 1) if storages.born[one] >= step.start]
+    passing = [one for one in there if role.texts[storages.op[one]] != "aten.randn" and storages.bytes[one] > 4]
+    on_a_cpu = subprocess.run([sys.executable, "-c", scripts.SAVING.replace("MODEL", model)], capture_output=True, text=True)
+    assert abs(int(storages.bytes[passing].sum()) - int(on_a_cpu.stdout)) <= 4 * 8, "but for numbers, as the loss"
 
 
 def test_passes_that_a_closure_makes_inside_of_a_step_are_no_part_of_the_optimizer(tmp_path: Path) -> None:

@@ -349,38 +349,23 @@ class Recorder(TorchDispatchMode):
         self._warmed = min(self.done_steps, WARMING)
 
     def copied_to_host(self, tensor: Tensor) -> None:
-        phase, module, line, stream = self.program.state()
+        """A tensor is copied to the host."""
         row = self.storages.row(tensor)
-        self.builder.kernel(
-            DEVICE_TO_HOST,
-            [tuple(tensor.shape)],
-            [word_of(tensor.dtype)],
-            bytes_of(tensor),
-            bytes_of(tensor),
-            stream=stream,
-            phase=phase,
-            module=module,
-            line=line,
-            reads=[] if row is None else [row],
-        )
+        self._copied(DEVICE_TO_HOST, tensor, tensor, reads=[] if row is None else [row])
 
     def copied_to_device(self, tensor: Tensor, source: Tensor) -> None:
         """A tensor was copied from the host."""
-        phase, module, line, stream = self.program.state()
         row = self.storages.row(tensor, HOST_TO_DEVICE)
-        self.builder.kernel(
-            HOST_TO_DEVICE,
-            [tuple(source.shape)],
-            [word_of(source.dtype)],
-            bytes_of(source),
-            bytes_of(tensor),
-            stream=stream,
-            phase=phase,
-            module=module,
-            line=line,
-            writes=[] if row is None else [row],
-        )
+        self._copied(HOST_TO_DEVICE, source, tensor, writes=[] if row is None else [row])
+        phase, module, line, _ = self.program.state()
         # a batch that the loop itself put together may be so large that it holds no memory, as states on the host do
         batch = not isinstance(source, FakeTensor) or not (module or "(" in line)
         if row is not None and batch and phase != "optimizer":
             self.storages.kind(tensor, "input")
+
+    def _copied(self, op: str, source: Tensor, target: Tensor, **storages: Any) -> None:
+        phase, module, line, stream = self.program.state()
+        self.builder.kernel(
+            op, [tuple(source.shape)], [word_of(source.dtype)], bytes_of(source), bytes_of(target), stream=stream, phase=phase,
+            module=module, line=line, **storages,
+        )  # fmt: skip
