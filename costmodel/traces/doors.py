@@ -7,13 +7,12 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from costmodel.catalogue.clusters import load_cluster
 from costmodel.description.cluster import Cluster
 from costmodel.text.checks import choice, positive_int
 from costmodel.text.errors import InvalidValue, NotModelled
 from costmodel.traces.memory import TraceMemory, memory_of_trace
 from costmodel.traces.record import Trace
-from costmodel.traces.running import DEFAULT_CLUSTER, MOST_RANKS, MOST_STEPS, device_facts, guard_folder
+from costmodel.traces.running import MOST_RANKS, MOST_STEPS, cluster_of_trace, device_facts, guard_folder
 
 if TYPE_CHECKING:
     from costmodel.traces.fake_machine.launch import RunningRank
@@ -84,13 +83,7 @@ def tracing(cluster: Cluster | str | None = None, *, gpus: int = 1, rank: int = 
     --------
     ``with costmodel.tracing(gpus=8) as run: train()``, and then ``run.trace``
     """
-    home = (
-        load_cluster(DEFAULT_CLUSTER)
-        if cluster is None
-        else load_cluster(cluster)
-        if isinstance(cluster, str)
-        else cluster
-    )
+    home = cluster_of_trace(cluster)
     world = positive_int("gpus", gpus, MOST_RANKS)
     if not 0 <= rank < world:
         raise InvalidValue("rank", rank, f"a rank from 0 to {world - 1}")
@@ -174,13 +167,7 @@ def memory_of(
     """
     choice("plan", plan, PLANS)
     choice("dtype", dtype, ("float32", "bfloat16", "float16"))
-    home = (
-        load_cluster(DEFAULT_CLUSTER)
-        if cluster is None
-        else load_cluster(cluster)
-        if isinstance(cluster, str)
-        else cluster
-    )
+    home = cluster_of_trace(cluster)
     with tracing(home, gpus=gpus) as run:
         from costmodel.traces.fake_machine import modules
 

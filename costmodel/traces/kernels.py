@@ -34,9 +34,13 @@ DTYPES = {
     "int8": "int8",
 }  # fmt: skip
 """The library's name of a dtype of products; what it has no rate of takes the nearest."""
-TENSOR_FLOAT = ("high", "medium")
-"""Of `torch.set_float32_matmul_precision`, the words by which 32-bit products run as TF32: the trace's fact
-``float32_matmul_precision``."""
+TENSOR_FLOAT = "convolutions recurrences"
+"""Kinds of 32-bit operators that run as TF32 where a trace's fact ``tensor_float`` says nothing else: PyTorch's defaults.
+
+References
+----------
+PyTorch 2.13, notes on CUDA semantics, section TensorFloat-32: off for matrix products, on for what cuDNN does
+"""
 CAUSAL = 0.75
 """Share of the keys that a query of a causal kernel meets at most: half, and what a recorder's count of its diagonal adds."""
 
@@ -117,15 +121,16 @@ class Rates:
     ----------
     device : `Device`
     software : whose share of the device's rates kernels reach
-    tensor_float : whether 32-bit products run as TF32
+    tensor_float : kinds of 32-bit operators that run as TF32, of products, convolutions and recurrences
     change : what to make of a device's numbers, to ask how times follow them
     """
 
     def __init__(
-        self, device: Device, software: Software, tensor_float: bool = False,
+        self, device: Device, software: Software, tensor_float: str = TENSOR_FLOAT,
         change: Callable[[DeviceNumbers], DeviceNumbers] = lambda numbers: numbers,
     ):  # fmt: skip
-        self.device, self.software, self.tensor_float, self.change = device, software, tensor_float, change
+        self.device, self.software, self.change = device, software, change
+        self.tensor_float = tensor_float.split() if "tf32" in device.dense_peak else []
         self._known: dict[str, DeviceNumbers] = {}
         self.base = self.at(device.usual_dtype)
 
@@ -168,7 +173,8 @@ class Rates:
         widest = max(known, key=lambda one: WIDTHS[one]) if known else ""
         narrow = kernel.name in ("_scaled_mm", "_scaled_grouped_mm", "_int_mm")  # scales are of 32 bits
         found = DTYPES.get(min(known, key=lambda one: WIDTHS[one]) if narrow and known else widest, self.device.usual_dtype)
-        return "tf32" if found == "fp32" and self.tensor_float else found
+        kind = "recurrences" if kernel.name in RECURRENCES else "convolutions" if kernel.name in CONVOLUTIONS else "products"
+        return "tf32" if found == "fp32" and kind in self.tensor_float else found
 
     def _product(self, kernel: Kernel) -> float:
         sizes, dtype = sizes_of(kernel), self._dtype(kernel)
@@ -266,7 +272,7 @@ def rates_of(
     device, software : on what, with whose constants
     change : as `Rates` takes it
     """
-    return Rates(device, software, trace.facts.get("float32_matmul_precision", "highest") in TENSOR_FLOAT, change)
+    return Rates(device, software, trace.facts.get("tensor_float", TENSOR_FLOAT), change)
 
 
 def kernel_times(role: Role, rates: Rates) -> Floats:

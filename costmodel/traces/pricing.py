@@ -353,7 +353,7 @@ def _error(made: TraceEstimate, kernels: list[Floats], chains: list[Fused]) -> E
         slope = (float(moved[counted].sum()) - base) / (NUDGE * max(made.step_time, 1e-12))
         variance += (slope * one.error) ** 2
     told = spread_of(made.framework, device).time(math.sqrt(variance))
-    return told.widened(saved / 2.0) if saved else told
+    return told.widened(math.log1p(saved / 2.0)) if saved else told
 
 
 def _nudged(fields: tuple[str, ...]) -> Callable[[DeviceNumbers], DeviceNumbers]:

@@ -348,8 +348,9 @@ class Trace:
     world_size : ranks of the whole run
     versions : software and its version, ``{"torch": "2.13.0"}``
     facts : what is known of the run beside what it did, texts by name: ``model`` (the text of a config.json), ``framework`` (of
-        the catalogue: ``hf-fsdp``, ``fsdp2``, ``deepspeed``, ...), ``float32_matmul_precision`` (PyTorch's word), ``command``,
-        ``global_batch``, ``micro_batch``, ``seq_len`` (whole numbers)
+        the catalogue: ``hf-fsdp``, ``fsdp2``, ``deepspeed``, ...), ``tensor_float`` (kinds of 32-bit operators that run as
+        TF32: products, convolutions, recurrences), ``command``, ``global_batch``, ``micro_batch``, ``seq_len`` (whole numbers),
+        ``unused_checkpointing`` (the line that runs a checkpointed model in evaluation mode)
     values_assumed : of all roles, a sentence each
     """
 

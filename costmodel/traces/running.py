@@ -74,13 +74,7 @@ def trace_script(
     --------
     ``trace_script("train.py", ["--config", "8b.yaml"], gpus=64)``
     """
-    home = (
-        load_cluster(DEFAULT_CLUSTER)
-        if cluster is None
-        else load_cluster(cluster)
-        if isinstance(cluster, str)
-        else cluster
-    )
+    home = cluster_of_trace(cluster)
     server = home.gpus_per_node
     if nodes is not None:
         if gpus is not None:
@@ -108,6 +102,16 @@ def trace_script(
         done = _Runs(Path(folder), spec, limit, more).run(first)
         found = [Trace.load(Path(folder) / f"rank-{rank}" / "role.npz") for rank in done]
     return gathered(found, world, {"command": " ".join([script, *arguments])})
+
+
+def cluster_of_trace(cluster: Cluster | str | None) -> Cluster:
+    """Whose GPUs a program sees: a cluster, or that of a name; a DGX H100 where none is said.
+
+    Parameters
+    ----------
+    cluster : or its name, or None
+    """
+    return cluster if isinstance(cluster, Cluster) else load_cluster(cluster or DEFAULT_CLUSTER)
 
 
 def guard_folder() -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tests.traces.scripts import DDP, FSDP2, OF_VIEWS, PIPELINE, PLAIN, START
+from tests.traces.scripts import DDP, FSDP2, OF_VIEWS, PIPELINE, PLAIN, START, TINY_LLAMA
 
 HERE = "  # the fault"
 
@@ -113,6 +113,18 @@ def by_hand(**changes: str) -> str:
     return script
 
 
+CHECKPOINTED = """
+model = LlamaForCausalLM(config).cuda()
+model.gradient_checkpointing_enable()
+model.eval()
+optimizer = torch.optim.AdamW(model.parameters())
+for step in range(10):
+    tokens = torch.randint(0, 1024, (2, 128), device="cuda")
+    model(input_ids=tokens, labels=tokens).loss.backward()  # the fault
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
 GROUPS = "pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]"
 PLANTS = {
     "a rank skips a gradient": Plant(
@@ -166,6 +178,22 @@ PLANTS = {
     "more than the device holds": Plant(
         by_hand(BETWEEN=f'much = torch.empty(60 << 30, device="cuda", dtype=torch.bfloat16){HERE}', AFTER="del much"),
         ("out of memory",),
+    ),
+    "a barrier between the passes": Plant(by_hand(BETWEEN=f"dist.barrier(){HERE}"), ("host wait",)),
+    "the norm of each gradient is asked for": Plant(
+        by_hand(MODEL="net = nn.Sequential(*[nn.Linear(512, 512) for _ in range(6)]).cuda().bfloat16()",
+                AFTER=f"sum(one.grad.norm().item() for one in net.parameters()){HERE}"),
+        ("host wait",),
+    ),
+    "objects are gathered between the passes": Plant(
+        by_hand(BETWEEN=f"dist.all_gather_object([None] * dist.get_world_size(), {{'step': step}}){HERE}"), ("host wait",)
+    ),
+    "gradients are zeroed and held": Plant(
+        by_hand().replace("optimizer.zero_grad()", f"optimizer.zero_grad(set_to_none=False){HERE}"), ("kept gradients",)
+    ),
+    "the allocator's cache is emptied in every step": Plant(by_hand(AFTER=f"torch.cuda.empty_cache(){HERE}"), ("emptied cache",)),
+    "a checkpointed model is never told to train": Plant(
+        START + TINY_LLAMA + CHECKPOINTED, ("no recomputation",)
     ),
     "a message that nobody takes": Plant(
         by_hand(AFTER=f"if rank == 0: dist.send(loss.detach(), 1){HERE}"), ("no partner",)

@@ -424,3 +424,94 @@ for _ in range(10):
     optimizer.step()
     optimizer.zero_grad()
 """
+
+CHOICES = """
+import torch
+from torch.distributions import Categorical
+actor = torch.nn.Linear(8, 4).cuda()
+optimizer = torch.optim.SGD(actor.parameters(), lr=0.1)
+seen, kept = torch.zeros(512, 8, device="cuda"), torch.zeros(512, device="cuda")
+with torch.no_grad():
+    kept[:] = Categorical(logits=actor(seen)).sample()
+for step in range(5):
+    optimizer.zero_grad()
+    (-Categorical(logits=actor(seen)).log_prob(kept.long())).mean().backward()
+    optimizer.step()
+"""
+
+ATTENDS = """
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+net = torch.nn.Linear(64, 192).cuda().half()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(5):
+    heads = net(torch.randn(2, 4, 128, 64, device="cuda", dtype=torch.float16)).chunk(3, -1)
+    with sdpa_kernel(KERNELS):
+        torch.nn.functional.scaled_dot_product_attention(*heads, is_causal=True).mean().backward()
+    optimizer.step()
+"""
+
+HOLDING = {
+    "an MLP": """
+net = nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.LayerNorm(1024), nn.Linear(1024, 256), nn.SiLU(), nn.Linear(256, 10))
+given, targets = (64, 256), torch.zeros(64, dtype=torch.int64)
+def loss_of(x):
+    return nn.functional.cross_entropy(net(x), targets.to(x.device))
+""",
+    "convolutions": """
+net = nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3),
+                    nn.GroupNorm(8, 64), nn.Hardswish(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+given = (8, 3, 64, 64)
+def loss_of(x):
+    return net(x).square().mean()
+""",
+    "attention": """
+net = nn.MultiheadAttention(128, 4, batch_first=True)
+given = (4, 64, 128)
+def loss_of(x):
+    return net(x, x, x)[0].square().mean()
+""",
+    "checkpoints": """
+from torch.utils.checkpoint import checkpoint
+net = nn.ModuleList(nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256)) for _ in range(4))
+given = (64, 256)
+def loss_of(x):
+    for layer in net:
+        x = x + checkpoint(layer, x, use_reentrant=False)
+    return x.square().mean()
+""",
+    "losses": """
+net = nn.Linear(64, 32)
+given = (4096, 64)
+def loss_of(x):
+    out, F = net(x), nn.functional
+    return (F.smooth_l1_loss(out, torch.zeros_like(out)) + F.kl_div(out.log_softmax(-1), out.detach().softmax(-1))
+            + F.mse_loss(torch.tanh(out), out.sigmoid()) + F.normalize(out, dim=-1).cumsum(-1).mean() + F.elu(out).std())
+""",
+}
+"""Networks, with the shape of their input and their loss."""
+TRAINING = """
+import torch, torch.nn as nn
+MODEL
+net.cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(5):
+    loss = loss_of(torch.randn(given, device="cuda"))
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+SAVING = """
+import torch, torch.nn as nn
+MODEL
+inputs, saved = torch.randn(given), {}
+def kept(tensor):
+    saved[tensor.untyped_storage().data_ptr()] = tensor
+    return tensor
+with torch.autograd.graph.saved_tensors_hooks(kept, lambda tensor: tensor):
+    loss_of(inputs)
+for tensor in [inputs, *net.parameters(), *net.buffers()]:
+    saved.pop(tensor.untyped_storage().data_ptr(), None)
+print(sum(tensor.untyped_storage().nbytes() for tensor in saved.values()))
+"""
+"""What autograd saves of a loss on a CPU that is there."""

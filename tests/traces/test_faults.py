@@ -294,6 +294,72 @@ def test_waits_and_copies_of_the_host_inside_a_step_are_named_and_those_after_it
         assert fault.bytes == NBYTES and fault.seconds > NBYTES / NODE.device.host_bandwidth
 
 
+class Norms(Script):
+    """Asks for the norm of each gradient between the passes and the update."""
+
+    tensors = 9
+
+    def after(self):
+        for _ in range(self.tensors):
+            self.builder.host_wait(line="t.py:30", stream=NOWHERE)
+        self.product("optimizer")
+        super().after()
+
+
+class Scales(Norms):
+    tensors = 1
+
+
+class LogsMuch(Script):
+    """After the update."""
+
+    def after(self):
+        self.product("optimizer")
+        for _ in range(20):
+            self.builder.host_wait(line="t.py:41", stream=NOWHERE)
+
+
+def test_a_loop_that_waits_for_every_gradient_before_the_update_is_named_and_one_wait_there_is_not():
+    assert "9 times" in one(found(Norms(0), Scales(1)), "host wait", "t.py:30").sentence
+    assert found(Scales(0), LogsMuch(1)) == ()
+
+
+class Zeroes(Script):
+    """Zeroes its gradients in place of giving them up."""
+
+    op = "aten._foreach_zero_"
+
+    def role(self):
+        self.gradients = [self.born(NBYTES, "gradient", name) for name in PARAMETERS]
+        return super().role()
+
+    def after(self):
+        for gradient in self.gradients:
+            self.builder.kernel(self.op, [(SIZE, SIZE)], [self.dtype], 0, NBYTES, line="t.py:42", writes=[gradient])
+        super().after()
+
+
+class Copies16(Zeroes):
+    op = "aten._foreach_copy_"
+
+
+class Empties(Script):
+    def after(self):
+        super().after()
+        self.builder.empty_cache("t.py:43")
+
+
+def test_gradients_that_are_zeroed_and_caches_that_are_emptied_are_named():
+    assert one(found(Zeroes(0), Copies16(1)), "kept gradients", "t.py:42").bytes == 3 * NBYTES
+    fault = one(found(Empties(0), Script(1)), "emptied cache", "t.py:43")
+    assert fault.bytes >= NBYTES, "a step's tensors lie in memory that was asked for anew"
+
+
+def test_a_checkpointed_model_in_evaluation_mode_is_named():
+    trace = Trace(roles=(Script(0).role(), Script(1).role()), world_size=2, facts={"unused_checkpointing": "t.py:3"})
+    assert [(fault.kind, fault.line) for fault in faults_of(trace, NODE)] == [("no recomputation", "t.py:3")]
+
+
 class WaitsInALibrary(Script):
     def between(self):
         for line in ("t.py:12 (a.py:1)", "t.py:12 (b.py:2)", "t.py:12 (c.py:3)", "t.py:12 (d.py:4)"):

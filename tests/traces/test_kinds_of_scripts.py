@@ -19,7 +19,7 @@ TINY = Transformer(
     name="tiny", layers=4, hidden=256, heads=4, kv_heads=2, head_dim=64, feed_forward=512, vocabulary=1024, gated=True,
     norm="rmsnorm", tied_embeddings=False,
 )  # fmt: skip
-WRAPPED = 'fsdp="full_shard auto_wrap", fsdp_config={"transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"]}'
+WRAPPED = 'fsdp="full_shard auto_wrap", fsdp_config={"version": 1, "transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"]}'
 REPLICATED = {
     "ResNet-50 with a gradient scaler": ("torchvision", scripts.VISION.replace("MODEL", "resnet50()"), 25_557_032),
     "ViT-B/16 with a gradient scaler": ("torchvision", scripts.VISION.replace("MODEL", "vit_b_16()"), 86_567_656),
@@ -60,6 +60,19 @@ def test_a_model_is_loaded_with_as_many_classes_and_bits_as_the_script_says(tmp_
     weights = products * bits // 8
     held_there = held(role, "weight") - weights - 2 * rest
     assert 0 < held_there <= 4 * (head + adapters) + 64
+
+
+@pytest.mark.parametrize("optimizer", ["AdamW8bit", "PagedAdamW8bit"])
+def test_optimizers_in_8_bit_hold_two_bytes_a_weight_and_their_scales_paged_or_not(tmp_path: Path, optimizer: str) -> None:
+    """Blocks are of 256 weights (bitsandbytes 0.50 ``Optimizer2State``); biases, of fewer than 4,096 elements, stay in 32 bit."""
+    needs("bitsandbytes")
+    script = scripts.PLAIN.replace("64, 256", "512, 2048").replace("256", "2048").replace("64", "512")
+    script = script.replace("import torch,", "import bitsandbytes, torch,")
+    script = script.replace("torch.optim.AdamW", f"bitsandbytes.optim.{optimizer}")
+    role = traced(tmp_path, script, gpus=1).roles[0]
+    weights, vectors = 2 * 512 * 2048, 3 * 2048 + 512
+    states = 2 * weights + 2 * 4 * weights // 256 + 2 * 4 * vectors
+    assert states <= held(role, "optimizer") <= states + 8192, "beside two maps of 256 numbers"
 
 
 def test_a_trainer_with_fsdp_gathers_each_layer_twice_in_half(tmp_path: Path) -> None:

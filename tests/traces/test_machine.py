@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from costmodel import load_cluster
+from costmodel import load_cluster, machine
 from costmodel.text.errors import NotModelled
 from costmodel.traces.faults import faults_of
 from costmodel.traces.fusion import fused
-from costmodel.traces.memory import held_bytes, memory_of_trace
+from costmodel.traces.memory import held_bytes, living, memory_of_trace
 from costmodel.traces.recognition import recognise
 from costmodel.traces.record import (
+    BORN,
     DEVICE_TO_HOST,
     HOST_TO_DEVICE,
     KERNEL,
@@ -83,6 +84,23 @@ def test_a_plain_loop_holds_its_weights_and_twice_as_much_for_adam_and_multiplie
     assert [role.texts[name] for name in role.parameters.name] == named
     assert role.steps == 3
     assert "train.py:20: 1.0 for a value of float32 that only a GPU would know." in role.values_assumed
+
+
+@pytest.mark.parametrize("kind", scripts.HOLDING)
+def test_between_the_passes_is_held_what_autograd_saves_on_a_cpu(tmp_path: Path, kind: str) -> None:
+    model = scripts.HOLDING[kind]
+    role = traced(tmp_path, scripts.TRAINING.replace("MODEL", model), gpus=1).roles[0]
+    step, timeline, storages = role.step(), role.timeline, role.storages
+    turn = next(
+        row for row in step
+        if timeline.action[row] == KERNEL and PHASES[role.kernels.phase[timeline.item[row]]] == "backward"
+    )  # fmt: skip
+    while timeline.action[turn - 1] == BORN:  # what the first kernel of the backward pass makes
+        turn -= 1
+    there = [one for one in living(role, turn - 1) if storages.born[one] >= step.start]
+    passing = [one for one in there if role.texts[storages.op[one]] != "aten.randn" and storages.bytes[one] > 4]
+    on_a_cpu = subprocess.run([sys.executable, "-c", scripts.SAVING.replace("MODEL", model)], capture_output=True, text=True)
+    assert abs(int(storages.bytes[passing].sum()) - int(on_a_cpu.stdout)) <= 4 * 8, "but for numbers, as the loss"
 
 
 def test_passes_that_a_closure_makes_inside_of_a_step_are_no_part_of_the_optimizer(tmp_path: Path) -> None:
@@ -276,6 +294,25 @@ def test_pytorch_s_sharded_optimizer_holds_a_rank_s_states(tmp_path: Path) -> No
     roles = traced(tmp_path, scripts.ZERO, gpus=2).roles
     states = [held(role, "optimizer") for role in roles]
     assert sum(states) == 2 * 4 * (64 * 256 + 256 + 256 * 64 + 64) and len(states) == 2
+
+
+@pytest.mark.parametrize(
+    ("kernels", "device", "core"),
+    [
+        ("list(SDPBackend.__members__.values())[1:]", "a100-sxm-80gb", "_flash_attention"),
+        ("list(SDPBackend.__members__.values())[1:]", "v100-sxm-32gb", "_efficient_attention"),
+        ("SDPBackend.EFFICIENT_ATTENTION", "a100-sxm-80gb", "_efficient_attention"),
+        ("SDPBackend.CUDNN_ATTENTION", "a100-sxm-80gb", "_cudnn_attention"),
+        ("SDPBackend.MATH", "a100-sxm-80gb", "_softmax"),
+    ],
+)
+def test_attention_runs_by_the_kernel_that_the_program_allows_and_the_gpu_has(
+    tmp_path: Path, kernels: str, device: str, core: str
+) -> None:
+    role = traced(tmp_path, scripts.ATTENDS.replace("KERNELS", kernels), gpus=1, cluster=machine(device)).roles[0]
+    ops = {role.texts[op] for op in role.kernels.op[role.rows(KERNEL, role.step())]}
+    cores = {op for op in ops if "attention" in op or "softmax" in op}
+    assert cores and all(core in op for op in cores), ops
 
 
 def test_flex_attention_skips_blocks_that_its_mask_hides(tmp_path: Path) -> None:
@@ -517,6 +554,10 @@ for _ in range(10):
             "import torch.utils.cpp_extension as e; e.load_inline('own', 'int f() { return 1; }', functions=['f'])",
             "train.py:3: the extension own is compiled from C\\+\\+ or CUDA as the program runs",
         ),
+        (
+            "torch.nested.nested_tensor([torch.ones(n, 8) for n in (2, 3)], layout=torch.jagged, device='cuda')",
+            "train.py:3: nested tensors of jagged lengths",
+        ),
     ],
 )
 def test_what_only_a_build_with_cuda_has_is_refused_by_name_and_line(tmp_path: Path, line: str, said: str) -> None:
@@ -535,6 +576,19 @@ def test_what_only_a_build_with_cuda_has_is_refused_by_name_and_line(tmp_path: P
 def test_a_script_that_left_or_stays_on_the_cpu_is_refused_with_what_it_said(tmp_path: Path, script: str, said: str) -> None:
     with pytest.raises(NotModelled, match=said):
         traced(tmp_path, script, gpus=1)
+
+
+def test_what_a_distribution_is_asked_about_lies_where_it_has_a_probability(tmp_path: Path) -> None:
+    """As loops of reinforcement learning do with choices that they kept as floats."""
+    role = traced(tmp_path, scripts.CHOICES, gpus=1).roles[0]
+    assert flop(role) == 3 * 2 * 512 * 8 * 4 - 2 * 512 * 8 * 4, "nothing needs the gradient of what is observed"
+
+
+def test_tf32_is_told_whether_a_script_says_so_by_older_or_newer_names(tmp_path: Path) -> None:
+    new = "import torch\ntorch.backends.fp32_precision = 'tf32'\n"
+    old = "import torch\ntorch.set_float32_matmul_precision('high')\ntorch.backends.cudnn.allow_tf32 = False\n"
+    told = [traced(tmp_path, text + scripts.PLAIN, gpus=1).facts["tensor_float"] for text in (new, old, "")]
+    assert told == ["products convolutions recurrences", "products", "convolutions recurrences"]
 
 
 def test_the_same_script_gives_the_same_trace(tmp_path: Path) -> None:

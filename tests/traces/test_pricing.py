@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from costmodel import collective_time, load_cluster
+from costmodel import collective_time, load_cluster, load_device, load_framework
 from costmodel.formulas.training_step import GRAPH_LAUNCH
 from costmodel.text.errors import InvalidValue, NotModelled
 from costmodel.text.units import MiB
@@ -33,8 +33,6 @@ NODE, CLUSTER = load_cluster("dgx-h100", gpus=8), load_cluster("dgx-h100", gpus=
 
 
 def rates(cluster=NODE):
-    from costmodel import load_framework
-
     return Rates(cluster.device, load_framework("fsdp2").numbers())
 
 
@@ -65,6 +63,22 @@ def test_no_kernel_passes_the_device_s_peak_nor_its_memory(size):
     for op in (HOST_TO_DEVICE, DEVICE_TO_HOST):
         copied = asked.time(Kernel(op, (), (), size**2, size**2, 0.0))
         assert copied > size**2 / device.host_bandwidth
+
+
+@pytest.mark.parametrize("device", ["h100-sxm", "a100-sxm-80gb", "v100-sxm-32gb", "t4"])
+def test_32_bit_runs_as_tf32_where_pytorch_has_it_and_the_device_can(device):
+    """Convolutions do by default and products don't (notes on CUDA semantics); GPUs before Ampere have no TF32."""
+    known, size = load_device(device), 8192
+    flop, constants = 2.0 * size**3, load_framework("fsdp2").numbers()
+    convolution = Kernel("aten.convolution", ((size, size), (size, size)), ("float32",) * 2, 0.0, 0.0, flop)
+    product = convolution._replace(op="aten.mm")
+    peaks = {dtype: flop / known.peak(dtype) for dtype in ("fp32", "tf32") if dtype in known.dense_peak}
+    asked = Rates(known, constants)
+    assert asked.time(product) > peaks["fp32"]
+    assert peaks.get("tf32", peaks["fp32"]) < asked.time(convolution) < 2.5 * peaks.get("tf32", peaks["fp32"])
+    told = Rates(known, constants, "products")
+    assert told.time(convolution) > peaks["fp32"] and told.time(product) > peaks.get("tf32", peaks["fp32"])
+    assert (told.time(product) < peaks["fp32"]) == ("tf32" in peaks)
 
 
 def test_a_recurrent_layer_takes_a_product_of_its_states_a_step_one_after_the_other():

@@ -56,6 +56,7 @@ class _Replacements:
         config = c10d.BackendConfig(c10d.Backend(backend if backend else "undefined"))
         named = "gloo" if str(backend) == "gloo" else "nccl"
         group = FakeGroup(self.recorder, self.mailbox, str(group_name), ranks.index(self.rank), ranks, named)
+        group.devices = tuple(config.get_device_backend_map())
         group._set_group_desc(group_desc or "undefined")
         tag = "" if pg_tag in (None, "") else f"user:{pg_tag}"
         how: dict[str, Any] = {"add_to_default_tag": True} if not tag else {"pg_tag": tag}
@@ -64,6 +65,11 @@ class _Replacements:
             group, backend_name=name, store=store, group_name=group_name, backend_config=str(config), **how
         )
         return group, store
+
+    def of_objects(self, group: Any = None) -> str:
+        """Where objects that a group exchanges lie: on the host where the program named a library for it, as PyTorch has it."""
+        devices = (group or c10d._get_default_group()).devices
+        return "cpu" if "cpu" in devices else "cuda"
 
     def begun(
         self,
@@ -117,6 +123,7 @@ class _Replacements:
             (dist.Logger, "set_runtime_stats_and_log", lambda self: None),
             (dist, "monitored_barrier", lambda *_, **__: None),
             (c10d, "_get_pg_default_device", lambda group=None: torch.device("cuda")),
+            (c10d, "_get_object_coll_device", self.of_objects),
         ]
 
 

@@ -291,7 +291,10 @@ def finished(recorder: Any, world: int) -> Any:
     software = versions()
     if recorder.facts.get("framework") != "deepspeed":
         software.pop("deepspeed", None)  # others import it without using it
-    facts = {**recorder.facts, "float32_matmul_precision": torch.get_float32_matmul_precision()}
+    cudnn = torch.backends.cudnn
+    kinds = {"products": torch.backends.cuda.matmul, "convolutions": cudnn.conv, "recurrences": cudnn.rnn}
+    tensor_float = " ".join(kind for kind, backend in kinds.items() if backend.fp32_precision == "tf32")
+    facts = {**recorder.facts, "tensor_float": tensor_float}
     return Trace(
         roles=(role,), world_size=world, versions=software, facts=facts, values_assumed=role.values_assumed
     )

@@ -24,6 +24,7 @@ class NamedGroup(dist.ProcessGroup):
         super().__init__(rank, len(ranks))
         self._name, self._rank, self.ranks, self._backend = name, rank, tuple(ranks), backend
         self._description = ""
+        self.devices: tuple[str, ...] = ("cuda",)
 
     def getBackendName(self) -> str:
         """What the program asked for."""

@@ -23,7 +23,7 @@ FREE = {
     "alias", "_unsafe_view", "_reshape_alias", "lift_fresh", "lift", "t_", "transpose_", "squeeze_", "unsqueeze_",
     "as_strided_", "is_pinned", "_pin_memory", "_has_compatible_shallow_copy_type", "is_same_size", "resize_as_",
     "swapdims_", "split_with_sizes", "_fsdp_dummy", "view", "sym_size", "sym_numel", "sym_stride",
-    "sym_storage_offset", "_is_all_true", "_is_any_true", "_sparse_coo_tensor_with_dims_and_tensors", "_coalesced_",
+    "sym_storage_offset", "_sparse_coo_tensor_with_dims_and_tensors", "_coalesced_",
     "set_data", "_version", "is_set_to",
 }  # fmt: skip
 """Operators that launch nothing on the device."""

@@ -38,6 +38,7 @@ from costmodel.traces.fake_machine.operators import (
 )
 from costmodel.traces.fake_machine.program import TracedProgram
 from costmodel.traces.fake_machine.storages import Storages
+from costmodel.traces.fake_machine.whereabouts import Where
 from costmodel.traces.record import DEVICE_TO_HOST, HOST_TO_DEVICE, NOWHERE, PROCESSORS
 
 LARGE = 1_000_000
@@ -64,6 +65,11 @@ class _Mode(FakeTensorMode):
     """Real tensors aren't copied to the device that isn't there."""
 
     avoid_device_init = True  # type: ignore[assignment]
+    where: Where
+
+    def create_symbolic_nested_int(self, *, nt_tensor_id: int | None = None) -> Any:
+        """A jagged length, which depends on values."""
+        raise NotModelled(f"{self.where.line()}: nested tensors of jagged lengths (torch.nested): trace padded batches")
 
 
 class Recorder(TorchDispatchMode):
@@ -83,7 +89,7 @@ class Recorder(TorchDispatchMode):
         self.fake.cache_clear()  # all modes share it, and it knows results by the device of the rank before
         self.program = TracedProgram(builder, guard)
         self.storages = Storages(builder, self.program)
-        self.where = self.program.where
+        self.where = self.fake.where = self.program.where
         self.updates = OwnUpdates(self.where, self.storages, self.step_done)
         self.done_steps = self.captured_steps = 0
         self._warmed = 0  # steps until the last graph was captured
@@ -343,38 +349,23 @@ class Recorder(TorchDispatchMode):
         self._warmed = min(self.done_steps, WARMING)
 
     def copied_to_host(self, tensor: Tensor) -> None:
-        phase, module, line, stream = self.program.state()
+        """A tensor is copied to the host."""
         row = self.storages.row(tensor)
-        self.builder.kernel(
-            DEVICE_TO_HOST,
-            [tuple(tensor.shape)],
-            [word_of(tensor.dtype)],
-            bytes_of(tensor),
-            bytes_of(tensor),
-            stream=stream,
-            phase=phase,
-            module=module,
-            line=line,
-            reads=[] if row is None else [row],
-        )
+        self._copied(DEVICE_TO_HOST, tensor, tensor, reads=[] if row is None else [row])
 
     def copied_to_device(self, tensor: Tensor, source: Tensor) -> None:
         """A tensor was copied from the host."""
-        phase, module, line, stream = self.program.state()
         row = self.storages.row(tensor, HOST_TO_DEVICE)
-        self.builder.kernel(
-            HOST_TO_DEVICE,
-            [tuple(source.shape)],
-            [word_of(source.dtype)],
-            bytes_of(source),
-            bytes_of(tensor),
-            stream=stream,
-            phase=phase,
-            module=module,
-            line=line,
-            writes=[] if row is None else [row],
-        )
+        self._copied(HOST_TO_DEVICE, source, tensor, writes=[] if row is None else [row])
+        phase, module, line, _ = self.program.state()
         # a batch that the loop itself put together may be so large that it holds no memory, as states on the host do
         batch = not isinstance(source, FakeTensor) or not (module or "(" in line)
         if row is not None and batch and phase != "optimizer":
             self.storages.kind(tensor, "input")
+
+    def _copied(self, op: str, source: Tensor, target: Tensor, **storages: Any) -> None:
+        phase, module, line, stream = self.program.state()
+        self.builder.kernel(
+            op, [tuple(source.shape)], [word_of(source.dtype)], bytes_of(source), bytes_of(target), stream=stream, phase=phase,
+            module=module, line=line, **storages,
+        )  # fmt: skip

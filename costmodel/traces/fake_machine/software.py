@@ -25,6 +25,8 @@ from costmodel.traces.fake_machine.replacing import Replacement, replaced
 aten = torch.ops.aten
 LARGEST_HEAD = 256
 """Elements of a head that FlashAttention's kernels of PyTorch take."""
+OF_FLASH = (8, 0)
+"""Compute capability from which on they run (pytorch/pytorch aten/src/ATen/native/transformers/cuda/sdp_utils.cpp)."""
 _STARTERS = (torch.multiprocessing, importlib.import_module("torch.multiprocessing.spawn"))
 """What has functions that start processes."""
 _LIBRARIES: list[Any] = []  # torch.library forgets what nobody holds
@@ -55,7 +57,8 @@ class Chunks:
 
 
 def attention(recorder: Recorder, real: Any) -> Any:
-    """`scaled_dot_product_attention` that chooses kernels as on a GPU."""
+    """`scaled_dot_product_attention` that chooses kernels as on a GPU, of those that the program allows (``sdpa_kernel``)."""
+    allowed = torch.backends.cuda
 
     def attend(
         query: Tensor,
@@ -79,7 +82,8 @@ def attention(recorder: Recorder, real: Any) -> Any:
         head = query.shape[-1]
         half = query.dtype in (torch.float16, torch.bfloat16)
         grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value))
-        if half and attn_mask is None and head <= LARGEST_HEAD and value.shape[-1] == head:
+        fits = half and attn_mask is None and head <= LARGEST_HEAD and torch.cuda.get_device_capability() >= OF_FLASH
+        if fits and value.shape[-1] == head and allowed.flash_sdp_enabled():
             pad = -head % 8
             if pad:
                 scale = 1 / math.sqrt(head) if scale is None else scale
@@ -91,6 +95,14 @@ def attention(recorder: Recorder, real: Any) -> Any:
         if enable_gqa:
             many = query.shape[1] // key.shape[1]
             key, value = key.repeat_interleave(many, 1), value.repeat_interleave(many, 1)
+        if not allowed.mem_efficient_sdp_enabled():
+            if fits and allowed.cudnn_sdp_enabled():
+                return aten._scaled_dot_product_cudnn_attention(  # type: ignore[no-any-return]
+                    query, key, value, None, grad, dropout_p, is_causal, False, scale=scale
+                )[0]
+            return aten._scaled_dot_product_attention_math(  # type: ignore[no-any-return]
+                query, key, value, attn_mask, dropout_p, is_causal, scale=scale
+            )[0]
         if attn_mask is not None and attn_mask.dtype == torch.bool:
             attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(~attn_mask, -math.inf)
         if attn_mask is not None and attn_mask.requires_grad:

@@ -355,6 +355,7 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "unique_dim": _unique_values,
     "unique_consecutive": _unique_values,
     "all": _all,
+    "_is_all_true": _all,
     "clone": _cloned,
     "_coalesce": _sparse,
     "sparse_mask": _sparse,

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
@@ -44,6 +45,8 @@ class Watcher:
         if name is None:
             self._name(module, where.stack[-1].name if where.stack else "")
             name = where.names[module]
+        if module.__dict__.get("gradient_checkpointing") and not module.training and torch.is_grad_enabled():
+            self.recorder.facts.setdefault("unused_checkpointing", where.line())
         where.entered(name, module, args)
 
     def left(self, module: Any, *_: Any) -> None:

@@ -192,7 +192,9 @@ class Where:
         return known
 
     def whose(self, name: str) -> int:
-        """0 of the user's files, 1 of libraries that build on torch, 2 of torch, of Python and of this package."""
+        """0 of the user's files, the script wherever it lies, 1 of libraries on torch, 2 of torch, Python and this package."""
+        if name in self._files:
+            return self._files[name][0]
         if (
             name.startswith("<")
             or "/torch/" in name
@@ -200,6 +202,8 @@ class Where:
             or name.startswith("/usr/lib/python")
         ):
             return 2
+        if name == getattr(sys.modules.get("__main__"), "__file__", None):
+            return 0
         if "site-packages" in name or "dist-packages" in name:
             return 1
         return 2 if name.startswith(self._LIBRARY) else 0

@@ -24,8 +24,8 @@ class Done(dist._Work):
         recorder = self._recorder
         for event in self._events:
             recorder.builder.stream_wait(event, recorder.program.stream(), recorder.where.line())
-            if self._host:
-                recorder.host_waits(event=event)
+        if self._host and self._events:  # ProcessGroupNCCL.cpp: a barrier waits for the stream that it is called on
+            recorder.host_waits()
         return True
 
     synchronize = wait

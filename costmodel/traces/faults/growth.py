@@ -1,4 +1,4 @@
-"""Faults of what a loop keeps: tensors of every step that are never given up, until memory is full."""
+"""Faults of what a loop keeps and gives back: tensors that are never given up, zeroed gradients, caches that are emptied."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from costmodel.text.units import KiB, counted, format_bytes
 from costmodel.traces.faults.fault import Examined, Fault
-from costmodel.traces.record import KINDS, NOWHERE, Role
+from costmodel.traces.record import EMPTY_CACHE, GRAPH, KERNEL, KINDS, NOWHERE, Role
 
 NOTED = 64 * KiB
 """Bytes a step from which growth counts: losses and counts that a program keeps are smaller [bytes]."""
@@ -19,6 +19,9 @@ STATES = ("weight", "gradient", "optimizer", "bucket")
 """Kinds of storages that are made once and stay."""
 STEPS = 3
 """That must have been run: what one step leaves is no habit."""
+
+ZEROING = ("aten.zero_", "aten._foreach_zero_")
+"""Operators by which ``zero_grad(set_to_none=False)`` keeps gradients."""
 
 Signature = tuple[int, int, int, int]
 """Operator, shape, dtype and line of a storage."""
@@ -49,6 +52,43 @@ def growing_memory(asked: Examined) -> Iterator[Fault]:
             f"{'is' if len(found) == 1 else 'are'} still held after the next: memory grows by as much every step{until}",
             bytes=float(grown),
         )  # fmt: skip
+
+
+def kept_gradients(asked: Examined) -> Iterator[Fault]:
+    """Gradients that a step zeroes in place of giving them up; a captured graph needs them where they are."""
+    gradient = KINDS.index("gradient")
+    for place, role in enumerate(asked.trace.roles):
+        if (role.timeline.action == GRAPH).any():
+            continue
+        found: dict[int, list[int]] = {}
+        for kernel in role.rows(KERNEL, role.step()).tolist():
+            if role.texts[role.kernels.op[kernel]] in ZEROING and gradient in role.storages.kind[role.written(kernel)]:
+                found.setdefault(int(role.kernels.line[kernel]), []).append(kernel)
+        for line, kernels in found.items():
+            kept = {storage for kernel in kernels for storage in role.written(kernel).tolist()}
+            nbytes = float(role.storages.bytes[list(kept)].sum())
+            if nbytes < NOTED:
+                continue
+            yield Fault(
+                kind="kept gradients", rank=role.rank, module="", line=role.texts[line],
+                sentence=f"gradients of {format_bytes(nbytes)} are zeroed and held through the forward pass, and the next are "
+                "added to them: `zero_grad(set_to_none=True)` gives them up",
+                seconds=float(asked.estimate.kernels[place][kernels].sum()), bytes=nbytes,
+            )  # fmt: skip
+
+
+def emptied_caches(asked: Examined) -> Iterator[Fault]:
+    """Caches of the allocator that every step gives back, to ask the driver for the same memory again."""
+    for role, held in zip(asked.trace.roles, asked.memory, strict=True):
+        step = role.step()
+        rows = np.arange(step.start, step.stop)[role.timeline.action[step.start : step.stop] == EMPTY_CACHE]
+        for line, count in Counter(role.timeline.line[rows].tolist()).items():
+            yield Fault(
+                kind="emptied cache", rank=role.rank, module="", line=role.texts[line],
+                sentence=f"the allocator's cache is given back {counted(count, 'time')} a step, for which the host waits, and "
+                f"{format_bytes(held.mapped)} are mapped anew",
+                bytes=held.mapped,
+            )  # fmt: skip
 
 
 def _kept(role: Role, number: int) -> dict[Signature, list[int]]:

@@ -83,6 +83,17 @@ def unbalanced_stages(asked: Examined) -> Iterator[Fault]:
     )  # fmt: skip
 
 
+def unused_checkpointing(asked: Examined) -> Iterator[Fault]:
+    """Layers that were told to recompute and don't, as their model trains in evaluation mode."""
+    line = asked.trace.facts.get("unused_checkpointing")
+    if line is not None:
+        yield Fault(
+            kind="no recomputation", rank=asked.trace.roles[0].rank, module="", line=line,
+            sentence="gradient checkpointing is enabled, and the model runs in evaluation mode, in which layers of transformers "
+            "keep everything: `model.train()` turns it on",
+        )  # fmt: skip
+
+
 def _passes_on(role: Role) -> bool:
     moves = role.rows(TRANSACTION, role.step())
     return any(role.texts[op] in (SEND, RECEIVE) for op in set(role.transactions.op[moves].tolist()))

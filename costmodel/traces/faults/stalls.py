@@ -26,7 +26,11 @@ TOKENS = ("int64", "int32", "bool")
 """Dtypes of tokens, labels and masks, which come to the device with every micro-batch."""
 LISTED = 3
 """Lines of libraries that a sentence names."""
+LOOPED = 8
+"""Waits of one line between the passes and the update, beyond which it goes through tensors one by one: a scaler asks
+once, and losses that are printed are few."""
 PASSES = (PHASES.index("forward"), PHASES.index("backward"))
+UPDATE = PHASES.index("optimizer")
 
 
 def passes(role: Role, step: range) -> range:
@@ -81,23 +85,28 @@ def _copies(role: Role, kernel: int) -> bool:
 def host_waits(asked: Examined) -> Iterator[Fault]:
     """Waits of the host for the device between a step's first forward and its last backward kernel, copies' own apart.
 
-    Those that one line of the user's makes in several of a library are told together.
+    Between the passes and the update those of loops over tensors alone. Those that one line of the user's makes in several of a
+    library are told together.
     """
     copies = {(one.rank, one.line) for one in host_copies(asked)}
     for place, role in enumerate(asked.trace.roles):
-        played, found = asked.estimate.played[place], dict[str, dict[str, list[float]]]()
+        played, found = asked.estimate.played[place], dict[str, dict[str, list[tuple[int, float]]]]()
         span = passes(role, role.step())
         launched = np.flatnonzero(role.timeline.action == KERNEL)
-        for row in span:
+        updates = launched[(role.kernels.phase[role.timeline.item[launched]] == UPDATE) & (launched >= span.stop)]
+        for row in range(span.start, int(updates[0]) if len(updates) and updates[0] in role.step() else span.stop):
             line = role.texts[role.timeline.line[row]]
             waits = role.timeline.action[row] == HOST_WAIT and role.timeline.item[row] == NOWHERE
             if waits and (role.rank, line) not in copies:
                 after = launched[launched > row]
                 before = launched[launched < row]
                 idle = played.start[after[0]] - played.end[before].max() if len(after) and len(before) else 0.0
-                found.setdefault(line.partition(" ")[0], {}).setdefault(line, []).append(max(float(idle), 0.0))
+                lines = found.setdefault(line.partition(" ")[0], {})
+                lines.setdefault(line, []).append((row, max(float(idle), 0.0)))
         for user, lines in found.items():
-            idle = [one for some in lines.values() for one in some]
+            rows, idle = zip(*(one for some in lines.values() for one in some), strict=True)
+            if min(rows) >= span.stop and len(rows) <= LOOPED:
+                continue
             within = [line.removeprefix(user).strip(" ()") for line in lines]
             more = f" and {len(within) - LISTED} more" if len(within) > LISTED else ""
             where = f" ({', '.join(within[:LISTED])}{more})" if len(lines) > 1 else ""

@@ -34,6 +34,7 @@ HOOKS = {
     "diffusers.models.modeling_utils": "diffusers",
     "pyarrow": "arrow",
     "tokenizers": "tokenizers",
+    "bitsandbytes.functional": "bitsandbytes",
 }
 """Modules, and the shim of each that is applied as soon as it was imported."""
 

@@ -1,4 +1,4 @@
-"""bitsandbytes in a model of transformers: weights in 4 or 8 bit, made without values on the GPU. Tried on bitsandbytes 0.50."""
+"""bitsandbytes: weights of a model of transformers in 4 or 8 bit, made without values, and paged optimizers. Tried on 0.50."""
 
 from __future__ import annotations
 
@@ -11,6 +11,20 @@ from torch import Tensor, nn
 from costmodel.text.errors import NotModelled
 from costmodel.traces.fake_machine.operators import argument
 from costmodel.traces.fake_machine.recorder import Recorder
+
+
+def patch(module: Any, recorder: Recorder) -> None:
+    """States of paged optimizers (``bitsandbytes.functional``), which CUDA's driver keeps on the device while there is room."""
+
+    def paged(*shape: int, dtype: torch.dtype = torch.float32, device: Any = None) -> Tensor:
+        recorder.builder.assumed("States of paged optimizers taken to stay on the GPU.")
+        made = torch.empty(shape, dtype=dtype, device=device or "cuda")
+        made.is_paged, made.page_deviceid = True, made.device.index  # type: ignore[attr-defined]
+        return made
+
+    module.get_paged = paged
+    module.fill = lambda tensor, value, device=None, prefetch=True: tensor.fill_(value)
+    module.prefetch_tensor = lambda tensor, to_cpu=False: None
 
 
 def asked(config: Any, given: Any) -> Any:

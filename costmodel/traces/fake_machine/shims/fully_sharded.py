@@ -1,4 +1,4 @@
-"""FSDP1: that it shards is a fact of the trace, and it moves buffers in place. Tried on torch 2.13."""
+"""FSDP1: that it shards is a fact of the trace, buffers move in place, checkpoints have a rank's own. Tried on torch 2.13."""
 
 from __future__ import annotations
 
@@ -11,7 +11,16 @@ from costmodel.traces.fake_machine.tensors import fake_copy
 
 
 def patch(module: Any, recorder: Recorder) -> None:
-    """Tell when a module is wrapped, whose buffers can then be moved to the device."""
+    """Tell when a module is wrapped, whose buffers can then be moved to the device.
+
+    A checkpoint of its optimizer is put together of what other ranks hold, which nobody knows, and is written nowhere.
+    """
+
+    def states(model: Any, optim: Any, optim_state_dict: Any = None, group: Any = None) -> Any:
+        recorder.builder.assumed("What FSDP1 gathers for a checkpoint of its optimizer isn't traced.")
+        return optim.state_dict() if optim_state_dict is None else optim_state_dict
+
+    module.FullyShardedDataParallel.optim_state_dict = staticmethod(states)
     real = module.FullyShardedDataParallel.__init__
 
     def made(self: Any, *args: Any, **kwargs: Any) -> None:
