@@ -407,6 +407,9 @@ REAL = [
 @pytest.mark.parametrize(("kind", "field"), WHOLE, ids=[f"{kind.__name__}.{field}" for kind, field in WHOLE])
 @pytest.mark.parametrize("value", [0, -1, True, 2.5, NAN, math.inf, HUGE, "8", [8]], ids=repr)
 def test_a_count_that_is_none_is_refused_by_name(kind, field, value):
+    if field == "recompute" and value is True:
+        assert dataclasses.replace(GOOD[kind], recompute=True).recompute == "full", "a switch there, beside a count"
+        return
     with pytest.raises(InvalidValue, match=field) as refused:
         dataclasses.replace(GOOD[kind], **{field: value})
     assert field in refused.value.field

@@ -356,7 +356,7 @@ def test_where_no_matrix_has_an_adapter_gradients_pass_through_and_nothing_else_
         ({"adapter": "lora", "lora_targets": [3]}, "lora_targets=\\[3\\]"),
         ({"adapter": "dora"}, "adapter='dora'"),
         ({"optimizer": "shampoo"}, "optimizer='shampoo'"),
-        ({"optimizer": "adamw"}, "did you mean adam"),
+        ({"optimizer": "adamm"}, "did you mean adam"),
     ],
 )  # fmt: skip
 def test_a_wrong_adapter_or_optimizer_is_one_line(fields, hint):

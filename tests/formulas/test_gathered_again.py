@@ -102,7 +102,7 @@ def gathered(modules):
     return times
 
 
-@pytest.mark.parametrize("name", ["bloom-560m", "gpt3-1.3b", "llama3.2-3b", "llama3-8b"])
+@pytest.mark.parametrize("name", ["bloom-560m", "gpt3-13b", "llama3.2-3b", "llama3-8b"])
 def test_the_last_layers_are_gathered_once_for_both_passes(name):
     """Module by module: each layer two norms, four or seven matrices; what is tied is used at both ends."""
     model = load_model(name)
