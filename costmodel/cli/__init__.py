@@ -61,18 +61,11 @@ WHERE = {"--device", "--cluster", "--help", "-h", "--help-all"}
 
 
 class Elsewhere(NamedTuple):
-    """A table over all hardware, which answers a command where nothing says on what.
+    """A table over all hardware, which answers a command where nothing says on what."""
 
-    Parameters
-    ----------
-    command : that gives the table
-    usual : options that it needs, with what is taken where they aren't said
-    words : for the note
-    """
-
-    command: str
-    usual: tuple[tuple[str, str], ...]
-    words: str
+    command: str  # that gives the table
+    usual: tuple[tuple[str, str], ...]  # options that it needs, with what is taken where they aren't said
+    words: str  # for the note
 
 
 ON_ALL = {

@@ -31,16 +31,10 @@ class Misused(CostModelError):
 
 
 class CommandLine(NamedTuple):
-    """A command line as it is understood.
+    """A command line as it is understood."""
 
-    Parameters
-    ----------
-    argv : its words
-    notes : what was taken for what
-    """
-
-    argv: list[str]
-    notes: list[str]
+    argv: list[str]  # its words
+    notes: list[str]  # what was taken for what
 
 
 def spelled(name: str) -> tuple[str, ...]:
@@ -400,14 +394,9 @@ def unasked(row: FieldRow) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Several:
-    """Reads values with commas between them.
+    """Reads values with commas between them."""
 
-    Parameters
-    ----------
-    reader : of one
-    """
-
-    reader: Callable[[str], object]
+    reader: Callable[[str], object]  # of one
 
     def __call__(self, text: str) -> list[object]:
         """The values that a text holds."""

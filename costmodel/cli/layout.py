@@ -31,22 +31,13 @@ RULE = "\u2500"
 
 
 class TerminalTable(NamedTuple):
-    """A table before it is laid out.
+    """A table before it is laid out."""
 
-    Parameters
-    ----------
-    columns : headings
-    rows : of cells
-    words : which columns hold text, on the left; the others hold numbers, on the right
-    total : whether the last row sums up the others
-    titles : of the first columns, so many head the card of a row where the columns don't fit
-    """
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    words: frozenset[int]
-    total: bool
-    titles: int
+    columns: tuple[str, ...]  # headings
+    rows: tuple[tuple[str, ...], ...]  # of cells
+    words: frozenset[int]  # which columns hold text, on the left; the others hold numbers, on the right
+    total: bool  # whether the last row sums up the others
+    titles: int  # of the first columns, so many head the card of a row where the columns don't fit
 
 
 class Verbatim(str):

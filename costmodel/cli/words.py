@@ -34,18 +34,11 @@ SAID = re.compile(r"[0-9][0-9.,]*(?:e[0-9]+)?(?:[kKmMbBtT]|%|d)?")
 
 
 class SaidSettings(NamedTuple):
-    """What words by themselves set.
+    """What words by themselves set."""
 
-    Parameters
-    ----------
-    options : with their values
-    rest : the other words
-    notes : what was taken for what
-    """
-
-    options: list[str]
-    rest: list[str]
-    notes: list[str]
+    options: list[str]  # with their values
+    rest: list[str]  # the other words
+    notes: list[str]  # what was taken for what
 
 
 def option_of(name: str, known: dict[str, argparse.Action]) -> str | None:

@@ -279,22 +279,13 @@ def _join(pool: Pool, block: Block, other: Block) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Reserved:
-    """What the allocator did over a role's timeline.
+    """What the allocator did over a role's timeline."""
 
-    Parameters
-    ----------
-    allocated : after each row of the timeline [bytes]
-    reserved : the same [bytes]
-    retried_at : rows at which it gave its cache back to find room
-    failed_at : row at which the device had no room, `NOWHERE` where it always had
-    missing : what was asked of the driver then [bytes]
-    """
-
-    allocated: NDArray[np.int64]
-    reserved: NDArray[np.int64]
-    retried_at: tuple[int, ...]
-    failed_at: int
-    missing: int
+    allocated: NDArray[np.int64]  # after each row of the timeline [bytes]
+    reserved: NDArray[np.int64]  # the same [bytes]
+    retried_at: tuple[int, ...]  # rows at which it gave its cache back to find room
+    failed_at: int  # row at which the device had no room, `NOWHERE` where it always had
+    missing: int  # what was asked of the driver then [bytes]
 
     @property
     def retries(self) -> int:

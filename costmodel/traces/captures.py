@@ -8,40 +8,25 @@ from typing import NamedTuple
 
 
 class StreamOperation(NamedTuple):
-    """What a stream is told to do.
+    """What a stream is told to do."""
 
-    Parameters
-    ----------
-    action : kernel, transaction, or the record of an event or the wait for one
-    row : of the table of kernels or transactions; of an event its number alone
-    stream, line : as in the timeline
-    reads, writes : storages of a kernel's operands and results
-    """
-
-    action: int
-    row: list[int]
-    stream: int
+    action: int  # kernel, transaction, or the record of an event or the wait for one
+    row: list[int]  # of the table of kernels or transactions; of an event its number alone
+    stream: int  # stream, line: as in the timeline
     line: str
-    reads: Sequence[int] = ()
+    reads: Sequence[int] = ()  # reads, writes: storages of a kernel's operands and results
     writes: Sequence[int] = ()
 
 
 @dataclasses.dataclass
 class Capture:
-    """A graph as it is captured.
+    """A graph as it is captured."""
 
-    Parameters
-    ----------
-    stream : on which
-    launches : in their order
-    living : bytes of storages that were born since and are there yet, by their rows
-    held, fullest : bytes of them now, and at most
-    """
-
-    stream: int
-    launches: list[StreamOperation] = dataclasses.field(default_factory=list)
+    stream: int  # on which
+    launches: list[StreamOperation] = dataclasses.field(default_factory=list)  # in their order
+    # bytes of storages that were born since and are there yet, by their rows
     living: dict[int, int] = dataclasses.field(default_factory=dict)
-    held: int = 0
+    held: int = 0  # held, fullest: bytes of them now, and at most
     fullest: int = 0
 
     def born(self, storage: int, nbytes: int) -> None:

@@ -75,18 +75,11 @@ class ComparedPart(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compared:
-    """A trace beside a ledger, and beside an estimate where one was given.
+    """A trace beside a ledger, and beside an estimate where one was given."""
 
-    Parameters
-    ----------
-    rows : transactions of a step, kind by kind
-    memory : parts of a rank's memory at its fullest moment [bytes]; empty beside a ledger alone
-    time : of a step [s]; empty beside a ledger alone
-    """
-
-    rows: tuple[Row, ...]
-    memory: tuple[ComparedPart, ...] = ()
-    time: tuple[ComparedPart, ...] = ()
+    rows: tuple[Row, ...]  # transactions of a step, kind by kind
+    memory: tuple[ComparedPart, ...] = ()  # parts of a rank's memory at its fullest moment [bytes]; empty beside a ledger alone
+    time: tuple[ComparedPart, ...] = ()  # of a step [s]; empty beside a ledger alone
 
     @property
     def differences(self) -> tuple[Row, ...]:

@@ -28,16 +28,10 @@ APART = (
 
 
 class Fused(NamedTuple):
-    """Kernels of a role that are one, as a compiler makes them.
+    """Kernels of a role that are one, as a compiler makes them."""
 
-    Parameters
-    ----------
-    first : of each kernel, the first of those with which it is one: itself where it stays alone
-    bytes : of each first, what all of them read and write [bytes]
-    """
-
-    first: NDArray[np.int64]
-    bytes: Floats
+    first: NDArray[np.int64]  # of each kernel, the first of those with which it is one: itself where it stays alone
+    bytes: Floats  # of each first, what all of them read and write [bytes]
 
     @property
     def gone(self) -> NDArray[np.bool_]:

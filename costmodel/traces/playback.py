@@ -58,47 +58,28 @@ class RoleEntry(NamedTuple):
 
 
 class TracedLinkLoad(NamedTuple):
-    """Load of a GPU's link of one level.
+    """Load of a GPU's link of one level."""
 
-    Parameters
-    ----------
-    rank : of the role that ran
-    level : of the cluster
-    bandwidth : that collectives reach there [bytes/s]
-    nbytes : that a step leaves on it [bytes]
-    busy : share of the step that this takes at that rate
-    peak_rate : of transactions at once, at the highest [bytes/s]
-    """
-
-    rank: int
-    level: str
-    bandwidth: float
-    nbytes: float
-    busy: float
-    peak_rate: float
+    rank: int  # of the role that ran
+    level: str  # of the cluster
+    bandwidth: float  # that collectives reach there [bytes/s]
+    nbytes: float  # that a step leaves on it [bytes]
+    busy: float  # share of the step that this takes at that rate
+    peak_rate: float  # of transactions at once, at the highest [bytes/s]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class TracePlayback:
-    """A traced step as the whole cluster plays it.
+    """A traced step as the whole cluster plays it."""
 
-    Parameters
-    ----------
-    estimate : the same step, priced
-    entries : what each role does
-    ranks : of each role that were played, by their numbers in the cluster; one stands for all where all are alike
-    start, end : of each replica's entries, one role after the other [s]
-    offsets : first entry of each role, and the number of entries
-    moved : of each instance of a transaction: role, row of its transactions, start and end [s]
-    """
-
-    estimate: TraceEstimate
-    entries: tuple[tuple[RoleEntry, ...], ...]
+    estimate: TraceEstimate  # the same step, priced
+    entries: tuple[tuple[RoleEntry, ...], ...]  # what each role does
+    # of each role that were played, by their numbers in the cluster; one stands for all where all are alike
     ranks: tuple[tuple[int, ...], ...]
-    start: Floats
+    start: Floats  # start, end: of each replica's entries, one role after the other [s]
     end: Floats
-    offsets: Integers
-    moved: Floats
+    offsets: Integers  # first entry of each role, and the number of entries
+    moved: Floats  # of each instance of a transaction: role, row of its transactions, start and end [s]
 
     @property
     def total(self) -> float:

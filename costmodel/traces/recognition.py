@@ -52,20 +52,12 @@ WIDTHS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float8_e4m3
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recognised:
-    """A trace as a plan.
+    """A trace as a plan."""
 
-    Parameters
-    ----------
-    model : what is trained
-    plan : how it is split
-    framework : name in the catalogue
-    notes : what was taken rather than seen, a sentence each
-    """
-
-    model: Transformer
-    plan: Plan
-    framework: str
-    notes: tuple[str, ...] = ()
+    model: Transformer  # what is trained
+    plan: Plan  # how it is split
+    framework: str  # name in the catalogue
+    notes: tuple[str, ...] = ()  # what was taken rather than seen, a sentence each
 
     __repr__ = brief
 

@@ -87,108 +87,67 @@ class ColumnTable:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class KernelTable(ColumnTable):
-    """What streams compute, in the order in which the host launched it.
+    """What streams compute, in the order in which the host launched it."""
 
-    Parameters
-    ----------
-    op : place of the operator's name in `Role.texts`, as ``"aten.mm"``, `HOST_TO_DEVICE` or `DEVICE_TO_HOST`
-    shapes : place of its operands' shapes, as ``"4096x1024 1024x512"``, a scalar as ``"1"``
-    dtypes : place of its operands' dtypes, as ``"bfloat16 bfloat16"``
-    bytes_read, bytes_written : of its operands and results, each counted once [bytes]
-    flop : floating-point operations of products, 0 where it has none; of attention, of the pairs that meet, so that a causal
-        core has half of those of a full one [FLOP]
-    stream : place in `Role.streams`
-    phase : place in `PHASES`
-    module : place of the module's name in `Role.texts`, as ``"model.layers.0.mlp"``, ``""`` outside of any
-    line : place of the line of the user's code, as ``"train.py:31"``, ``""`` where unknown
-    compiled : number of the part of the program that was given to a compiler and that it belongs to, 0 of none
-    reads, writes : places in `Role.operands` where its storages begin: those read are ``operands[reads:writes]``, those
-        written go on to the next kernel's `reads`
-    """
-
-    op: Column
-    shapes: Column
-    dtypes: Column
-    bytes_read: Column
+    op: Column  # place of the operator's name in `Role.texts`, as ``"aten.mm"``, `HOST_TO_DEVICE` or `DEVICE_TO_HOST`
+    shapes: Column  # place of its operands' shapes, as ``"4096x1024 1024x512"``, a scalar as ``"1"``
+    dtypes: Column  # place of its operands' dtypes, as ``"bfloat16 bfloat16"``
+    bytes_read: Column  # bytes_read, bytes_written: of its operands and results, each counted once [bytes]
     bytes_written: Column
+    # floating-point operations of products, 0 where it has none; of attention, of the pairs that meet, so that a causal core has
+    # half of those of a full one [FLOP]
     flop: Column
-    stream: Column
-    phase: Column
-    module: Column
-    line: Column
-    compiled: Column
+    stream: Column  # place in `Role.streams`
+    phase: Column  # place in `PHASES`
+    module: Column  # place of the module's name in `Role.texts`, as ``"model.layers.0.mlp"``, ``""`` outside of any
+    line: Column  # place of the line of the user's code, as ``"train.py:31"``, ``""`` where unknown
+    compiled: Column  # number of the part of the program that was given to a compiler and that it belongs to, 0 of none
+    # reads, writes: places in `Role.operands` where its storages begin: those read are ``operands[reads:writes]``, those written
+    # go on to the next kernel's `reads`
     reads: Column
     writes: Column
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StorageTable(ColumnTable):
-    """Memory of the device that the program held.
+    """Memory of the device that the program held."""
 
-    Parameters
-    ----------
-    bytes : asked for, without any rounding [bytes]
-    born, died : rows of `Timeline`; `died` is `NOWHERE` of those held to the end
-    kind : place in `KINDS`
-    module : place of the module's name in `Role.texts`, ``""`` outside of any
-    parameter : place of the parameter's name whose weight, gradient or state it is, ``""`` of others
-    shape, dtype : places of the first tensor's shape and dtype, as ``"4096x1024"`` and ``"bfloat16"``
-    op : place of the name of the operator that made it
-    stream : place in `Role.streams`: whose pool of the allocator it comes from
-    phase : place in `PHASES`, when it was born
-    line : place of the line of the user's code
-    """
-
-    bytes: Column
-    born: Column
+    bytes: Column  # asked for, without any rounding [bytes]
+    born: Column  # born, died: rows of `Timeline`; `died` is `NOWHERE` of those held to the end
     died: Column
-    kind: Column
-    module: Column
-    parameter: Column
-    shape: Column
+    kind: Column  # place in `KINDS`
+    module: Column  # place of the module's name in `Role.texts`, ``""`` outside of any
+    parameter: Column  # place of the parameter's name whose weight, gradient or state it is, ``""`` of others
+    shape: Column  # shape, dtype: places of the first tensor's shape and dtype, as ``"4096x1024"`` and ``"bfloat16"``
     dtype: Column
-    op: Column
-    stream: Column
-    phase: Column
-    line: Column
+    op: Column  # place of the name of the operator that made it
+    stream: Column  # place in `Role.streams`: whose pool of the allocator it comes from
+    phase: Column  # place in `PHASES`, when it was born
+    line: Column  # place of the line of the user's code
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TransactionTable(ColumnTable):
-    """What the rank exchanged with others, in the order in which the host launched it.
+    """What the rank exchanged with others, in the order in which the host launched it."""
 
-    Parameters
-    ----------
-    op : place of its name in `Role.texts`: of `costmodel.evaluation.collectives.OPERATIONS` (``"all-reduce"``,
-        ``"all-gather"``, ``"reduce-scatter"``, ``"all-to-all"``, ``"broadcast"``, ``"reduce"``), ``"barrier"``, `SEND` or
-        `RECEIVE`
-    bytes : buffer as NCCL counts it: what each rank holds before a reduction, after a gather, sends in an all-to-all or to its
-        peer [bytes]
-    dtype : place of its elements' dtype
-    group : place in `Role.groups`
-    peer : rank of the cluster it sends to or receives from, or a broadcast's or a reduction's root; `NOWHERE` of others
-    stream : place in `Role.streams` on which it runs
-    phase : place in `PHASES`
-    parameter : place of the name of the first parameter in its buffer, `SEVERAL` of one whose parameters aren't known, ``""`` of
-        activations
-    module : place of the module's name that it was launched in
-    line : place of the line of the user's code
-    storage : row of `StorageTable` that its result lies in, `NOWHERE` where unknown
-    tag : of messages between two ranks, 0 of others
-    """
-
+    # place of its name in `Role.texts`: of `costmodel.evaluation.collectives.OPERATIONS` (``"all-reduce"``, ``"all-gather"``,
+    # ``"reduce-scatter"``, ``"all-to-all"``, ``"broadcast"``, ``"reduce"``), ``"barrier"``, `SEND` or `RECEIVE`
     op: Column
+    # buffer as NCCL counts it: what each rank holds before a reduction, after a gather, sends in an all-to-all or to its peer
+    # [bytes]
     bytes: Column
-    dtype: Column
-    group: Column
-    peer: Column
-    stream: Column
-    phase: Column
+    dtype: Column  # place of its elements' dtype
+    group: Column  # place in `Role.groups`
+    peer: Column  # rank of the cluster it sends to or receives from, or a broadcast's or a reduction's root; `NOWHERE` of others
+    stream: Column  # place in `Role.streams` on which it runs
+    phase: Column  # place in `PHASES`
+    # place of the name of the first parameter in its buffer, `SEVERAL` of one whose parameters aren't known, ``""`` of
+    # activations
     parameter: Column
-    module: Column
-    line: Column
-    storage: Column
-    tag: Column
+    module: Column  # place of the module's name that it was launched in
+    line: Column  # place of the line of the user's code
+    storage: Column  # row of `StorageTable` that its result lies in, `NOWHERE` where unknown
+    tag: Column  # of messages between two ranks, 0 of others
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -214,54 +173,33 @@ class HostProgram(ColumnTable):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ParameterTable(ColumnTable):
-    """The model's parameters as the user's code named them, before they were sharded.
+    """The model's parameters as the user's code named them, before they were sharded."""
 
-    Parameters
-    ----------
-    name, dtype, shape : places in `Role.texts`; the shape is the whole parameter's
-    elements : of the whole parameter
-    trainable : 1 where it asks for a gradient and is trained: by an optimizer, or by ranks that sum its gradients
-    gradients : times that it got one
-    storage : row of `StorageTable` where it lies, `NOWHERE` where unknown
-    """
-
-    name: Column
+    name: Column  # name, dtype, shape: places in `Role.texts`; the shape is the whole parameter's
     dtype: Column
     shape: Column
-    elements: Column
-    trainable: Column
-    gradients: Column
-    storage: Column
+    elements: Column  # of the whole parameter
+    trainable: Column  # 1 where it asks for a gradient and is trained: by an optimizer, or by ranks that sum its gradients
+    gradients: Column  # times that it got one
+    storage: Column  # row of `StorageTable` where it lies, `NOWHERE` where unknown
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Role:
-    """What one rank did, and all that do the same.
+    """What one rank did, and all that do the same."""
 
-    Parameters
-    ----------
-    rank : that ran
-    stands_for : ranks that do the same, this one among them
-    kernels, storages, transactions, timeline, parameters : tables
-    operands : rows of `storages`, see `KernelTable.reads`
-    groups : members of each process group, as ranks
-    streams : names; the first is the one that code runs on that names none
-    texts : words that tables point at; the first is ``""``
-    values_assumed : what had no value without a GPU and which was taken, a sentence each
-    """
-
-    rank: int
-    stands_for: tuple[int, ...]
-    kernels: KernelTable
+    rank: int  # that ran
+    stands_for: tuple[int, ...]  # ranks that do the same, this one among them
+    kernels: KernelTable  # kernels, storages, transactions, timeline, parameters: tables
     storages: StorageTable
     transactions: TransactionTable
     timeline: HostProgram
     parameters: ParameterTable
-    operands: Column
-    groups: tuple[tuple[int, ...], ...]
-    streams: tuple[str, ...]
-    texts: tuple[str, ...]
-    values_assumed: tuple[str, ...] = ()
+    operands: Column  # rows of `storages`, see `KernelTable.reads`
+    groups: tuple[tuple[int, ...], ...]  # members of each process group, as ranks
+    streams: tuple[str, ...]  # names; the first is the one that code runs on that names none
+    texts: tuple[str, ...]  # words that tables point at; the first is ``""``
+    values_assumed: tuple[str, ...] = ()  # what had no value without a GPU and which was taken, a sentence each
 
     TABLES: ClassVar[dict[str, type[ColumnTable]]] = {
         "kernels": KernelTable, "storages": StorageTable, "transactions": TransactionTable, "timeline": HostProgram,

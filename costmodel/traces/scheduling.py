@@ -37,19 +37,12 @@ class Durations(NamedTuple):
 
 
 class PlayedRole(NamedTuple):
-    """A role's timeline played out, row by row [s].
+    """A role's timeline played out, row by row [s]."""
 
-    Parameters
-    ----------
-    host : when the host has done it
-    start, end : when its stream begins and ends it; of rows that no stream runs, when the host has
-    alone : rows of transactions whose partners never came
-    """
-
-    host: Floats
-    start: Floats
+    host: Floats  # when the host has done it
+    start: Floats  # start, end: when its stream begins and ends it; of rows that no stream runs, when the host has
     end: Floats
-    alone: tuple[int, ...]
+    alone: tuple[int, ...]  # rows of transactions whose partners never came
 
 
 class Partners:

@@ -18,20 +18,12 @@ WORTH = 0.002
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Advice:
-    """A single change after which a plan is faster and fits.
+    """A single change after which a plan is faster and fits."""
 
-    Parameters
-    ----------
-    change : fields of the plan
-    flags : lines of the launch file that would be new, none where the dialect can't say them
-    estimate : of the changed plan
-    gain : share of the step time that it saves
-    """
-
-    change: dict[str, object] = dataclasses.field(hash=False)
-    flags: tuple[str, ...]
-    estimate: Estimate
-    gain: float
+    change: dict[str, object] = dataclasses.field(hash=False)  # fields of the plan
+    flags: tuple[str, ...]  # lines of the launch file that would be new, none where the dialect can't say them
+    estimate: Estimate  # of the changed plan
+    gain: float  # share of the step time that it saves
 
     __repr__ = brief
 

@@ -22,46 +22,29 @@ EXTRA_FIELDS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Described:
-    """One run as its launch files describe it: fields, not yet checked against each other or a cluster.
+    """One run as its launch files describe it: fields, not yet checked against each other or a cluster."""
 
-    Parameters
-    ----------
-    framework : whose files they are
-    dialect : in which of its dialects
-    files : names of what was read
-    version : of the framework or its layout, where the file tells
-    model_described : the model's name, or its shape by field (``num_layers``, ``hidden_size``, ...), or None
-    gpus : world size, or None where the files don't say
-    plan_fields : fields of a plan with their values: what the files state, what follows from that, and the framework's defaults
-    assumed : fields that the files leave open, with the value that the default gives them, None where there is none
-    derived : fields that follow from others
-    unknown : flags that were not understood
-    irrelevant : flags that are known and change neither time nor memory
-    unpriced : flags that change time or memory in a way that isn't modelled
-    ineffective : fields that are stated and do nothing here
-    conflicts : statements that can't all be true; a field that is stated twice differently is None
-    unresolved : flags whose value is a variable, with that value
-    missing : fields that a file decides which is named and was not given, with how it is named
-    notes : what else a reader should know
-    """
-
-    framework: str
-    dialect: str
-    files: tuple[str, ...]
-    version: str | None
+    framework: str  # whose files they are
+    dialect: str  # in which of its dialects
+    files: tuple[str, ...]  # names of what was read
+    version: str | None  # of the framework or its layout, where the file tells
+    # the model's name, or its shape by field (``num_layers``, ``hidden_size``, ...), or None
     model_described: str | dict[str, object] | None = dataclasses.field(hash=False)
-    gpus: int | None
+    gpus: int | None  # world size, or None where the files don't say
+    # fields of a plan with their values: what the files state, what follows from that, and the framework's defaults
     plan_fields: Row = dataclasses.field(hash=False)
+    # fields that the files leave open, with the value that the default gives them, None where there is none
     assumed: dict[str, object] = dataclasses.field(hash=False)
-    derived: tuple[str, ...]
-    unknown: tuple[str, ...]
-    irrelevant: tuple[str, ...]
-    unpriced: tuple[str, ...]
-    ineffective: tuple[str, ...]
-    conflicts: tuple[str, ...]
-    unresolved: dict[str, str] = dataclasses.field(hash=False)
+    derived: tuple[str, ...]  # fields that follow from others
+    unknown: tuple[str, ...]  # flags that were not understood
+    irrelevant: tuple[str, ...]  # flags that are known and change neither time nor memory
+    unpriced: tuple[str, ...]  # flags that change time or memory in a way that isn't modelled
+    ineffective: tuple[str, ...]  # fields that are stated and do nothing here
+    conflicts: tuple[str, ...]  # statements that can't all be true; a field that is stated twice differently is None
+    unresolved: dict[str, str] = dataclasses.field(hash=False)  # flags whose value is a variable, with that value
+    # fields that a file decides which is named and was not given, with how it is named
     missing: dict[str, str] = dataclasses.field(hash=False)
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  # what else a reader should know
 
     __repr__ = brief
 

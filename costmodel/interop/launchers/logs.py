@@ -28,18 +28,11 @@ WARM_UP = 2
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepTimes:
-    """Measured steps of one run.
+    """Measured steps of one run."""
 
-    Parameters
-    ----------
-    framework : whose log it is
-    steps : numbers of the steps, where the log says them
-    seconds : of each [s]
-    """
-
-    framework: str
-    steps: tuple[int, ...]
-    seconds: tuple[float, ...]
+    framework: str  # whose log it is
+    steps: tuple[int, ...]  # numbers of the steps, where the log says them
+    seconds: tuple[float, ...]  # of each [s]
 
     __repr__ = brief
 

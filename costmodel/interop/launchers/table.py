@@ -84,53 +84,30 @@ UNSPLIT: Mapping[str, object] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class About:
-    """What the file of a dialect's name says of it, beside the flags that state a field.
+    """What the file of a dialect's name says of it, beside the flags that state a field."""
 
-    Parameters
-    ----------
-    framework : what a launch says it is for
-    software : entry of the catalogue's frameworks that prices it
-    layout : in which it is written: ``"args"``, ``"yaml"``, ``"json"`` or ``"toml"``
-    reads : layouts that it can be read from
-    source : repository, file and version that the table was read from
-    defaults : fields of a plan that the framework fills where a file is silent, beside `UNSPLIT` and those of the dialects in
-        ``also``; none where there is no such section, as a recipe rules then what isn't stated
-    shape : of a model, where a file that describes one is silent
-    signature : keys that only this dialect has: they count more when a file's dialect is guessed
-    unpriced : keys that change time or memory in a way that isn't modelled
-    irrelevant : keys that change neither; both can hold patterns with ``*``
-    part : whether its files complete another's
-    leaves : whether a key is known by its last part alone
-    dashes : whether dashes and underscores are the same in keys
-    assigns : whether its command lines are ``key=value``
-    opening : words that open a command line, one argument a line as the rest
-    commands : words side by side that start its runs and no other's
-    runner : command that starts a run of a written file, as far as one line can say
-    loss : of its own trainer, where that isn't `software`'s
-    also : files of dialects whose keys it has, too
-    under : the same by section
-    """
-
-    framework: str
-    software: str
-    layout: str
-    reads: tuple[str, ...]
-    source: str
+    framework: str  # what a launch says it is for
+    software: str  # entry of the catalogue's frameworks that prices it
+    layout: str  # in which it is written: ``"args"``, ``"yaml"``, ``"json"`` or ``"toml"``
+    reads: tuple[str, ...]  # layouts that it can be read from
+    source: str  # repository, file and version that the table was read from
+    # fields of a plan that the framework fills where a file is silent, beside `UNSPLIT` and those of the dialects in ``also``;
+    # none where there is no such section, as a recipe rules then what isn't stated
     defaults: Mapping[str, object]
-    shape: Mapping[str, object]
-    signature: frozenset[str]
-    unpriced: frozenset[str]
-    irrelevant: frozenset[str]
-    part: bool = False
-    leaves: bool = False
-    dashes: bool = False
-    assigns: bool = False
-    opening: tuple[str, ...] = ()
-    commands: tuple[str, ...] = ()
-    runner: str = ""
-    loss: str | None = None
-    also: tuple[str, ...] = ()
-    under: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    shape: Mapping[str, object]  # of a model, where a file that describes one is silent
+    signature: frozenset[str]  # keys that only this dialect has: they count more when a file's dialect is guessed
+    unpriced: frozenset[str]  # keys that change time or memory in a way that isn't modelled
+    irrelevant: frozenset[str]  # keys that change neither; both can hold patterns with ``*``
+    part: bool = False  # whether its files complete another's
+    leaves: bool = False  # whether a key is known by its last part alone
+    dashes: bool = False  # whether dashes and underscores are the same in keys
+    assigns: bool = False  # whether its command lines are ``key=value``
+    opening: tuple[str, ...] = ()  # words that open a command line, one argument a line as the rest
+    commands: tuple[str, ...] = ()  # words side by side that start its runs and no other's
+    runner: str = ""  # command that starts a run of a written file, as far as one line can say
+    loss: str | None = None  # of its own trainer, where that isn't `software`'s
+    also: tuple[str, ...] = ()  # files of dialects whose keys it has, too
+    under: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)  # the same by section
 
 
 @functools.cache
@@ -164,18 +141,11 @@ def about(name: str) -> About:
 
 @dataclasses.dataclass(frozen=True)
 class Dialect:
-    """How one framework spells a run.
+    """How one framework spells a run."""
 
-    Parameters
-    ----------
-    name : what `write_launch` and the command line call it
-    rows : flags that state a field, in the order in which they are written
-    rules : what follows from several flags
-    """
-
-    name: str
-    rows: tuple[FlagRow, ...]
-    rules: Callable[[LaunchReading], None]
+    name: str  # what `write_launch` and the command line call it
+    rows: tuple[FlagRow, ...]  # flags that state a field, in the order in which they are written
+    rules: Callable[[LaunchReading], None]  # what follows from several flags
 
     @functools.cached_property
     def about(self) -> About:

@@ -44,30 +44,18 @@ OF_THE_HUB = ("LocalEntryNotFoundError", "OfflineModeIsEnabled")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Spec:
-    """What a process is to run, and as whom.
+    """What a process is to run, and as whom."""
 
-    Parameters
-    ----------
-    script : file, or module with `module`
-    arguments : of it
-    module : whether `script` is a module's name
-    rank, world, gpus : place, ranks of all, GPUs of a server
-    steps : of the optimizer after which it ends; 0 for never
-    device : name, memory, capability and multiprocessors of a GPU
-    folder : for what it leaves: its record, letters, files that the script writes
-    cache : folder that keeps the compiled guard
-    """
-
-    script: str
-    arguments: tuple[str, ...]
-    module: bool
-    rank: int
+    script: str  # file, or module with `module`
+    arguments: tuple[str, ...]  # of it
+    module: bool  # whether `script` is a module's name
+    rank: int  # rank, world, gpus: place, ranks of all, GPUs of a server
     world: int
     gpus: int
-    steps: int
-    device: dict[str, Any]
-    folder: str
-    cache: str
+    steps: int  # of the optimizer after which it ends; 0 for never
+    device: dict[str, Any]  # name, memory, capability and multiprocessors of a GPU
+    folder: str  # for what it leaves: its record, letters, files that the script writes
+    cache: str  # folder that keeps the compiled guard
 
     @classmethod
     def read(cls, path: str) -> Spec:
@@ -95,14 +83,9 @@ def torchrun(rank: int, world: int, gpus: int) -> dict[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class RunningRank:
-    """A rank that runs in this process.
+    """A rank that runs in this process."""
 
-    Parameters
-    ----------
-    recorder : of what it does
-    """
-
-    recorder: Any
+    recorder: Any  # of what it does
 
 
 @contextlib.contextmanager

@@ -21,26 +21,15 @@ KINDS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fault:
-    """Something that training code does wrong.
+    """Something that training code does wrong."""
 
-    Parameters
-    ----------
-    kind : one of `KINDS`
-    rank : of the role in which it shows
-    module : of the model in which it happens, or parameter; ``""`` outside of any
-    line : of the user's code, ``""`` where unknown
-    sentence : what is wrong, with its numbers
-    seconds : that it costs a step, 0 where it costs none [s]
-    bytes : that it costs of memory or of exchange, 0 where it costs none [bytes]
-    """
-
-    kind: str
-    rank: int
-    module: str
-    line: str
-    sentence: str
-    seconds: float = 0.0
-    bytes: float = 0.0
+    kind: str  # one of `KINDS`
+    rank: int  # of the role in which it shows
+    module: str  # of the model in which it happens, or parameter; ``""`` outside of any
+    line: str  # of the user's code, ``""`` where unknown
+    sentence: str  # what is wrong, with its numbers
+    seconds: float = 0.0  # that it costs a step, 0 where it costs none [s]
+    bytes: float = 0.0  # that it costs of memory or of exchange, 0 where it costs none [bytes]
 
     def __repr__(self) -> str:
         place = ", ".join(filter(None, (self.line, self.module, f"rank {self.rank}")))
