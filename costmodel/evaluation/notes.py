@@ -42,7 +42,8 @@ def inert_fields(answer: Estimate) -> tuple[str, ...]:
             usual = dataclasses.replace(answer.plan, **{name: row.default})
             usual = usual.resolve(answer.framework, answer.cluster.device)
             before, after = getattr(usual, name), getattr(answer.plan, name)
-            if before == after or (before is None and after is False) or usual.gpus != answer.plan.gpus:  # a loss leaves it open
+            as_usual = before is None and (after is False or not row.inert)  # said as it is taken unsaid; a loss leaves it open
+            if before == after or as_usual or usual.gpus != answer.plan.gpus:
                 continue
             usual.check(answer.model, answer.cluster, answer.framework)
             alike = evaluate_one(answer.question, usual) == answer.step

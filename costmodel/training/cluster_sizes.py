@@ -287,8 +287,8 @@ def _row(
 
 
 def _sizes(cluster: Cluster) -> list[int]:
-    """Numbers of GPUs that are tried, whole nodes."""
-    node, most = cluster.gpus_per_node, min(MOST_GPUS, max(cluster.levels[-1].size, cluster.gpus_per_node))
+    """Numbers of GPUs that are tried, whole nodes: a network between nodes is taken to go on as it is specified."""
+    node, most = cluster.gpus_per_node, MOST_GPUS if len(cluster.levels) > 1 else cluster.gpus_per_node
     nodes = sorted({step * 2**power for step in STEPS for power in range(17)})
     return [node * count for count in nodes if node * count <= most]
 
