@@ -158,6 +158,10 @@ REFUSED = {
     "a switch and its field": (lambda: Plan(zero3=True, zero_stage=1), "zero_stage=1: expected one value, not 3"),
     "offloading of no part": (
         lambda: costmodel.memory("llama3-8b", "8xh100", offload=True), "optimizer_offload, parameter_offload"),
+    "an algorithm of a step": (lambda: costmodel.estimate("qwen2.5-7b", "8xh100", grpo=True), "algorithm='grpo'\\) prices"),
+    "a stage that it isn't": (lambda: costmodel.estimate("llama3-8b", "8xh100", framework="fsdp2", zero3=False),
+                              "zero3=False: expected zero_stage in its place"),
+    "a width that it isn't": (lambda: Plan(bf16=False), "bf16=False: expected dtype in its place"),
     "an algorithm for an adapter": (
         lambda: costmodel.estimate("qwen2.5-7b", "8xh100", method="grpo"), "post_training\\(..., algorithm='grpo'\\)"),
     "what is looked for": (lambda: costmodel.largest_batch("llama3-8b", "8xh100", gbs=4), "it is what is looked for"),
@@ -206,6 +210,11 @@ LIKE = {
         "llama3-8b", "8xh100", zero_stage=3)),
     "nodes and their GPUs": (lambda: costmodel.estimate("llama3-8b", gpu="h100", nodes=2, gpus_per_node=4),
                              lambda: costmodel.estimate("llama3-8b", device="h100", gpus=8, nodes=2)),
+    "GPUs of a node, of no number": (lambda: costmodel.estimate("llama3-8b", gpu="h100", nodes=None, gpus_per_node=4),
+                                     lambda: costmodel.estimate("llama3-8b", "4xh100")),
+    "a search in capitals": (
+        lambda: costmodel.search("llama3-8b", "8xh100", pp=1, cp=1, dtype="BF16", adapter="LoRA", lora_rank=8).best,
+        lambda: costmodel.search("llama3-8b", "8xh100", pp=1, cp=1, dtype="bf16", adapter="lora", lora_rank=8).best),
     "hardware": (lambda: costmodel.estimate("llama3-8b", hardware="H100", num_gpus=8),
                  lambda: costmodel.estimate("llama3-8b", "8xh100")),
     "recomputation as a switch": (lambda: costmodel.estimate("llama3-8b", "8xh100", recompute=True),

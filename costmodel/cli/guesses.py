@@ -257,7 +257,7 @@ def _switched(
 ) -> list[str]:
     """What a switch of another program says, turned on or off by the next word, or with an adapter's rank behind it."""
     after = left[0].lower() if left else ""
-    if flag[0] == "--adapter" and after.isdigit() and "--lora-rank" in known:
+    if flag[0] == "--adapter" and after.isdigit() and after not in SWITCHED and "--lora-rank" in known:
         flag = (*flag, "--lora-rank", left.pop(0))
     elif after in SWITCHED:  # as parsers of a dataclass have it
         left.pop(0)
