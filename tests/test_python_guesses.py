@@ -212,6 +212,8 @@ LIKE = {
                              lambda: costmodel.estimate("llama3-8b", device="h100", gpus=8, nodes=2)),
     "GPUs of a node, of no number": (lambda: costmodel.estimate("llama3-8b", gpu="h100", nodes=None, gpus_per_node=4),
                                      lambda: costmodel.estimate("llama3-8b", "4xh100")),
+    "no adapter in capitals": (lambda: costmodel.estimate("llama3-8b", "8xh100", method="NONE", precision="BF16"),
+                               lambda: costmodel.estimate("llama3-8b", "8xh100", adapter="none", dtype="bf16")),
     "a search in capitals": (
         lambda: costmodel.search("llama3-8b", "8xh100", pp=1, cp=1, dtype="BF16", adapter="LoRA", lora_rank=8).best,
         lambda: costmodel.search("llama3-8b", "8xh100", pp=1, cp=1, dtype="bf16", adapter="lora", lora_rank=8).best),

@@ -102,14 +102,16 @@ def _as_meant(door: _Door, by_place: tuple[object, ...], said: Mapping[str, Any]
 
 def _own_names(door: _Door, name: str, value: Any) -> dict[str, Any]:
     """One argument by the names that a function has for it."""
-    if name in door.own or name in table(Plan):
-        meant = {name: value_meant(name, value)}
+    fields = table(Plan)
+    if name in door.own or name in fields:
+        meant = {name: value}
     elif (whole := short_names(Plan).get(name)) is not None:
-        meant = {whole: value_meant(whole, value)}
+        meant = {whole: value}
     elif name in OF_RUNS and door.open_ended:
         raise InvalidValue(name, value, f"nothing of {door.name}: time_to_train(...) takes it, of a whole run")
     else:
         meant = argument_meant(name, value)
+    meant = {one: value_meant(one, told, fields[one].kind.choices if one in fields else ()) for one, told in meant.items()}
     algorithm = str(meant.get("algorithm", meant.get("adapter"))).lower()
     if algorithm in ALGORITHMS and "algorithm" not in door.own:
         wanted = "an adapter" if "adapter" in meant else f"nothing of {door.name}"
