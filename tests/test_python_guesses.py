@@ -305,6 +305,17 @@ def test_tables_are_gone_through_picked_from_and_framed(tmp_path):
     assert [one.device for one in tables[1]] == [one.device for one in tables[1].rows] and len(tables[1]) == 4
 
 
+@pytest.mark.parametrize("asked", [
+    lambda **work: costmodel.cards("bert-large", ["h100"], adapter="lora", **work),
+    lambda **work: costmodel.gpus_in_time("bert-large", "h100", tokens="100B", days=30, pp=1, cp=1, **work),
+])  # fmt: skip
+def test_sequences_are_no_longer_than_the_positions_of_a_model(asked):
+    """BERT has 512 learned positions: Devlin et al. 2019, arXiv:1810.04805, A.2."""
+    usual, said = asked(), asked(seq_len=512)
+    assert usual.to_rows() == said.to_rows()
+    assert usual.rows[0].to_dict()["step_time_s"]
+
+
 def test_ties_of_cards_are_those_that_may_be_as_fast():
     made = costmodel.cards("llama3-8b", ["h100", "h800", "4090"], adapter="lora")
     tied = {one.device for one in made.ties("lora")}
