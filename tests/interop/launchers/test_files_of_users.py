@@ -283,6 +283,15 @@ def test_a_value_that_a_script_leaves_to_be_filled_in_is_asked_for():
     assert resolve(read_launch(text, settings={"MODEL_PATH": "llama2-7b"})).model.name == "llama2-7b"
 
 
+@pytest.mark.parametrize(("named", "moved"), [
+    ("zero3_bf16_cpuoffload_params.json", ["parameters"]), ("zero3_bf16_cpuoffload_all.json", ["optimizer", "parameters"]),
+    ("zero3_bf16.json", []),
+])  # fmt: skip
+def test_the_name_of_a_configuration_says_what_it_offloads(named, moved):
+    """axolotl-ai-cloud/axolotl@1377ccc deepspeed_configs: ``offload_param`` alone, both, none."""
+    assert read_launch(f"{AXOLOTL}deepspeed: deepspeed_configs/{named}\n", gpus=8).plan_fields["offload"] == moved
+
+
 @pytest.mark.parametrize(("lines", "words", "gpus"), [
     ("--nodes=4\n#SBATCH --gpus-per-node=4", "python pretrain_gpt.py --tensor-model-parallel-size $SLURM_GPUS_PER_NODE", 16),
     ("-N 2\n#SBATCH --gres=gpu:h100:8 # a node", "torchrun --nnodes $SLURM_NNODES --nproc_per_node 4 pretrain_gpt.py", 8),
