@@ -268,6 +268,9 @@ QUESTIONS = {
     "as many tokens in a batch that is usual": (
         "gpus llama3-70b --days 30 --tokens 15T --gpus h100", "Taken, as it wasn't said: --global-batch 4096, --seq-len 4096"),
     "LoRA with its rank": ("memory llama3.1-8b 4090 --lora 32", "Not by default: adapter lora, lora_rank 32"),
+    "LoRA turned on": ("memory llama3.1-8b 4090 --lora 1", "Not by default: adapter lora one GPU"),
+    "no adapter in capitals": ("estimate llama3-8b 8xh100 --adapter NONE --tp 8", "megatron-core: 256 sequences"),
+    "values in capitals that do not fit": ("estimate llama3-8b 8xh100 --dtype BF16", "would fit with"),
     "nodes and the GPUs of each": ("estimate llama3-8b --nodes 2 --gpus-per-node 8 --gpu h100", "on 16 GPUs of h100-sxm"),
     "torchrun's words for them": ("memory llama3-8b --device h100 --nnodes=2 --nproc_per_node=4 --zero 3", "on 8 GPUs"),
     "what an hour costs": ("train llama3-8b 64xh100 --tokens 1T --cost-per-gpu-hour 2.2", "price"),

@@ -158,6 +158,10 @@ REFUSED = {
     "a switch and its field": (lambda: Plan(zero3=True, zero_stage=1), "zero_stage=1: expected one value, not 3"),
     "offloading of no part": (
         lambda: costmodel.memory("llama3-8b", "8xh100", offload=True), "optimizer_offload, parameter_offload"),
+    "an algorithm of a step": (lambda: costmodel.estimate("qwen2.5-7b", "8xh100", grpo=True), "algorithm='grpo'\\) prices"),
+    "a stage that it isn't": (lambda: costmodel.estimate("llama3-8b", "8xh100", framework="fsdp2", zero3=False),
+                              "zero3=False: expected zero_stage in its place"),
+    "a width that it isn't": (lambda: Plan(bf16=False), "bf16=False: expected dtype in its place"),
     "an algorithm for an adapter": (
         lambda: costmodel.estimate("qwen2.5-7b", "8xh100", method="grpo"), "post_training\\(..., algorithm='grpo'\\)"),
     "what is looked for": (lambda: costmodel.largest_batch("llama3-8b", "8xh100", gbs=4), "it is what is looked for"),
@@ -206,6 +210,13 @@ LIKE = {
         "llama3-8b", "8xh100", zero_stage=3)),
     "nodes and their GPUs": (lambda: costmodel.estimate("llama3-8b", gpu="h100", nodes=2, gpus_per_node=4),
                              lambda: costmodel.estimate("llama3-8b", device="h100", gpus=8, nodes=2)),
+    "GPUs of a node, of no number": (lambda: costmodel.estimate("llama3-8b", gpu="h100", nodes=None, gpus_per_node=4),
+                                     lambda: costmodel.estimate("llama3-8b", "4xh100")),
+    "no adapter in capitals": (lambda: costmodel.estimate("llama3-8b", "8xh100", method="NONE", precision="BF16"),
+                               lambda: costmodel.estimate("llama3-8b", "8xh100", adapter="none", dtype="bf16")),
+    "a search in capitals": (
+        lambda: costmodel.search("llama3-8b", "8xh100", pp=1, cp=1, dtype="BF16", adapter="LoRA", lora_rank=8).best,
+        lambda: costmodel.search("llama3-8b", "8xh100", pp=1, cp=1, dtype="bf16", adapter="lora", lora_rank=8).best),
     "hardware": (lambda: costmodel.estimate("llama3-8b", hardware="H100", num_gpus=8),
                  lambda: costmodel.estimate("llama3-8b", "8xh100")),
     "recomputation as a switch": (lambda: costmodel.estimate("llama3-8b", "8xh100", recompute=True),
@@ -292,6 +303,17 @@ def test_tables_are_gone_through_picked_from_and_framed(tmp_path):
         assert len(frame) == len(made.to_rows()) == len(pandas.read_csv(written)) > 0
     assert next(iter(FOUND)).plan == FOUND[0].plan == FOUND.best.plan and len(FOUND[:2]) == 2
     assert [one.device for one in tables[1]] == [one.device for one in tables[1].rows] and len(tables[1]) == 4
+
+
+@pytest.mark.parametrize("asked", [
+    lambda **work: costmodel.cards("bert-large", ["h100"], adapter="lora", **work),
+    lambda **work: costmodel.gpus_in_time("bert-large", "h100", tokens="100B", days=30, pp=1, cp=1, **work),
+])  # fmt: skip
+def test_sequences_are_no_longer_than_the_positions_of_a_model(asked):
+    """BERT has 512 learned positions: Devlin et al. 2019, arXiv:1810.04805, A.2."""
+    usual, said = asked(), asked(seq_len=512)
+    assert usual.to_rows() == said.to_rows()
+    assert usual.rows[0].to_dict()["step_time_s"]
 
 
 def test_ties_of_cards_are_those_that_may_be_as_fast():

@@ -94,24 +94,28 @@ def _as_meant(door: _Door, by_place: tuple[object, ...], said: Mapping[str, Any]
     unsaid = found.get(where) is None and found.get("device") is None
     if unsaid and _is_hardware(found.get("gpus")):
         found[where] = found.pop("gpus")
-    if found.get(where) is None and "gpus" not in found and isinstance(each := found.get(OF_A_NODE), int):
+    if found.get(where) is None and found.get("gpus") is None and isinstance(each := found.get(OF_A_NODE), int):
         del found[OF_A_NODE]
-        found["gpus"] = each * found.get("nodes", 1)
+        found["gpus"] = each * (found.get("nodes") or 1)
     return found
 
 
 def _own_names(door: _Door, name: str, value: Any) -> dict[str, Any]:
     """One argument by the names that a function has for it."""
-    if name in door.own or name in table(Plan):
-        meant = {name: value_meant(name, value)}
+    fields = table(Plan)
+    if name in door.own or name in fields:
+        meant = {name: value}
     elif (whole := short_names(Plan).get(name)) is not None:
-        meant = {whole: value_meant(whole, value)}
+        meant = {whole: value}
     elif name in OF_RUNS and door.open_ended:
         raise InvalidValue(name, value, f"nothing of {door.name}: time_to_train(...) takes it, of a whole run")
     else:
         meant = argument_meant(name, value)
-    if isinstance(value, str) and value.lower() in ALGORITHMS and "adapter" in meant:
-        raise InvalidValue(name, value, f"an adapter; post_training(..., algorithm={value.lower()!r}) prices a step of it")
+    meant = {one: value_meant(one, told, fields[one].kind.choices if one in fields else ()) for one, told in meant.items()}
+    algorithm = str(meant.get("algorithm", meant.get("adapter"))).lower()
+    if algorithm in ALGORITHMS and "algorithm" not in door.own:
+        wanted = "an adapter" if "adapter" in meant else f"nothing of {door.name}"
+        raise InvalidValue(name, value, f"{wanted}; post_training(..., algorithm={algorithm!r}) prices a step of it")
     meant = {door.instead.get(one, one): told for one, told in meant.items()}
     if not door.open_ended and not meant.keys() <= set(door.own):
         raise InvalidValue(name, value, f"an argument of {door.name}: {', '.join(door.own)}")

@@ -24,7 +24,7 @@ from costmodel.cli.output import TerminalTable, named, print_json, print_page, r
 from costmodel.cli.question import read_with_notes
 from costmodel.cli.runs import amounts
 from costmodel.cli.training import tokens
-from costmodel.description.usual_work import LENGTH, no_longer
+from costmodel.description.usual_work import LENGTH
 from costmodel.text.units import counted, format_bytes, format_count, format_days
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def _gpus(arguments: argparse.Namespace) -> int:
         clusters = each_calibrated(arguments, usual_clusters() if clusters is None else clusters)
     made = gpus_in_time(
         model, clusters, tokens=arguments.tokens, days=arguments.days, global_batch=arguments.global_batch,
-        seq_len=arguments.seq_len or no_longer(model, LENGTH), framework=arguments.framework,
+        seq_len=arguments.seq_len, framework=arguments.framework,
         price=_prices(arguments, clusters), sure=arguments.sure,
     )  # fmt: skip
     taken = fill_work(arguments, model, global_batch=made.global_batch, seq_len=LENGTH)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from costmodel.catalogue.hardware_words import TIMES, SaidHardware, called_hardware, said_hardware
 from costmodel.catalogue.spellings import holding
 from costmodel.cli import amounts, phrases
-from costmodel.cli.arguments import CommandLine, Misused, Parser, Several, whole
+from costmodel.cli.arguments import CommandLine, Misused, Parser, Several, plan_fields, whole
 from costmodel.cli.launching import launched
 from costmodel.cli.words import MOST, SAID, option_of, settings
 from costmodel.text.errors import CostModelError
@@ -257,7 +257,7 @@ def _switched(
 ) -> list[str]:
     """What a switch of another program says, turned on or off by the next word, or with an adapter's rank behind it."""
     after = left[0].lower() if left else ""
-    if flag[0] == "--adapter" and after.isdigit() and "--lora-rank" in known:
+    if flag[0] == "--adapter" and after.isdigit() and after not in SWITCHED and "--lora-rank" in known:
         flag = (*flag, "--lora-rank", left.pop(0))
     elif after in SWITCHED:  # as parsers of a dataclass have it
         left.pop(0)
@@ -316,7 +316,8 @@ def _value(option: str, word: str, notes: list[str]) -> str:
         return word
     if kind == "adapter" and value.lower() in ALGORITHMS:
         raise Misused(f"{value} is no adapter: `costmodel post-train --algorithm {value.lower()}` prices a step of it")
-    names = [str(value_meant(kind, one.strip())) if one.strip() else one for one in value.split(",")]
+    values = fields[kind].kind.choices if kind in (fields := plan_fields()) else ()
+    names = [str(value_meant(kind, one.strip(), values)) if one.strip() else one for one in value.split(",")]
     for one, name in zip(value.split(","), names, strict=True):
         if one != name and name != "none":  # what is off is off in any word
             notes.append(f"{option} {one[:80]}: taken as {name}")

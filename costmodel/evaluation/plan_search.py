@@ -259,14 +259,13 @@ def _given(dimensions: Mapping[str, object], template: Plan) -> dict[str, list[o
                 dimensions = {**dimensions, name: [row.kind.check(name, words)]}
     given = {name: _values(name, dimensions.get(name)) for name in known}
     for name, row in ROWS.items():
-        if name not in OWNED:
-            for value in given[name] or []:
-                row.kind.check(name, plain(value))
+        if name not in OWNED and (values := given[name]) is not None:
+            given[name] = [row.kind.check(name, plain(value)) for value in values]
     for name, owner in OWNED.items():
         tried = given[owner.field] or [ROWS[owner.field].default]
         those = [value for value in tried if value in owner.values] or (tried if ROWS[name].default is None else owner.values)
-        for value in given[name] or []:  # refused where no choice that is tried has it
-            changed(template, {owner.field: those[0], name: value})
+        if (values := given[name]) is not None:  # refused where no choice that is tried has it
+            given[name] = [getattr(changed(template, {owner.field: those[0], name: value}), name) for value in values]
     return given
 
 

@@ -46,6 +46,10 @@ OFF = {
     "--use-distributed-optimizer": ("--zero-stage", "0"),
 }  # fmt: skip
 """The same where such a switch is turned off; one that isn't here says then what is so without it."""
+USUAL = {
+    "--zero-stage", "--framework", ("--dtype", "bf16"), ("--adapter", "none"), ("--synchronisation", "all-reduce"),
+}  # fmt: skip
+"""What may be so without its switch, so that the switch turned off doesn't say what is."""
 VALUED = (
     "--seq-len", "--gpus", "--nodes", "--device", "--micro-batch", "--global-batch", "--tensor-parallel", "--pipeline-parallel",
     "--context-parallel", "--expert-parallel", "--data-parallel", "--virtual-stages", "--zero-stage", "--framework", "--network",
@@ -119,7 +123,7 @@ def argument_meant(name: str, value: object) -> dict[str, object]:
     Raises
     ------
     InvalidValue
-        for a name that means several things
+        for a name that means several things, and for one that is turned off where that doesn't say what is so
 
     Examples
     --------
@@ -134,6 +138,8 @@ def argument_meant(name: str, value: object) -> dict[str, object]:
     if option in IN_TOKENS:
         raise InvalidValue(name, value, "global_batch in its place, in sequences: these tokens over seq_len")
     if isinstance(value, bool) and option in FLAGS:
+        if not value and option not in OFF and {FLAGS[option][0], FLAGS[option]} & USUAL:
+            raise InvalidValue(name, value, f"{_argument(FLAGS[option][0])} in its place, which says what is so instead")
         said = FLAGS[option] if value else OFF.get(option, ())
         pairs = zip(said[::2], said[1::2], strict=True)
         return {_argument(one): int(word) if word.isdigit() else word for one, word in pairs}

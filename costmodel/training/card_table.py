@@ -21,6 +21,7 @@ from costmodel.description.judgement import CHOSEN
 from costmodel.description.plan import Plan
 from costmodel.description.run import Run
 from costmodel.description.transformer import Transformer
+from costmodel.description.usual_work import ADAPTED_BATCH, ADAPTED_LENGTH, no_longer
 from costmodel.evaluation.capacity import LONGEST, TOKENS
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.many_questions import estimates_of
@@ -171,8 +172,9 @@ class CardTable(AnswerTable[Card]):
 @by_other_names(device="devices")
 def cards(
     model: ModelLike, devices: Iterable[str] | str | None = None, *, adapter: Sequence[str] | str = ADAPTERS, gpus: int = 1,
-    global_batch: int = 16, seq_len: int = 2048, framework: Sequence[str] | str | None = None, tokens: float | str | None = None,
-    price: Mapping[str, float] | float | None = None, calibration: str | os.PathLike[str] | None = None,
+    global_batch: int = ADAPTED_BATCH, seq_len: int | None = None, framework: Sequence[str] | str | None = None,
+    tokens: float | str | None = None, price: Mapping[str, float] | float | None = None,
+    calibration: str | os.PathLike[str] | None = None,
 ) -> CardTable:  # fmt: skip
     """Which cards train a model: what fits on each, how long a sequence, how fast, for how much, with which framework.
 
@@ -183,7 +185,7 @@ def cards(
     adapter : what is trained of it, one or several of none (all weights), lora, qlora, gptq-lora, int8-lora
     gpus : cards that train together, in a machine as they come in
     global_batch : sequences of a step
-    seq_len : [tokens]
+    seq_len : [tokens]; if None as usual of a fine-tune, and no longer than the model's positions
     framework : to try, one or several; of each card the fastest is shown. Those of fine-tuning if None
     tokens : of the whole run, for days and money; none if None
     price : of a card for an hour in any currency, one for all or by device
@@ -211,8 +213,9 @@ def cards(
     named = [devices] if isinstance(devices, str) else devices
     asked = gpu_names() if named is None else [load_device(one).name for one in listing("devices", named)]
     adapters = [adapter] if isinstance(adapter, str) else list(listing("adapter", adapter))
+    length = no_longer(model, ADAPTED_LENGTH) if seq_len is None else seq_len
     for one in adapters:
-        Plan(global_batch=global_batch, seq_len=seq_len, adapter=one)  # refused here where it is none
+        Plan(global_batch=global_batch, seq_len=length, adapter=one)  # refused here where it is none
     software = framework if framework is not None else ALONE if gpus == 1 else TOGETHER
     frameworks = [software] if isinstance(software, str) else list(software)
     by_name = {load_device(name).name: one for name, one in price.items()} if isinstance(price, Mapping) else price
@@ -225,7 +228,7 @@ def cards(
         questions = [_as_measured(one, calibration) if one.device == measured else one for one in questions]
     made = [
         _row(one.device, one.adapter, answer, why, prices)
-        for one, (answer, why) in zip(questions, _fastest(model, questions, frameworks, global_batch, seq_len), strict=True)
+        for one, (answer, why) in zip(questions, _fastest(model, questions, frameworks, global_batch, length), strict=True)
     ]
     run = None if tokens is None else token_count(tokens)
     rows = [_carried(one, run) for one in _stretched(made)]

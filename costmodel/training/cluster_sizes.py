@@ -16,6 +16,7 @@ from costmodel.catalogue.loader import names
 from costmodel.description.cluster import Cluster
 from costmodel.description.device import Device
 from costmodel.description.transformer import Transformer
+from costmodel.description.usual_work import LENGTH, no_longer
 from costmodel.evaluation.estimation import Estimate, probability
 from costmodel.evaluation.plan_search import search
 from costmodel.text.attributes import names_what_is_there
@@ -191,7 +192,7 @@ def of_any_size(kind: ClusterLike) -> Cluster:
 @by_other_names(cluster="clusters", device="clusters")
 def gpus_in_time(
     model: ModelLike, clusters: ClusterLike | Iterable[ClusterLike] | None = None, *, tokens: float | str, days: float,
-    global_batch: int | None = None, seq_len: int = 4096, framework: str = "megatron-core",
+    global_batch: int | None = None, seq_len: int | None = None, framework: str = "megatron-core",
     price: Mapping[str, float] | float | None = None, sure: float = SURE, **asked: object,
 ) -> ClusterSizes:  # fmt: skip
     """The fewest GPUs of each kind of cluster on which a run ends in time, with the fastest plan that fits.
@@ -204,7 +205,7 @@ def gpus_in_time(
     tokens : of the run
     days : that it may take
     global_batch : sequences of a step; if None the first of `BATCHES` with which some cluster ends in time
-    seq_len : [tokens]
+    seq_len : [tokens]; if None as usual, and no longer than the model's positions
     framework : the software
     price : of a GPU for an hour in any currency, one for all or by device or cluster
     sure : probability to end in time from which a size is called sure
@@ -238,12 +239,12 @@ def gpus_in_time(
     tokens = token_count(tokens)
     within = real("days", days, 1e-6, 1e6) * DAY
     batches = BATCHES if global_batch is None else (positive_int("global_batch", global_batch, 10**8),)
-    positive_int("seq_len", seq_len, 10**8)
+    length = no_longer(model, LENGTH) if seq_len is None else positive_int("seq_len", seq_len, 10**8)
     probability("sure", sure)
     prices = prices_of(price, sorted({name for one in tried for name in (one.name, one.device.name)}))
     rows: list[ClusterSize] = []
     for batch in batches:
-        work: Row = {"global_batch": batch, "seq_len": seq_len, "framework": framework, **asked}
+        work: Row = {"global_batch": batch, "seq_len": length, "framework": framework, **asked}
         rows = [
             _row(model, one, tokens, within, sure, prices.get(one.name, prices.get(one.device.name)), work) for one in tried
         ]  # fmt: skip

@@ -147,10 +147,14 @@ def beside(reading: LaunchReading, field: str, dialect: str) -> None:
         return
     stage = int(found[1])
     reading.defaults["zero_stage"] = stage
-    moved = ["optimizer", *(["parameters"] if stage == 3 else [])] if OFFLOADS.search(base.lower()) else []
+    moved: list[str] = []
+    if offloads := OFFLOADS.search(base.lower()):
+        movable = ["optimizer", *(["parameters"] if stage == 3 else [])]
+        moved = [part for part in movable if part[:5] in base.lower()[offloads.end() :]] or movable  # as ..._offload_params.json
     if moved and not reading.has("_offload_optimizer"):
         reading.defaults["offload"] = [*moved, *(reading.plan.pop("offload", None) or [])]
-        reading.put("optimizer_offload", 1.0)
+        if "optimizer" in moved:
+            reading.put("optimizer_offload", 1.0)
     reading.note(f"{hint}: ZeRO stage {stage}{' with offload' if moved else ''} by its name; give it beside this file to be sure")
 
 

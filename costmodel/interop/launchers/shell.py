@@ -299,8 +299,10 @@ OPTIONS = re.compile(r"(?:\s*+-[A-Za-z]++\s++)++")
 
 # Slurm
 
-SBATCH = re.compile(r"^#SBATCH\s+(?:--([a-z-]+)|-([A-Za-z]))(?:=|[ \t]+)([^\s#]+)", re.MULTILINE)
-COUNTED = re.compile(r"(?:.*:)?(\d{1,6})")
+SBATCH = re.compile(r"^#SBATCH\s+(?:--([a-z-]+)(?:=|[ \t]+)|-([A-Za-z])=?[ \t]*)([^\s#]+)", re.MULTILINE)
+COUNTED = re.compile(r"(?:[\w.-]+:)?(\d{1,6})")
+OF_GPUS = re.compile(r"(?:^|,)(?:gres/)?gpu:((?:[\w.-]+:)?\d{1,6})(?=[(,]|$)")
+"""What a list of a node's resources says of its GPUs."""
 
 
 def slurm(text: str) -> dict[str, str]:
@@ -317,6 +319,8 @@ def slurm(text: str) -> dict[str, str]:
     """
     options = {}
     for long, short, value in SBATCH.findall(text):
+        if long == "gres":
+            value = "".join(OF_GPUS.findall(value)[:1])
         if counted := COUNTED.fullmatch(value):
             options[long or {"N": "nodes", "n": "ntasks", "G": "gpus"}.get(short, short)] = int(counted[1])
     nodes, tasks = options.get("nodes"), options.get("ntasks-per-node")

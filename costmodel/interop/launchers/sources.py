@@ -42,6 +42,8 @@ IN_BRANCH, NO_BRANCH = "\n?", "\n."
 """Signs among the words of a script that what follows is set only sometimes, and that it is set whatever happens."""
 SEVERAL = re.compile(r"--[a-z][\w-]*\s")
 """A flag with its value in one word, which an array that is expanded without quotation marks splits again."""
+LIST = re.compile(r"[A-Za-z_]\w*\+?=\((?!.*\)$)", re.DOTALL)
+"""The first word of a list that a variable is set to, of several words."""
 FLAGS_IN = re.compile(
     r"(?<![\w-])([A-Za-z_]\w{0,99})\+?=\(?\s{0,99}[\"']?\s{0,99}(?:\\\n\s{0,99})?(?:\$\{?\w{1,99}\}?\s{0,99})?(?:\\\n\s{0,99})?"
     r"(?:--[a-z]|[\"']?[a-z_]{1,99}\.[\w.]{1,99}=)"
@@ -254,7 +256,7 @@ def arguments(
         if name in environment and key not in said and held.known.get(name, "").isdigit():
             listed.append(Entry(key, held.known[name], environment[name]))
     for variable, key in JOB.items() if not said & SIZED else ():
-        if variable in job:
+        if variable in job and key not in {entry.key for entry in listed}:
             listed.append(Entry(key, job[variable], f"#SBATCH {variable}={job[variable]}"))
     return tuple(listed), tuple(loose)
 
@@ -288,7 +290,7 @@ def _tokens(text: str, name: str, script: bool) -> list[str]:
     tokens: list[str] = []
     held: list[str] = []
     depth = tried = 0
-    passed = False
+    passed = listing = False
     for line in lines:
         if script and not held:
             before, depth = depth, max(0, depth + _opened(line))
@@ -317,6 +319,10 @@ def _tokens(text: str, name: str, script: bool) -> list[str]:
         if script:  # a semicolon ends the word that it stands at
             split = [part for token in split for part in ((token[:-1], ";") if token.endswith(";") else (token,)) if part]
         for token in split:
+            if listing and token != ")" and token.endswith(")") and "(" not in token:
+                token = token[:-1]  # the parenthesis that closes the list isn't of its last word
+                listing = False
+            listing = bool(LIST.match(token)) or (listing and token != ")")
             assigned = re.fullmatch(r"[A-Za-z_]\w*\+?=(?:\((.*?)\)?|(.*))", token, re.DOTALL)
             inner = assigned[1] or assigned[2] or "" if assigned else ""
             again = None

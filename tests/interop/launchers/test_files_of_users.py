@@ -283,9 +283,21 @@ def test_a_value_that_a_script_leaves_to_be_filled_in_is_asked_for():
     assert resolve(read_launch(text, settings={"MODEL_PATH": "llama2-7b"})).model.name == "llama2-7b"
 
 
+@pytest.mark.parametrize(("named", "moved"), [
+    ("zero3_bf16_cpuoffload_params.json", ["parameters"]), ("zero3_bf16_cpuoffload_all.json", ["optimizer", "parameters"]),
+    ("zero3_bf16.json", []),
+])  # fmt: skip
+def test_the_name_of_a_configuration_says_what_it_offloads(named, moved):
+    """axolotl-ai-cloud/axolotl@1377ccc deepspeed_configs: ``offload_param`` alone, both, none."""
+    assert read_launch(f"{AXOLOTL}deepspeed: deepspeed_configs/{named}\n", gpus=8).plan_fields["offload"] == moved
+
+
 @pytest.mark.parametrize(("lines", "words", "gpus"), [
     ("--nodes=4\n#SBATCH --gpus-per-node=4", "python pretrain_gpt.py --tensor-model-parallel-size $SLURM_GPUS_PER_NODE", 16),
     ("-N 2\n#SBATCH --gres=gpu:h100:8 # a node", "torchrun --nnodes $SLURM_NNODES --nproc_per_node 4 pretrain_gpt.py", 8),
+    ("-N4\n#SBATCH --gres=nvme:100,gpu:h100:8(S:0-1)", "python pretrain_gpt.py", 32),
+    ("--nodes=2\n#SBATCH --gres=gpu:4,tmp:200", "python pretrain_gpt.py", 8),
+    ("--nodes=1\n#SBATCH --gres=gpu:8\nexport NPROC_PER_NODE=4", "python pretrain_gpt.py", 4),
     ("--nodes=2\n#SBATCH --ntasks-per-node=4\n#SBATCH --gpus-per-task=1", "python pretrain_gpt.py", 8),
     ("--job-name=one", "torchrun --nnodes 1 --nproc_per_node 8 pretrain_gpt.py", 8),
 ])  # fmt: skip
@@ -295,6 +307,18 @@ def test_a_job_of_slurm_says_its_sizes_where_no_flag_does(lines, words, gpus):
     model = "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --micro-batch-size 1 --seq-length 4096 --bf16"
     launch = read_launch(f"#!/bin/bash\n#SBATCH {lines}\nsrun {words} {model}\n")
     assert launch.gpus == gpus and not launch.unresolved
+
+
+@pytest.mark.parametrize("flags", [
+    "--tensor-model-parallel-size 2)", '"--tensor-model-parallel-size 2")', "--tensor-model-parallel-size 2 --bf16\n)",
+    "--tensor-model-parallel-size 2\n  --bf16)", '--wandb-exp-name "a (b)" --tensor-model-parallel-size 2)',
+])  # fmt: skip
+def test_the_parenthesis_that_closes_a_list_is_not_of_its_last_word(flags):
+    """GNU Bash's manual, 6.7 "Arrays": name=(value1 value2 ...)."""
+    model = "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --micro-batch-size 1 --seq-length 4096 --bf16"
+    launch = read_launch(f"#!/bin/bash\nARGS=({model} {flags}\ntorchrun --nproc_per_node 8 pretrain_gpt.py ${{ARGS[@]}}\n")
+    found = launch.plan_fields
+    assert (found["tensor_parallel"], found["dtype"], launch.gpus, launch.unknown) == (2, "bf16", 8, ())
 
 
 def test_a_command_that_only_starts_processes_is_read_beside_the_file_that_it_names(tmp_path):
