@@ -317,9 +317,3 @@ def accumulated(micro_batches: object, fields: Mapping[str, object], gpus: int) 
     if replicas is None:
         replicas = max(1, gpus // math.prod(positive_int(name, fields.get(name, 1), MOST) for name in LEADING))
     return many * each * positive_int(FOLLOWING, replicas, MOST)
-
-
-__all__ = [
-    "HARDWARE", "Asked", "AskedSearch", "ModelLike", "accumulated", "as_it_trains", "ask", "asked", "asked_search", "given",
-    "hardware_of", "is_bare_device", "model_of", "size_is_said",
-]  # fmt: skip

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from costmodel.catalogue.hardware_words import called_hardware, said_hardware
-from costmodel.description.fields import short_names, table
+from costmodel.description.fields import other_names, table
 from costmodel.description.plan import Plan
 from costmodel.text.errors import InvalidValue
-from costmodel.text.other_names import ALGORITHMS, argument_meant, value_meant
+from costmodel.text.other_names import ALGORITHMS, value_meant
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -24,22 +24,13 @@ READ_HERE = ("gpus", "adapter")
 
 
 class _Door(NamedTuple):
-    """A function that is asked.
-
-    Parameters
-    ----------
-    name : its name
-    own : its arguments, those by place first
-    places : how many may go by their places
-    open_ended : whether it takes further ones
-    instead : its names for arguments that other functions have
-    """
+    """A function that is asked."""
 
     name: str
-    own: tuple[str, ...]
-    places: int
-    open_ended: bool
-    instead: Mapping[str, str]
+    own: tuple[str, ...]  # its arguments, those by place first
+    places: int  # how many may go by their places
+    open_ended: bool  # whether it takes further ones
+    instead: Mapping[str, str]  # its names for arguments that other functions have
 
 
 def by_other_names(**instead: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -105,12 +96,10 @@ def _own_names(door: _Door, name: str, value: Any) -> dict[str, Any]:
     fields = table(Plan)
     if name in door.own or name in fields:
         meant = {name: value}
-    elif (whole := short_names(Plan).get(name)) is not None:
-        meant = {whole: value}
     elif name in OF_RUNS and door.open_ended:
         raise InvalidValue(name, value, f"nothing of {door.name}: time_to_train(...) takes it, of a whole run")
     else:
-        meant = argument_meant(name, value)
+        meant = other_names(Plan, name, value)
     meant = {one: value_meant(one, told, fields[one].kind.choices if one in fields else ()) for one, told in meant.items()}
     algorithm = str(meant.get("algorithm", meant.get("adapter"))).lower()
     if algorithm in ALGORITHMS and "algorithm" not in door.own:
@@ -126,6 +115,3 @@ def _is_hardware(value: object) -> bool:
     """Whether a value that stands for a number of GPUs says of what kind they are."""
     several = value if isinstance(value, list | tuple) else [value]
     return bool(several) and all(isinstance(one, str) and (said_hardware(one) or called_hardware(one)) for one in several)
-
-
-__all__ = ["by_other_names"]

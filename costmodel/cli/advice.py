@@ -73,6 +73,3 @@ def asked_again(change: str, software: str) -> str:
 def _option(field: str, value: str) -> str:
     name = f"--{field.replace('_', '-')}"
     return f"no {name}" if value in ("any", "None") else f"{name} {WORDS.get(value, value)}"
-
-
-__all__ = ["OPTIONS", "as_options", "asked_again", "change_as_options"]

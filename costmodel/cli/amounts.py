@@ -174,6 +174,3 @@ def _sequences(amount: str, unit: str, length: int) -> int | None:
         if sequences.denominator == 1 and sequences > 0:
             return int(sequences)
     return None
-
-
-__all__ = ["MONEY", "NUMBER", "SPANS", "cleaned", "in_days", "in_sequences", "joined", "message"]

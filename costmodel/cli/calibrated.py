@@ -102,6 +102,3 @@ def each_calibrated(arguments: argparse.Namespace, clusters: Iterable[Cluster]) 
 def not_applicable(command: str) -> str:
     """Why a command that estimates no step of a transformer takes no calibration, as an error's line."""
     return f"--calibration is what own runs say of transformers' steps: `costmodel {command}` estimates none, so it takes none"
-
-
-__all__ = ["OPTION", "add_calibration", "calibrated_software", "each_calibrated", "not_applicable", "with_calibration"]

@@ -236,6 +236,3 @@ def _figures(
             for one, model, plan in worth
         ],
     }  # fmt: skip
-
-
-__all__ = ["add"]

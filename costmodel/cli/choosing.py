@@ -239,6 +239,3 @@ def _size(one: ClusterSize, priced: bool) -> list[str]:
     sure = "-" if one.sure is None else f"{one.sure.gpus:,} GPUs"
     cells = [one.cluster, f"{size.gpus:,}", shown["days"], f"{100 * size.in_time:.0f} %", sure, named(size.run.estimate.plan)]
     return [*cells, shown["GPU-hours"], *([shown.get("price", "-")] if priced else [])]
-
-
-__all__ = ["add"]

@@ -319,6 +319,3 @@ def _why(made: SideBySide) -> TerminalTable | str:
 
 def _signed(seconds: float) -> str:
     return f"{'+' if seconds >= 0.0 else '-'}{format_seconds(abs(seconds))}"
-
-
-__all__ = ["add"]

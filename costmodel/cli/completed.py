@@ -62,6 +62,3 @@ def _length(launch: Launch) -> int:
     except CostModelError:  # which is said where the launch is priced
         return ADAPTED_LENGTH
     return min(ADAPTED_LENGTH, model.learned_positions or ADAPTED_LENGTH, model.trained_length or ADAPTED_LENGTH)
-
-
-__all__ = ["completed"]

@@ -166,6 +166,3 @@ def _cells(estimated: float, error: float, gap: float) -> list[str]:
     sign = "+" if gap >= 0.0 else "-"
     then = max(estimated + gap, 0.0)
     return [format_seconds(estimated), format_seconds(error), f"{sign}{format_seconds(abs(gap))}", format_seconds(then)]
-
-
-__all__ = ["add"]

@@ -115,6 +115,3 @@ def perfetto_file(path: str | None, played: Timeline | Simulation | TraceEstimat
 
     write_perfetto(played, path)
     return [f"{path} (a trace for ui.perfetto.dev)"]
-
-
-__all__ = ["ENDINGS", "FILES", "add_file", "add_files", "check_files", "perfetto_file"]

@@ -36,6 +36,3 @@ def print_that_fits(arguments: argparse.Namespace, answer: Estimate) -> None:
         took = f"{format_seconds(found.step_time)}, {gib(found.memory.total)} GiB"
         words = f"The fastest plan that fits, as no degree was given: {whole_plan(found)}: {took} (`costmodel search` ranks all)"
     print_page(words, markdown=arguments.markdown, more=True)
-
-
-__all__ = ["print_that_fits"]

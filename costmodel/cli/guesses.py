@@ -581,6 +581,3 @@ def _of_size(words: list[str], notes: list[str]) -> list[str]:
         return words
     notes.append(f"{words[0]}: taken as {named}")
     return [named]
-
-
-__all__ = ["guessed"]

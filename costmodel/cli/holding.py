@@ -114,6 +114,3 @@ def _loading(answer: Estimate) -> str:
 def _bounds(answer: Estimate) -> str:
     least, most = answer.memory_interval
     return f"{judged(answer)}\n{_loading(answer)}\nError: 90 % of such estimates lie within {gib(least)} to {gib(most)} GiB"
-
-
-__all__ = ["add"]

@@ -274,7 +274,3 @@ def _cards(table: TerminalTable, width: int) -> list[str]:
             if measure(item) > width - HANGING:
                 lines += wrapped(indent + item, width)
     return lines
-
-
-__all__ = ["KEPT", "TerminalTable", "Verbatim", "command", "laid", "listed", "markdown", "measure", "page_width", "whole_cell",
-           "wrapped"]  # fmt: skip

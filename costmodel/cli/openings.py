@@ -207,6 +207,3 @@ def _without(words: Collection[str], typed: Sequence[str]) -> list[str]:
     """What was typed, up to the first option without some words."""
     end = next((place for place, word in enumerate(typed) if word.startswith("-")), len(typed))
     return [word for place, word in enumerate(typed) if place >= end or word.lower() not in words]
-
-
-__all__ = ["opened"]

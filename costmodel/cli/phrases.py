@@ -188,6 +188,3 @@ def _is_switch(action: argparse.Action) -> bool:
 
     row = plan_fields().get(action.dest)
     return row is not None and isinstance(row.kind, Flag)
-
-
-__all__ = ["counted", "plainly", "spans", "standing", "thousands", "whole_options"]

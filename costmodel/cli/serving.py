@@ -14,10 +14,9 @@ from costmodel.arithmetic.named_tuples import Row
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, Misused, plan_fields
 from costmodel.cli.calibrated import add_calibration
-from costmodel.description.fields import short_names
+from costmodel.description.fields import other_names
 from costmodel.description.plan import Plan
 from costmodel.text.errors import InvalidValue
-from costmodel.text.other_names import argument_meant
 
 INSTRUCTIONS = """Time, memory and the best parallel plan of a training run of a transformer on a cluster of GPUs; which card
 trains a model, how many GPUs end a run in time, and why a measured step takes what it takes.
@@ -231,9 +230,8 @@ def _allowed(options: Options | None, *names: str, plan: bool = True) -> Options
 
 def _meant(said: str, value: str | float | bool | list[str | float]) -> Options:
     """An option by the names that the commands have for it."""
-    short = short_names(Plan)
     try:
-        return {short[said]: value} if said in short else argument_meant(said, value)  # type: ignore[return-value]
+        return other_names(Plan, said, value)  # type: ignore[return-value]
     except InvalidValue as refused:
         raise _refusal(f"options: {refused}") from None
 
@@ -304,6 +302,3 @@ def _refusal(line: str) -> Exception:
     from mcp.server.mcpserver.exceptions import ToolError
 
     return ToolError(line)
-
-
-__all__ = ["TOOLS", "add"]

@@ -105,6 +105,3 @@ def _grown(cluster: Cluster, tried: Row) -> Cluster:
     """As many GPUs as the least degrees that were asked for need, one node at least."""
     least = math.prod(min(tried.get(one.field, [1])) for one in DIMENSIONS if one.splits_gpus)
     return cluster.with_gpus(max(cluster.gpus or 1, least))
-
-
-__all__ = ["add"]

@@ -170,6 +170,3 @@ def _compared(found: Comparison) -> list[TerminalTable | str]:
         table([*columns, *([f"{found.unit} per price"] if priced else [])], rows, words=2),
         "\n".join(refused),
     ]
-
-
-__all__ = ["systems_parser"]

@@ -136,6 +136,3 @@ def _named_choice(left: Sequence[str], known: dict[str, argparse.Action]) -> tup
     if row is not None and after in row.kind.choices and (option := f"--{word.replace('_', '-')}") in known:
         return 2, option, after
     return (1, "--schedule", word) if word in plan_fields()["schedule"].kind.choices and "--schedule" in known else None
-
-
-__all__ = ["SaidSettings", "option_of", "settings"]

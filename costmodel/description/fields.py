@@ -13,7 +13,7 @@ import functools
 import itertools
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from costmodel.formulas.settings import OPEN
@@ -109,6 +109,11 @@ class Flag(ValueKind):
         return None if code == OPEN else code == 1.0
 
 
+def _as_known(field: str, value: Any, choices: Collection[object]) -> Any:
+    """A value, or the one of the choices that it is another word for."""
+    return value if value in choices else value_meant(field, value, choices)
+
+
 class OneOf(ValueKind):
     """One of some values."""
 
@@ -119,7 +124,7 @@ class OneOf(ValueKind):
 
     def check(self, field: str, value: Any) -> Any:
         """The value, if it is one, or a word that people have for it."""
-        return choice(field, value if value in self.choices else value_meant(field, value, self.choices), self.choices)
+        return choice(field, _as_known(field, value, self.choices), self.choices)
 
     def code(self, value: Any) -> float:
         """A number of numbers, else the place of a choice."""
@@ -181,7 +186,7 @@ class Spelled(ValueKind):
 
     def check(self, field: str, value: Any) -> Any:
         """The value that is kept."""
-        return self.read(value if value in self.choices else value_meant(field, value, self.choices))
+        return self.read(_as_known(field, value, self.choices))
 
     def code(self, value: Any) -> tuple[float, ...]:
         """The numbers of a value, or of none."""
@@ -351,6 +356,24 @@ def meanings(described: type[DataclassInstance]) -> dict[str, str]:
 def short_names(described: type[DataclassInstance]) -> dict[str, str]:
     """Fields of a class by the short names that people know."""
     return {row.short: name for name, row in table(described).items() if row.short}
+
+
+def other_names(described: type[DataclassInstance], said: str, value: object) -> dict[str, object]:
+    """An argument that goes by no field's own name, by the names that its short name or other programs' word stands for.
+
+    Parameters
+    ----------
+    described : a dataclass with rows
+    said : the name
+    value : of it
+
+    Raises
+    ------
+    InvalidValue
+        as `costmodel.text.other_names.argument_meant`
+    """
+    whole = short_names(described).get(said)
+    return argument_meant(said, value) if whole is None else {whole: value}
 
 
 def full_names(described: type[DataclassInstance], given: Mapping[str, Value], besides: Iterable[str] = ()) -> dict[str, Value]:

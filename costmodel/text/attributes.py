@@ -98,6 +98,3 @@ def names_what_is_there(kind: T) -> T:
 
     kind.__getattr__ = missing  # type: ignore[attr-defined]
     return kind
-
-
-__all__ = ["MEANT_BY", "MissingAttribute", "names_what_is_there"]

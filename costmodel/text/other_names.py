@@ -163,9 +163,3 @@ def without_size(option: str) -> str:
 
 def _argument(option: str) -> str:
     return option.removeprefix("--").replace("-", "_")
-
-
-__all__ = [
-    "ALGORITHMS", "FLAGS", "HIGHEST", "IN_TOKENS", "NEARLY", "OFF", "OFFERED", "UNSURE", "VALUED", "WORDED", "argument_meant",
-    "value_meant", "without_size",
-]  # fmt: skip
