@@ -216,6 +216,8 @@ def variant(
     framework : whose files they are
     """
     split = tensor > 1 or ring > 1 or heads > 1
+    if framework == "verl" and not sharded:
+        return "megatron-core"
     if framework == "colossalai" and (split or pipeline > 1):
         return "megatron-core"  # hybrid parallel: its own kernels and schedules, most like Megatron's
     if software == "hf-fsdp":

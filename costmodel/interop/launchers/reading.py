@@ -281,6 +281,7 @@ def take(
     standing = "row" if key in index else dialect.standing(key)
     if standing == "unknown" and (entry.shown == "-m" or entry.key.lower().startswith("env_vars.")):
         standing = "irrelevant"  # a module to run, and the environment
+        reading.irrelevant.append(str(entry.raw))
     if standing != "row":
         getattr(reading, standing).append(entry.shown)
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -86,7 +86,7 @@ def is_text(path_or_text: str) -> bool:
     return (
         "\n" in path_or_text
         or path_or_text.lstrip().startswith(("-", "{", "["))
-        or " --" in path_or_text
+        or re.search(r" --|\s[A-Za-z_][\w.]*=", path_or_text) is not None
         or len(path_or_text) > 1000
     )
 
@@ -199,10 +199,11 @@ def arguments(
     overrides: dict[int, list[str]] = {}
     loose: list[str] = []
     environment: dict[str, str] = {}
-    aside = continues = launching = False
+    aside = continues = launching = started = False
     for token in tokens:
+        before, started = started, started or not assignment.fullmatch(token)
         if token == LINE_END:
-            continues = launching = False
+            continues = launching = started = False
             aside = aside or script
             continue
         if token in (IN_BRANCH, NO_BRANCH):
@@ -213,7 +214,7 @@ def arguments(
             option, equals, value = token.partition("=")
             flags.append((option, [value] if equals else []))
             entries.append(Entry("", len(flags) - 1, ""))
-        elif assigned := assignment.fullmatch(token):
+        elif (assigned := assignment.fullmatch(token)) and not (before and assigned[1].islower()):
             held.set(assigned[1], assigned[2])
             environment[assigned[1]] = token
             loose.append(token)
@@ -234,8 +235,8 @@ def arguments(
             loose.append(token)
         elif continues and _flags_of(token, of_flags):
             continue
-        elif continues:
-            overrides.setdefault(len(entries) - 1, [str(entries[-1].raw)]).append(token)
+        elif continues and (not script or _open(overrides[len(entries) - 1])):
+            overrides[len(entries) - 1].append(token)
         elif aside or not flags:
             loose.append(token)
         else:
@@ -276,6 +277,12 @@ def _flags_of(token: str, of_flags: frozenset[str]) -> bool:
     """Whether a word is a variable of flags, which were read where it is set."""
     alone = ALONE.fullmatch(token)
     return alone is not None and (alone[1] or alone[2]) in of_flags
+
+
+def _open(words: Sequence[str]) -> bool:
+    """Whether a bracket of a value goes on in the next word."""
+    text = "".join(words)
+    return any(text.count(opening) > text.count(closing) for opening, closing in ("[]", "{}"))
 
 
 def _is_flag(token: str) -> bool:

@@ -1,0 +1,121 @@
+"""verl: Hydra's ``key=value`` of its trainers by reinforcement learning, of which the actor's update is read, and by samples."""
+
+from __future__ import annotations
+
+from costmodel.interop.launchers import common
+from costmodel.interop.launchers import values as unit
+from costmodel.interop.launchers.table import Dialect, FlagRow, LaunchReading
+
+ACTOR, MODEL = "actor_rollout_ref.actor.", "actor_rollout_ref.model."
+
+
+def either(name: str, *sections: str) -> str:
+    """A key in each section that holds it."""
+    return " ".join(section + name for section in sections)
+
+
+def engine(name: str, of: str = "megatron.") -> str:
+    """A key of the engine that trains."""
+    return either(name, ACTOR + of, "engine.")
+
+
+ROWS = (
+    FlagRow(either("path", MODEL, "model.") + " model.partial_pretrain", "_name", unit.word),
+    FlagRow(ACTOR + "strategy model.strategy engine.strategy engine", "_strategy", unit.word, "fsdp"),
+    FlagRow("config_name", "_config", unit.word, "ppo_trainer"),
+    FlagRow("trainer.nnodes", "_nodes", unit.count, 1),
+    FlagRow("trainer.n_gpus_per_node", "_per_node", unit.count, 8),
+    FlagRow("data.train_batch_size", "_samples", unit.count, 256),
+    FlagRow("data.micro_batch_size_per_gpu " + ACTOR + "ppo_micro_batch_size_per_gpu", "micro_batch", unit.count, 4),
+    FlagRow("data.max_length", "_length", unit.count, 1024),
+    FlagRow("data.max_prompt_length", "_prompt", unit.count, 512),
+    FlagRow("data.max_response_length", "_completion", unit.count, 512),
+    FlagRow(ACTOR + "ppo_mini_batch_size", "_prompts", unit.count, 256),
+    FlagRow(ACTOR + "ppo_micro_batch_size", "_micro_total", unit.count, None, "to 0.2"),
+    FlagRow("actor_rollout_ref.rollout.n", "_answers", unit.count, 1),
+    FlagRow(either("use_dynamic_bsz", ACTOR, "data."), "_dynamic", unit.flag, False),
+    FlagRow("data.max_token_len_per_gpu " + ACTOR + "ppo_max_token_len_per_gpu", "_tokens", unit.count, 16384),
+    FlagRow(either("use_remove_padding", MODEL, "model.", ""), "_padding_free", unit.flag, True),
+    FlagRow(either("ulysses_sequence_parallel_size", ACTOR, ACTOR + "fsdp_config.", "engine.", ""), "ulysses_parallel",
+            unit.count, 1),
+    FlagRow(engine("fsdp_size", "fsdp_config."), "fsdp.shard_degree", unit.rest, -1),
+    FlagRow(engine("reshard_after_forward", "fsdp_config."), "fsdp.reshard_after_forward", unit.flag, True),
+    FlagRow(engine("offload_policy", "fsdp_config.") + " " + either("cpu_offload", "model.fsdp_config."), "_offload_fsdp",
+            unit.flag, False),
+    FlagRow(engine("tensor_model_parallel_size"), "tensor_parallel", unit.count, 1),
+    FlagRow(engine("pipeline_model_parallel_size"), "pipeline_parallel", unit.count, 1),
+    FlagRow(engine("virtual_pipeline_model_parallel_size"), "virtual_stages", unit.count, 1),
+    FlagRow(engine("context_parallel_size"), "context_parallel", unit.count, 1),
+    FlagRow(engine("expert_model_parallel_size"), "expert_parallel", unit.count, 1),
+    FlagRow(engine("expert_tensor_parallel_size"), "expert_tensor_parallel", unit.count),
+    FlagRow(engine("sequence_parallel"), "sequence_parallel", unit.flag, True),
+    FlagRow(engine("use_distributed_optimizer"), "_distributed", unit.yields(1, 0), True),
+    FlagRow(engine("override_transformer_config.recompute_granularity"), "_granularity",
+            unit.one_of({"full": "full", "selective": "selective"})),
+    FlagRow(ACTOR + "optim.override_optimizer_config.optimizer_cpu_offload", "_offload_optimizer", unit.flag, False),
+    FlagRow(either("enable_gradient_checkpointing", MODEL, "model."), "_recompute", unit.yields("full", "none"), True),
+    FlagRow(either("enable_activation_offload", MODEL, "model."), "_offload_activations", unit.flag, False),
+    FlagRow(ACTOR + "optim.optimizer optim.optimizer", "optimizer", unit.word, "AdamW"),
+    FlagRow(either("lora_rank", MODEL, "model."), "_rank", unit.whole, 0),
+    FlagRow(either("target_modules", MODEL, "model."), "_targets", unit.listed, "all-linear"),
+    FlagRow(either("use_liger", MODEL, "model."), "_liger", unit.flag, False),
+    FlagRow(either("use_fused_kernels", MODEL, ACTOR), "_fused", unit.flag, False),
+)
+
+
+def rules(reading: LaunchReading) -> None:
+    """What verl's keys amount to; a mini-batch is of prompts, each with so many answers.
+
+    References
+    ----------
+    volcengine/verl@b178a3cd verl/workers/fsdp_workers.py ``ActorRolloutRefWorker``; verl/workers/actor/dp_actor.py
+    ``_forward_micro_batch``; verl/trainer/fsdp_sft_trainer.py
+    """
+    reading.model_name = reading.one("_name")
+    common.offload(reading)
+    common.batching(reading)
+    if reading.one("_rank"):
+        common.adapter(reading, "lora", None, "all")
+    if reading.one("_liger"):
+        for field in ("fused_norms", "fused_activation"):
+            reading.put(field, True)
+    _engine(reading)
+    if any(key.startswith("actor_rollout_ref.") for key in reading.keys):
+        reading.note("generates while it trains: only the actor's update is priced; `costmodel post-train` prices a step")
+        prompts, answers = reading.one("_prompts", 256), reading.one("_answers", 1)
+        prompt, answer = reading.one("_prompt", 512), reading.one("_completion", 512)
+        length, batch = prompt and answer and prompt + answer, prompts and answers and prompts * answers
+        if reading.plan.get("fsdp"):  # flash-attn's cross entropy, which writes the gradient over the logits
+            reading.put("loss", "fused-linear" if reading.one("_fused") else "fused", derived=True)
+        reading.defaults["gpus"] = 8
+        reading.defaults.pop("micro_batch", None)
+    else:
+        length, batch = reading.one("_length", 1024), reading.one("_samples", 256)
+    reading.put("seq_len", length, derived=True)
+    reading.put("global_batch", batch, derived=True)
+    if reading.one("_micro_total"):
+        reading.missing["micro_batch"] = "ppo_micro_batch_size is of all ranks together, as to 0.2"
+    if reading.one("_dynamic") and length:
+        tokens = reading.one("_tokens", 16384) * (reading.one("ulysses_parallel") or 1)
+        reading.said.pop("micro_batch", None)
+        reading.put("micro_batch", max(1, tokens // length), derived=True)
+
+
+def _engine(reading: LaunchReading) -> None:
+    """FSDP, or Megatron where a key of it or a configuration's name says so."""
+    named = f"{reading.one('_strategy', 'fsdp')} {reading.one('_config', '')}"
+    if "megatron" in named or any(".megatron." in key for key in reading.keys):
+        reading.put("zero_stage", reading.one("_distributed", 1))
+        reading.put("recompute", reading.one("_granularity", "none"))
+        reading.put("sequence_parallel", reading.one("sequence_parallel", True), derived=True)
+        return
+    reading.put("recompute", reading.one("_recompute"))
+    shards = reading.one("fsdp.shard_degree")
+    fields: dict[str, object] = {"version": 2 if "fsdp2" in named else 1, **common.stated_fsdp(reading, "reshard_after_forward")}
+    fields |= common.offloaded_fsdp(reading) | ({"shard_degree": shards} if isinstance(shards, int) else {})
+    common.fsdp(reading, fields)
+    if isinstance(shards, int):
+        reading.put("shard_group", shards)
+
+
+VERL = Dialect("verl", ROWS, rules)
