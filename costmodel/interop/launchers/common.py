@@ -220,8 +220,13 @@ def liger(reading: LaunchReading) -> None:
     reading : of the files
     """
     if reading.one("fused_cross_entropy"):
-        for field in ("fused_norms", "fused_activation"):
-            reading.put(field, True, derived=True)
+        fused(reading)
+
+
+def fused(reading: LaunchReading) -> None:
+    """Norms and gated activations by a kernel each, as Liger's and a compiler's are."""
+    for field in ("fused_norms", "fused_activation"):
+        reading.put(field, True, derived=True)
 
 
 def bits(reading: LaunchReading) -> int | None:

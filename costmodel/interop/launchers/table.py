@@ -54,6 +54,14 @@ def pick(rows: Iterable[FlagRow], flags: Iterable[str]) -> tuple[FlagRow, ...]:
     return tuple(found[flag] for flag in flags)
 
 
+def moved(prefixes: str, rows: Iterable[FlagRow]) -> tuple[FlagRow, ...]:
+    """Rows with their flags in sections."""
+    return tuple(
+        row._replace(flags=" ".join(f"{prefix}.{name}" for prefix in prefixes.split() for name in row.flags.split()))
+        for row in rows
+    )
+
+
 def spelled(rows: Iterable[FlagRow], flags: Iterable[str]) -> tuple[FlagRow, ...]:
     """Rows by one of their spellings, with that alone and read alone, in an order."""
     found = {spelling: row for row in rows for spelling in row.flags.split()}

@@ -57,8 +57,8 @@ def test_a_policy_that_keeps_some_products_is_refused_by_name():
 def test_maxtexts_words_are_arguments_in_a_script_whose_own_names_are_variables(tmp_path):
     script = tmp_path / "train.sh"
     script.write_text(
-        "#!/bin/bash\nlength=8192\nXLA_FLAGS=--xla_gpu_enable_triton_gemm=false python3 -m maxtext.trainers.pre_train.train base.yml \\\n"
-        "  model_name=llama2-7b hardware=gpu max_target_length=$length per_device_batch_size=2 steps=10\n",
+        "#!/bin/bash\nlength=8192\nXLA_FLAGS=--xla_gpu_enable_triton_gemm=false python3 -m maxtext.trainers.pre_train.train \\\n"
+        "  base.yml model_name=llama2-7b hardware=gpu max_target_length=$length per_device_batch_size=2 steps=10\n",
         encoding="utf-8",
     )
     launch, plan = plan_of(script, gpus=8)
@@ -67,7 +67,8 @@ def test_maxtexts_words_are_arguments_in_a_script_whose_own_names_are_variables(
 
 def test_maxtexts_shape_without_a_name_is_that_of_its_base(tmp_path):
     file = tmp_path / "run.yml"
-    file.write_text("base_config: base.yml\nbase_emb_dim: 4096\nbase_num_query_heads: 32\nper_device_batch_size: 1\n", encoding="utf-8")
+    text = "base_config: base.yml\nbase_emb_dim: 4096\nbase_num_query_heads: 32\nper_device_batch_size: 1\n"
+    file.write_text(text, encoding="utf-8")
     model = read_launch(file, gpus=8).model
     assert (model.layers, model.hidden, model.heads, model.feed_forward, model.vocabulary) == (16, 4096, 32, 7168, 32_000)
 

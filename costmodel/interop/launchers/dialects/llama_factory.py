@@ -158,8 +158,7 @@ def as_version_1_trains(reading: LaunchReading) -> None:
     if reading.plan.get("adapter") and not reading.has("_reentrant"):
         reading.put("reentrant", False)
     if "liger" in str(reading.one("_kernels", "")):
-        for field in ("fused_norms", "fused_activation"):
-            reading.put(field, True, derived=True)
+        common.fused(reading)
 
 
 LLAMA_FACTORY = Dialect("llama-factory", ROWS, rules)

@@ -45,8 +45,6 @@ ROWS = (
     FlagRow("packing", "_packing", unit.flag, True),
     FlagRow("hardware", "_hardware", unit.word, "tpu"),
     FlagRow("weight_dtype", "_held", unit.word, "float32"),
-    FlagRow("context_parallel_strategy", "context_communication",
-            unit.one_of({"all_gather": "all-gather", "ring": "ring", "ulysses": "all-to-all"}), "all_gather"),
     FlagRow("num_pipeline_microbatches", "_pieces", unit.count_or_open, -1),
     FlagRow("num_pipeline_repeats", "virtual_stages", unit.count_or_open, -1),
     FlagRow("num_layers_per_pipeline_stage", "_stage_layers", unit.count, 1),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from costmodel.interop.launchers import common, says
 from costmodel.interop.launchers import values as unit
@@ -17,6 +16,7 @@ from costmodel.interop.launchers.table import (
     FlagRow,
     LaunchReading,
     Writing,
+    moved,
     pick,
     silent,
     spellings,
@@ -29,14 +29,6 @@ ACTIVATIONS = {
     "squared-relu": "squared_relu (not gated)", "relu": "relu (not gated)", "reglu": "reglu", "fast-reglu": "reglu",
     "swish": "swish (not gated)", "silu": "silu (not gated)", "openai-gelu": "gelu (not gated)",
 }  # fmt: skip
-
-
-def moved(prefixes: str, rows: Iterable[FlagRow]) -> tuple[FlagRow, ...]:
-    """Rows of Megatron with their flags in sections."""
-    return tuple(
-        row._replace(flags=" ".join(f"{prefix}.{name}" for prefix in prefixes.split() for name in row.flags.split()))
-        for row in rows
-    )
 
 
 def _checkpoint(name: str) -> str:

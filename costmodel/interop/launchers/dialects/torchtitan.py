@@ -168,8 +168,7 @@ def _compiled(reading: LaunchReading) -> None:
     if "loss" in components and (reading.one("tensor_parallel") or 1) == 1:
         reading.put("loss", "compiled", derived=True)
     if "model" in components:
-        for field in ("fused_norms", "fused_activation"):
-            reading.put(field, True, derived=True)
+        common.fused(reading)
         reading.unpriced.append("compile")
 
 

@@ -101,8 +101,7 @@ def rules(reading: LaunchReading) -> None:
     elif loss:
         reading.unpriced.append(f"loss {loss}")
     if compiled:
-        for field in ("fused_norms", "fused_activation"):
-            reading.put(field, True, derived=True)
+        common.fused(reading)
         reading.unpriced.append("compile")
     reading.put("update_in_backward", reading.one("update_in_backward") or None)
 

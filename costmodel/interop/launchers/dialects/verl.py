@@ -4,62 +4,55 @@ from __future__ import annotations
 
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers import values as unit
-from costmodel.interop.launchers.table import Dialect, FlagRow, LaunchReading
+from costmodel.interop.launchers.dialects.megatron import PLAN_ROWS
+from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow, LaunchReading, moved, silent
 
-ACTOR, MODEL = "actor_rollout_ref.actor.", "actor_rollout_ref.model."
-
-
-def either(name: str, *sections: str) -> str:
-    """A key in each section that holds it."""
-    return " ".join(section + name for section in sections)
-
-
-def engine(name: str, of: str = "megatron.") -> str:
-    """A key of the engine that trains."""
-    return either(name, ACTOR + of, "engine.")
-
-
+ACTOR = "actor_rollout_ref.actor"
+MODEL = (
+    FlagRow("path partial_pretrain", "_name", unit.word),
+    FlagRow("enable_gradient_checkpointing", "_recompute", unit.yields("full", "none"), True),
+    FlagRow("enable_activation_offload", "_offload_activations", unit.flag, False),
+    FlagRow("use_remove_padding", "_padding_free", unit.flag, True),
+    FlagRow("lora_rank", "_rank", unit.whole, 0),
+    FlagRow("target_modules", "_targets", unit.listed, "all-linear"),
+    FlagRow("use_liger", "_liger", unit.flag, False),
+    FlagRow("use_fused_kernels", "_fused", unit.flag, False),
+    FlagRow("fsdp_config.cpu_offload", "_offload_fsdp", unit.flag, False),
+)
+FSDP = (
+    FlagRow("fsdp_size", "fsdp.shard_degree", unit.rest, -1),
+    FlagRow("reshard_after_forward", "fsdp.reshard_after_forward", unit.flag, True),
+    FlagRow("offload_policy", "_offload_fsdp", unit.flag, False),
+    FlagRow("ulysses_sequence_parallel_size", "ulysses_parallel", unit.count, 1),
+)
+MEGATRON = (
+    *(row for row in PLAN_ROWS if row.field in UNSPLIT and row.field != "ulysses_parallel"),
+    FlagRow("use_distributed_optimizer", "_distributed", unit.yields(1, 0), True),
+    FlagRow("override_transformer_config.recompute_granularity", "_granularity",
+            unit.one_of({"full": "full", "selective": "selective"})),
+)
 ROWS = (
-    FlagRow(either("path", MODEL, "model.") + " model.partial_pretrain", "_name", unit.word),
-    FlagRow(ACTOR + "strategy model.strategy engine.strategy engine", "_strategy", unit.word, "fsdp"),
+    *moved("actor_rollout_ref.model model", MODEL),
+    *moved(f"{ACTOR}.fsdp_config engine", FSDP),
+    *silent(moved(f"{ACTOR}.megatron engine", MEGATRON)),
+    FlagRow(f"{ACTOR}.ulysses_sequence_parallel_size ulysses_sequence_parallel_size", "ulysses_parallel", unit.count, 1),
+    FlagRow("use_remove_padding", "_padding_free", unit.flag, False),
+    FlagRow(f"{ACTOR}.strategy model.strategy engine.strategy engine", "_strategy", unit.word, "fsdp"),
     FlagRow("config_name", "_config", unit.word, "ppo_trainer"),
     FlagRow("trainer.nnodes", "_nodes", unit.count, 1),
     FlagRow("trainer.n_gpus_per_node", "_per_node", unit.count, 8),
     FlagRow("data.train_batch_size", "_samples", unit.count, 256),
-    FlagRow("data.micro_batch_size_per_gpu " + ACTOR + "ppo_micro_batch_size_per_gpu", "micro_batch", unit.count, 4),
+    FlagRow(f"data.micro_batch_size_per_gpu {ACTOR}.ppo_micro_batch_size_per_gpu", "micro_batch", unit.count, 4),
     FlagRow("data.max_length", "_length", unit.count, 1024),
     FlagRow("data.max_prompt_length", "_prompt", unit.count, 512),
     FlagRow("data.max_response_length", "_completion", unit.count, 512),
-    FlagRow(ACTOR + "ppo_mini_batch_size", "_prompts", unit.count, 256),
-    FlagRow(ACTOR + "ppo_micro_batch_size", "_micro_total", unit.count, None, "to 0.2"),
+    FlagRow(f"{ACTOR}.ppo_mini_batch_size", "_prompts", unit.count, 256),
+    FlagRow(f"{ACTOR}.ppo_micro_batch_size", "_micro_total", unit.count, None, "to 0.2"),
     FlagRow("actor_rollout_ref.rollout.n", "_answers", unit.count, 1),
-    FlagRow(either("use_dynamic_bsz", ACTOR, "data."), "_dynamic", unit.flag, False),
-    FlagRow("data.max_token_len_per_gpu " + ACTOR + "ppo_max_token_len_per_gpu", "_tokens", unit.count, 16384),
-    FlagRow(either("use_remove_padding", MODEL, "model.", ""), "_padding_free", unit.flag, True),
-    FlagRow(either("ulysses_sequence_parallel_size", ACTOR, ACTOR + "fsdp_config.", "engine.", ""), "ulysses_parallel",
-            unit.count, 1),
-    FlagRow(engine("fsdp_size", "fsdp_config."), "fsdp.shard_degree", unit.rest, -1),
-    FlagRow(engine("reshard_after_forward", "fsdp_config."), "fsdp.reshard_after_forward", unit.flag, True),
-    FlagRow(engine("offload_policy", "fsdp_config.") + " " + either("cpu_offload", "model.fsdp_config."), "_offload_fsdp",
-            unit.flag, False),
-    FlagRow(engine("tensor_model_parallel_size"), "tensor_parallel", unit.count, 1),
-    FlagRow(engine("pipeline_model_parallel_size"), "pipeline_parallel", unit.count, 1),
-    FlagRow(engine("virtual_pipeline_model_parallel_size"), "virtual_stages", unit.count, 1),
-    FlagRow(engine("context_parallel_size"), "context_parallel", unit.count, 1),
-    FlagRow(engine("expert_model_parallel_size"), "expert_parallel", unit.count, 1),
-    FlagRow(engine("expert_tensor_parallel_size"), "expert_tensor_parallel", unit.count),
-    FlagRow(engine("sequence_parallel"), "sequence_parallel", unit.flag, True),
-    FlagRow(engine("use_distributed_optimizer"), "_distributed", unit.yields(1, 0), True),
-    FlagRow(engine("override_transformer_config.recompute_granularity"), "_granularity",
-            unit.one_of({"full": "full", "selective": "selective"})),
-    FlagRow(ACTOR + "optim.override_optimizer_config.optimizer_cpu_offload", "_offload_optimizer", unit.flag, False),
-    FlagRow(either("enable_gradient_checkpointing", MODEL, "model."), "_recompute", unit.yields("full", "none"), True),
-    FlagRow(either("enable_activation_offload", MODEL, "model."), "_offload_activations", unit.flag, False),
-    FlagRow(ACTOR + "optim.optimizer optim.optimizer", "optimizer", unit.word, "AdamW"),
-    FlagRow(either("lora_rank", MODEL, "model."), "_rank", unit.whole, 0),
-    FlagRow(either("target_modules", MODEL, "model."), "_targets", unit.listed, "all-linear"),
-    FlagRow(either("use_liger", MODEL, "model."), "_liger", unit.flag, False),
-    FlagRow(either("use_fused_kernels", MODEL, ACTOR), "_fused", unit.flag, False),
+    FlagRow(f"{ACTOR}.use_dynamic_bsz data.use_dynamic_bsz", "_dynamic", unit.flag, False),
+    FlagRow(f"{ACTOR}.ppo_max_token_len_per_gpu data.max_token_len_per_gpu", "_tokens", unit.count, 16384),
+    FlagRow(f"{ACTOR}.optim.override_optimizer_config.optimizer_cpu_offload", "_offload_optimizer", unit.flag, False),
+    FlagRow(f"{ACTOR}.optim.optimizer optim.optimizer", "optimizer", unit.word, "AdamW"),
 )
 
 
@@ -77,8 +70,7 @@ def rules(reading: LaunchReading) -> None:
     if reading.one("_rank"):
         common.adapter(reading, "lora", None, "all")
     if reading.one("_liger"):
-        for field in ("fused_norms", "fused_activation"):
-            reading.put(field, True)
+        common.fused(reading)
     _engine(reading)
     if any(key.startswith("actor_rollout_ref.") for key in reading.keys):
         reading.note("generates while it trains: only the actor's update is priced; `costmodel post-train` prices a step")
