@@ -117,6 +117,8 @@ def _logged(files: Sequence[Path], log: str) -> Measured:
     from costmodel.interop.launchers import read_launch, read_step_times, resolve
 
     priced = resolve(read_launch(files))
+    if priced.algorithm is not None:
+        raise Misused(f"{log}: a step of {priced.algorithm} has a reference's pass beside the update that is fitted")
     seconds = read_step_times(Path(log), priced.plan).typical()
     return Measured(priced.model, priced.plan, seconds, framework=load_framework(priced.software), id=Path(log).name)
 

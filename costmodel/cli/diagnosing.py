@@ -119,13 +119,19 @@ def _measured(arguments: argparse.Namespace, answer: Estimate) -> dict[str, Any]
     if arguments.log is not None:
         from costmodel.interop.launchers import read_step_times
 
-        return {"step_time": read_step_times(arguments.log, answer.plan).typical()}
+        arguments.step_time = read_step_times(arguments.log, answer.plan).typical()
     if arguments.mfu is not None:
         return {"mfu": arguments.mfu}
     if arguments.tokens_per_second is not None:
         rate, of_one = arguments.tokens_per_second
         return {"tokens_per_second": rate * (answer.plan.gpus if of_one else 1)}
-    return {"step_time": arguments.step_time}
+    from costmodel.interop.launchers.preferences import of_update
+
+    of_it = of_update(getattr(arguments, "priced", None), answer, arguments.step_time)
+    if of_it != arguments.step_time:
+        beside = format_seconds(arguments.step_time - of_it)
+        arguments.notes.append(f"of the measured step {beside} are taken for the reference's pass, by its share of the estimate")
+    return {"step_time": of_it}
 
 
 def _page(made: Diagnosis, told: bool) -> list[TerminalTable | str]:

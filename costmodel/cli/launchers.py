@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from costmodel.description.transformer import Transformer
     from costmodel.evaluation.estimation import Estimate
     from costmodel.interop.launchers import Launch, Priced
+    from costmodel.training.rollouts import PostTraining
 
 HINT = "Give --cluster C or --device D to price it (`costmodel clusters` and `costmodel devices` list them)"
 
@@ -193,6 +194,7 @@ def _brief(value: object) -> str:
 def _explain(arguments: argparse.Namespace) -> int:
     from costmodel.evaluation.estimation import estimate
     from costmodel.interop.launchers import read_step_times, resolve
+    from costmodel.interop.launchers.preferences import of_update, whole_step
     from costmodel.interop.launchers.pricing import allowed_config
 
     if arguments.gpus is not None and arguments.nodes is not None:
@@ -225,12 +227,14 @@ def _explain(arguments: argparse.Namespace) -> int:
         return codes.ANSWERED
     cluster = _hardware(arguments, gpus=priced.plan.gpus)
     answer = estimate(priced.model, cluster, priced.plan, priced.software)
-    measured = read_step_times(arguments.log, priced.plan).typical() if arguments.log else None
+    whole = whole_step(priced, answer)
+    measured = of_update(priced, answer, read_step_times(arguments.log, priced.plan).typical()) if arguments.log else None
     if arguments.json:
-        print_json(_answer_figures(launch, priced, answer, measured))
+        figures = {} if whole is None else {"post_training": whole.to_dict()}
+        print_json(_answer_figures(launch, priced, answer, measured) | figures)
     else:
-        print_page(*_answer_page(launch, priced, answer, measured), markdown=arguments.markdown)
-    return codes.ANSWERED if answer.fits else codes.NOTHING_FITS
+        print_page(*_answer_page(launch, priced, answer, measured, whole), markdown=arguments.markdown)
+    return codes.ANSWERED if (whole or answer).fits else codes.NOTHING_FITS
 
 
 def _model_alone(files: Sequence[str]) -> bool:
@@ -309,13 +313,21 @@ def _answer_figures(
     }  # fmt: skip
 
 
-def _answer_page(launch: Launch, priced: Priced, answer: Estimate, measured: float | None) -> list[TerminalTable | str]:
+def _answer_page(
+    launch: Launch, priced: Priced, answer: Estimate, measured: float | None, whole: PostTraining | None
+) -> list[TerminalTable | str]:
+    from costmodel.cli.output import parts
     from costmodel.evaluation.notes import of_loading
     from costmodel.evaluation.verdicts import verdict
     from costmodel.interop.launchers.advice import improvements
     from costmodel.text.units import format_seconds
 
     lines = [*_lines(answer, measured), *(f"Note: {note}" for note in (*priced.notes, *of_loading(answer)))]
+    if whole is not None:
+        lines += [
+            f"With the reference {whole.said()}: {parts(whole.times, lambda part: share(part, whole.step_time))}",
+            f"With its weights, {gib(whole.beside)} GiB, {'it fits' if whole.fits else 'IT DOES NOT FIT'}: {gib(whole.memory)} GiB",
+        ]
     page = [*_said(launch), "\n".join(lines)]
     advice = improvements(launch, answer)
     if advice:

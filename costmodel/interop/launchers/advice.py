@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 from costmodel.arithmetic.named_tuples import changed
+from costmodel.description.plan import Plan
 from costmodel.evaluation.estimation import Estimate, estimate
 from costmodel.evaluation.single_changes import changes_for_speed
 from costmodel.interop.launchers.pricing import Launch
 from costmodel.interop.launchers.writing import flags_of, formats
-from costmodel.text.errors import CostModelError
+from costmodel.text.errors import CostModelError, NotModelled
 from costmodel.text.results import brief
 
 WORTH = 0.002
@@ -61,6 +62,15 @@ def improvements(launch: Launch, answer: Estimate, most: int = 5) -> list[Advice
     ]
 
 
+def in_samples(launch: Launch, plan: Plan) -> Plan:
+    """A plan with batches as the launch's files count them: of pairs, where a sample is two sequences."""
+    if not launch.plan_fields.get("paired"):
+        return plan
+    if plan.micro_batch % 2:
+        raise NotModelled(f"{launch.framework} can't say micro_batch={plan.micro_batch}: its samples are pairs")
+    return changed(plan, {name: getattr(plan, name) // 2 for name in ("global_batch", "micro_batch")})
+
+
 def _alike(one: Estimate, other: Estimate) -> bool:
     """Whether two plans differ in neither time nor memory by a thousandth."""
     return (
@@ -74,8 +84,9 @@ def flags(launch: Launch, before: Estimate, after: Estimate) -> tuple[str, ...]:
     if launch.dialect not in formats():
         return ()
     try:
-        old, new = (flags_of(launch.dialect, one.plan, one.model, one.framework.name) for one in (before, after))
-    except CostModelError:  # a dialect that can't say a plan has no flags for it
+        plans = [in_samples(launch, one.plan) for one in (before, after)]
+        old, new = (flags_of(launch.dialect, plan, before.model, before.framework.name) for plan in plans)
+    except CostModelError:  # a dialect that can't say a plan, or halves of pairs, has no flags for it
         return ()
     fresh = [line for flag, line in new.items() if old.get(flag) != line]
     return (*fresh, *(f"(without {line})" for flag, line in old.items() if flag not in new))

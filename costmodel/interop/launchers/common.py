@@ -27,10 +27,8 @@ FSDP_STAGES = {
     "_HYBRID_SHARD_ZERO2": 2,
 }
 """Of ZeRO, what a strategy of FSDP amounts to."""
-PAIRS = "a sample is a pair of sequences: a batch of N is priced as N sequences"
-"""Of trainers by preferences."""
-PAIRED, REFERRED = words("dpo ipo simpo reward rm orpo cpo"), words("dpo ipo kto")
-"""Methods of preferences whose samples are pairs, and those that have a reference model."""
+PAIRED, REFERRED = words("dpo ipo simpo reward rm orpo cpo dpo_tune_cache"), words("dpo ipo")
+"""Methods of preferences, or scripts, whose samples are pairs, and those that have a reference model."""
 FSDP_OFFLOAD = ("parameters", "gradients", "optimizer")
 """What lies in host memory under FSDP's CPU offload: gradients and optimizer step follow the parameters."""
 COMPONENTS = ("optimizer", "parameters", "activations")
@@ -188,17 +186,26 @@ def started(reading: LaunchReading) -> set[str]:
 
 
 def preferences(reading: LaunchReading, *methods: object) -> None:
-    """What is said of samples that are a chosen and a rejected sequence, and of a reference model, which adapters don't need.
+    """Whether samples are a chosen and a rejected sequence, which make one batch, and whether a reference passes over it.
 
     Parameters
     ----------
     reading : of the files
     *methods : that train, by name, beside those that a command, a module or a script is called
+
+    References
+    ----------
+    huggingface/trl@f2cd5771 (1.10) trl/trainer/dpo_trainer.py ``DataCollatorForPreference``, ``_compute_loss``: one batch, chosen
+    before rejected; no reference of its own beside adapters or precomputed log-probabilities
     """
     named = started(reading).union(methods)
     if PAIRED & named:
-        reading.note(PAIRS)
-    if REFERRED & named and reading.plan.get("adapter") is None:
+        reading.put("paired", True, derived=True)
+        reading.note("a sample is a pair of sequences, chosen and rejected, which are one batch: N samples are 2 N sequences")
+    if REFERRED & named and not reading.one("_precomputed"):
+        reading.put("referred", True, derived=True)
+        reading.note("a reference passes over every pair, too: `explain` with a device or a cluster has its time and weights")
+    if "kto" in named and reading.plan.get("adapter") is None:
         reading.note("a reference model runs beside the one that trains: neither its weights nor its forward pass is priced")
 
 

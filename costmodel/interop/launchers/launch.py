@@ -15,7 +15,7 @@ PLAN_FIELDS = (
 """What every launch is asked for; a file can state more of `costmodel.Plan`."""
 EXTRA_FIELDS = (
     *(name for name in table(Plan) if name not in PLAN_FIELDS), "recompute_every", "recompute_modules", "optimizer_states",
-    "sized_by_width",
+    "sized_by_width", "paired", "referred",
 )  # fmt: skip
 """Further fields of a plan, in a launch only where a file states them."""
 

@@ -29,7 +29,10 @@ OPTIMIZERS = (
 BY_LISTS = "adamw_torch"
 """PyTorch's Adam where Hugging Face's words say nothing of its kernels (huggingface/transformers src/transformers/trainer.py
 ``get_optimizer_cls_and_kwargs``)."""
-ELSEWHERE = ("recompute_every", "recompute_modules", "optimizer_states", "optimizer_kernel", "shard_group", "sized_by_width")
+ELSEWHERE = (
+    "recompute_every", "recompute_modules", "optimizer_states", "optimizer_kernel", "shard_group", "sized_by_width", "paired",
+    "referred",
+)  # fmt: skip
 """Further fields of a plan that are priced with others."""
 WIDTHS = {"bucket_bytes": 1.0, "prefetch_bytes": 0.9}
 """Elements of a bucket over the square of the model's width, where transformers fills "auto" in (huggingface/transformers
@@ -62,6 +65,8 @@ class Priced(NamedTuple):
     """Entry of the catalogue's frameworks."""
     notes: tuple[str, ...]
     """What was put in another's place."""
+    algorithm: str | None = None
+    """Of `post_training`, where a step is more than the update of this plan."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -147,7 +152,7 @@ def resolve(
     plan, sized = plan_of(launch, gpus, notes), launch.plan_fields.get("sized_by_width") or ()
     for name in sized if isinstance(sized, list) else ():
         plan = changed(plan, {name: float(int(WIDTHS[name] * shape.hidden**2)) * width})
-    return Priced(shape, plan, software, tuple(notes))
+    return Priced(shape, plan, software, tuple(notes), "dpo" if launch.plan_fields.get("referred") else None)
 
 
 def _names(launch: Described) -> str:
@@ -434,7 +439,8 @@ def _batch(launch: Described, data: int) -> dict[str, object]:
         total = int(micro or 1) * int(steps or 1) * data
     elif micro is None or ("micro_batch" in assumed and steps and "gradient_accumulation" not in assumed):
         micro = max(1, total // (data * (steps or 1)))
-    return {"global_batch": total, "micro_batch": micro}
+    sequences = 2 if launch.plan_fields.get("paired") else 1
+    return {"global_batch": total * sequences, "micro_batch": None if micro is None else micro * sequences}
 
 
 def _recompute(launch: Described) -> object:

@@ -2,8 +2,10 @@
 
 import pytest
 
-from costmodel import estimate, load_cluster
+from costmodel import estimate, load_cluster, machine
 from costmodel.interop.launchers import read_launch, resolve
+from costmodel.interop.launchers.advice import in_samples
+from costmodel.interop.launchers.preferences import whole_step
 from costmodel.interop.launchers.pricing import software_of
 from costmodel.text.errors import CostModelError, NotModelled
 
@@ -113,7 +115,7 @@ def test_narrow_states_of_torchao_are_not_those_of_adam():
 
 
 @pytest.mark.parametrize(("text", "paired", "referred"), [
-    (FACTORY % ("dpo", "full"), True, True), (FACTORY % ("dpo", "lora"), True, False), (FACTORY % ("kto", "full"), False, True),
+    (FACTORY % ("dpo", "full"), True, True), (FACTORY % ("dpo", "lora"), True, True), (FACTORY % ("kto", "full"), False, False),
     (FACTORY % ("dpo", "full") + "pref_loss: simpo\n", True, False), (FACTORY % ("sft", "full"), False, False),
     (f"{AXOLOTL}rl: dpo\n", True, True), (f"{AXOLOTL}rl: orpo\n", True, False), (f"{AXOLOTL}reward_model: true\n", True, False),
     ("swift rlhf --rlhf_type dpo --model Qwen/Qwen2.5-7B --tuner_type full --max_length 2048", True, True),
@@ -121,9 +123,45 @@ def test_narrow_states_of_torchao_are_not_those_of_adam():
     (SCRIPT % ("scripts/run_dpo.py", "--beta 0.1"), True, True),
     (SCRIPT % ("scripts/run_simpo.py", "--beta 2 --gamma_beta_ratio 0.5"), True, False),
 ])  # fmt: skip
-def test_a_trainer_by_preferences_says_pairs_and_its_reference_model(text, paired, referred):
-    said = notes(text)
-    assert ("a pair of sequences" in said, "reference model" in said) == (paired, referred)
+def test_a_trainer_by_preferences_says_pairs_and_its_reference(text, paired, referred):
+    launch = read_launch(text, gpus=8)
+    fields = launch.plan_fields
+    assert (bool(fields.get("paired")), bool(fields.get("referred"))) == (paired, referred)
+    assert ("a pair of sequences" in notes(text), "a reference passes" in notes(text)) == (paired, referred)
+    assert resolve(launch).algorithm == ("dpo" if referred else None)
+
+
+DPO = (FACTORY % ("dpo", "full")) + "deepspeed: ds_z3.json\ndisable_gradient_checkpointing: true\n"
+
+
+def test_pairs_are_twice_the_sequences_and_the_reference_is_a_pass_and_its_weights():
+    """A forward pass is a third of forward and backward; 16-bit weights of eight ranks at ZeRO-3 are a quarter of a byte of each
+    parameter: trl/trainer/dpo_trainer.py at 1.10, ``prepare_deepspeed``."""
+    launch = read_launch(DPO, gpus=8)
+    alone = resolve(read_launch(DPO.replace("stage: dpo", "stage: sft"), gpus=8)).plan
+    priced = resolve(launch)
+    assert (priced.plan.micro_batch, priced.plan.global_batch) == (2 * alone.micro_batch, 2 * alone.global_batch)
+    update = estimate(priced.model, machine("h100", gpus=8), priced.plan, priced.software)
+    whole = whole_step(priced, update)
+    assert whole.times["updates"] == pytest.approx(update.step_time, rel=1e-9)
+    passes = update.step_time - update.times["optimizer"] - update.times["gradient_exchange"]
+    assert whole.times["reference"] == pytest.approx(passes / 3.0, rel=0.1)
+    assert whole.beside == pytest.approx(priced.model.parameters / 4.0, rel=0.02)
+    assert whole.memory == pytest.approx(float(update.memory.total) + whole.beside)
+
+
+def test_beside_adapters_the_reference_has_no_weights_and_what_is_computed_before_no_pass():
+    adapted = resolve(read_launch(DPO.replace("type: full", "type: lora"), gpus=8))
+    update = estimate(adapted.model, machine("h100", gpus=8), adapted.plan, adapted.software)
+    assert whole_step(adapted, update).beside == 0.0 and whole_step(adapted, update).times["reference"] > 0.0
+    before = resolve(read_launch(f"{DPO}precompute_ref_log_probs: true\n", gpus=8))
+    assert before.algorithm is None and before.plan.global_batch == adapted.plan.global_batch
+
+
+def test_flags_of_advice_count_pairs_as_the_file_does():
+    launch = read_launch(DPO, gpus=8)
+    plan = resolve(launch).plan
+    assert in_samples(launch, plan).micro_batch == launch.plan_fields["micro_batch"] == plan.micro_batch // 2
 
 
 # Releases

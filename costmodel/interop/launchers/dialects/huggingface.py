@@ -79,6 +79,7 @@ MESH_ROWS = (
 CHECKPOINT_ROWS = (
     FlagRow("gradient_checkpointing_kwargs.use_reentrant use_reentrant", "_reentrant", unit.flag, True),
     FlagRow("tf32", "_tf32", unit.flag, False),
+    FlagRow("precompute_ref_log_probs", "_precomputed", unit.flag, False),
 )
 """Rows that say something beside what is trained and in which dtype."""
 READ_ROWS = (

@@ -56,7 +56,7 @@ BEFORE = (
     FlagRow("use_galore", "_own_optimizer", unit.yields("galore"), False),
     FlagRow("use_cce", "fused_cross_entropy", unit.yields(True), False),
 )
-TRAINERS = silent((*hf.SHARD_ROWS[1:], *hf.FSDP_ROWS, *hf.TRL_ROWS))
+TRAINERS = silent((*hf.SHARD_ROWS[1:], *hf.FSDP_ROWS, *hf.TRL_ROWS, hf.CHECKPOINT_ROWS[-1]))
 """Rows of the Trainer that are read, and not written."""
 ROWS = (
     *BEFORE, *without(hf.BATCH_ROWS, ["gradient_checkpointing"]), hf.SHARD_ROWS[0], *hf.LOSS_ROWS, *hf.PACKING_ROWS,
