@@ -21,14 +21,34 @@ UNDATED_ON = dict.fromkeys(("blackwell", "blackwell-ultra", "blackwell-rtx", "cd
 """The same of runs on newer architectures: half of MLPerf's rounds 4.1 to 5.1, and of NVIDIA's recipes, are of then or before."""
 FIRST = "2017-01"
 """Before it there was none of this software."""
+TRANSFORMERS = {
+    (4, 28): "2023-04", (4, 34): "2023-10", (4, 36): "2023-12", (4, 38): "2024-02", (4, 40): "2024-04", (4, 41): "2024-05",
+    (4, 42): "2024-06", (4, 43): "2024-07", (4, 44): "2024-08", (4, 45): "2024-09", (4, 46): "2024-10", (4, 47): "2024-12",
+    (4, 48): "2025-01", (4, 49): "2025-02", (4, 50): "2025-03", (4, 51): "2025-04", (4, 52): "2025-05", (4, 53): "2025-06",
+    (4, 54): "2025-07", (4, 55): "2025-08", (4, 57): "2025-10", (5, 0): "2026-01", (5, 1): "2026-02", (5, 3): "2026-03",
+    (5, 5): "2026-04", (5, 8): "2026-05", (5, 10): "2026-06", (5, 13): "2026-07", (5, 15): "2026-08",
+}  # fmt: skip
+"""Those of transformers, as trainers over it took them up: history of axolotl-ai-cloud/axolotl, hiyouga/LLaMA-Factory,
+modelscope/ms-swift and huggingface/trl until August 2026."""
 NUMBERED: Mapping[str, Mapping[tuple[int, int], str]] = {
+    **dict.fromkeys(("transformers", "hf-trainer", "hf-fsdp", "hf-fsdp2"), TRANSFORMERS),
+    "trl": {
+        (0, 7): "2023-08", (0, 8): "2024-03", (0, 11): "2024-09", (0, 12): "2024-11", (0, 13): "2024-12", (0, 14): "2025-01",
+        (0, 15): "2025-02", (0, 16): "2025-03", (0, 17): "2025-04", (0, 18): "2025-05", (0, 19): "2025-06", (0, 20): "2025-07",
+        (0, 21): "2025-08", (0, 24): "2025-10", (0, 25): "2025-11", (0, 26): "2025-12", (0, 27): "2026-01", (0, 28): "2026-02",
+        (1, 0): "2026-03", (1, 1): "2026-04", (1, 4): "2026-05", (1, 6): "2026-06", (1, 7): "2026-07",
+    },
+    "torchtune": {
+        (0, 1): "2024-04", (0, 2): "2024-07", (0, 3): "2024-09", (0, 4): "2024-11", (0, 5): "2024-12", (0, 6): "2025-03",
+    },
     "deepspeed": {
         (0, 3): "2020-11", (0, 4): "2021-05", (0, 5): "2021-08", (0, 6): "2022-01", (0, 7): "2022-07", (0, 8): "2022-12",
         (0, 9): "2023-04", (0, 10): "2023-06", (0, 11): "2023-10", (0, 12): "2023-11", (0, 13): "2024-01", (0, 14): "2024-03",
         (0, 15): "2024-08", (0, 16): "2024-11", (0, 17): "2025-06", (0, 18): "2025-10", (0, 19): "2026-05",
     },
 }  # fmt: skip
-"""Months from which on releases have numbers: deepspeedai/DeepSpeed@edaa722, history of version.txt."""
+"""Months from which on releases have numbers: deepspeedai/DeepSpeed@edaa722, history of version.txt; tags of huggingface/trl, its
+1.7 of 25 June counted for July, and of meta-pytorch/torchtune."""
 BEFORE = "before"
 """Table of an entry: by a month, the fields that were others before it."""
 

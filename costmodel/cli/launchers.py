@@ -326,7 +326,7 @@ def _answer_page(
     if whole is not None:
         lines += [
             f"With the reference {whole.said()}: {parts(whole.times, lambda part: share(part, whole.step_time))}",
-            f"With its weights, {gib(whole.beside)} GiB, {'it fits' if whole.fits else 'IT DOES NOT FIT'}: {gib(whole.memory)} GiB",
+            f"With its weights, {gib(whole.beside)} GiB, {'it fits' if whole.fits else 'NO FIT'}: {gib(whole.memory)} GiB",
         ]
     page = [*_said(launch), "\n".join(lines)]
     advice = improvements(launch, answer)

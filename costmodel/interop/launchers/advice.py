@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from costmodel.arithmetic.named_tuples import changed
+from costmodel.catalogue.releases import base_name
 from costmodel.description.plan import Plan
 from costmodel.evaluation.estimation import Estimate, estimate
 from costmodel.evaluation.single_changes import changes_for_speed
@@ -85,7 +86,7 @@ def flags(launch: Launch, before: Estimate, after: Estimate) -> tuple[str, ...]:
         return ()
     try:
         plans = [in_samples(launch, one.plan) for one in (before, after)]
-        old, new = (flags_of(launch.dialect, plan, before.model, before.framework.name) for plan in plans)
+        old, new = (flags_of(launch.dialect, plan, before.model, base_name(before.framework.name)) for plan in plans)
     except CostModelError:  # a dialect that can't say a plan, or halves of pairs, has no flags for it
         return ()
     fresh = [line for flag, line in new.items() if old.get(flag) != line]

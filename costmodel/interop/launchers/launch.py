@@ -28,6 +28,7 @@ class Described:
     dialect: str  # in which of its dialects
     files: tuple[str, ...]  # names of what was read
     version: str | None  # of the framework or its layout, where the file tells
+    release: str | None  # month of the software that the files ask for, ``2024-09``
     # the model's name, or its shape by field (``num_layers``, ``hidden_size``, ...), or None
     model_described: str | dict[str, object] | None = dataclasses.field(hash=False)
     gpus: int | None  # world size, or None where the files don't say

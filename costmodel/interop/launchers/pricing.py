@@ -192,7 +192,12 @@ def check_variables(launch: Described, shaped: bool, sized: bool, only_model: bo
 
 
 def software_of(launch: Described) -> str:
-    """The catalogue's framework that prices a launch."""
+    """The catalogue's framework that prices a launch, as of the release that its files ask for."""
+    return _entry(launch) + (f"@{launch.release}" if launch.release else "")
+
+
+def _entry(launch: Described) -> str:
+    """Its name without a release."""
     dialect, said = about(launch.dialect), launch.plan_fields
     fsdp = said.get("fsdp") or {}
     return variant(
@@ -470,7 +475,7 @@ def _sharding(launch: Described, ranks: int) -> dict[str, object]:
         and fsdp["replicate_degree"] > 1
     ):
         group = ranks // fsdp["replicate_degree"]
-    if ranks == 1 and "zero_stage" in launch.assumed and software_of(launch) in BY_FSDP:
+    if ranks == 1 and "zero_stage" in launch.assumed and _entry(launch) in BY_FSDP:
         stage = None  # a tensor group alone: nothing is shared out, whatever the stage is called
     return {"zero_stage": stage, "shard_group": None if group in (None, ranks) else group}
 

@@ -106,6 +106,7 @@ def read_launch(
     order = [first, *(place for place in range(len(sources)) if place != first)]
     reading = LaunchReading(chosen[first])
     reading.files = [(one.name, dialect.name) for one, dialect in zip(sources, chosen, strict=True)]
+    reading.pins = {package: release for one in sources for package, release in one.pins.items()}
     used: set[str] = set()
     for place in order:
         used |= _absorb(reading, sources[place], chosen[place], settings)
@@ -417,11 +418,18 @@ def _launch(reading: LaunchReading, files: Sequence[str]) -> Launch:
         assumed["model"] = None
     listed = ("derived", "unknown", "irrelevant", "unpriced", "ineffective", "conflicts", "notes")
     return Launch(
-        framework=reading.framework, dialect=reading.dialect.name, files=tuple(files), version=reading.version,
+        framework=reading.framework, dialect=reading.dialect.name, files=tuple(files), release=_release(reading),
+        version=", ".join(filter(None, (reading.version, *map(" ".join, reading.pins.items())))) or None,
         model_described=model, plan_fields=plan, assumed=assumed, unresolved=dict(reading.unresolved),
         missing=dict(reading.missing), gpus=reading.gpus if reading.gpus is not None else reading.defaults.get("gpus"),
         **{name: tuple(dict.fromkeys(getattr(reading, name))) for name in listed},
     )  # fmt: skip
+
+
+def _release(reading: LaunchReading) -> str | None:
+    """The month of the software that prices a launch: of its own release, or of the newest of those around it."""
+    own = reading.pinned({"hf-fsdp": "transformers"}.get(reading.dialect.about.software, reading.dialect.about.software))
+    return own or max(filter(None, map(reading.pinned, reading.pins)), default=None)
 
 
 __all__ = ["UnreadableFile", "guess", "read_launch"]

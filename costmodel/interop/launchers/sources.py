@@ -65,6 +65,10 @@ WORLD = {
 SIZED = frozenset(" ".join(WORLD.values()).split())
 
 
+PIN = re.compile(r"\b(transformers|trl|deepspeed|torchtune)\s{0,9}==\s{0,9}v?([0-9]{1,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?)", re.I)
+"""A release that a file asks for, in a comment or a command that installs it."""
+
+
 class Source(NamedTuple):
     """One file."""
 
@@ -79,6 +83,8 @@ class Source(NamedTuple):
     """Names that its text has as variables."""
     filled_in: Mapping[str, str] = {}
     """Words of templates, with what a script's ``sed`` puts in their place."""
+    pins: Mapping[str, str] = {}
+    """Releases that it asks for, by package."""
 
 
 def is_text(path_or_text: str) -> bool:
@@ -101,6 +107,7 @@ def load(path_or_text: str | Path, variables: Mapping[str, str]) -> Source:
         layout = LAYOUTS.get(path.suffix.lower()) or sniff(text)
     if len(text) > MAX_BYTES:
         raise UnreadableFile(f"{name}: more than {MAX_BYTES} characters, which no launch file has")
+    pins = {package.lower(): release for package, release in PIN.findall(text)}
     if layout == "args":
         script = (
             text.startswith("#!")
@@ -109,10 +116,10 @@ def load(path_or_text: str | Path, variables: Mapping[str, str]) -> Source:
         )
         filled_in: dict[str, str] = {}
         entries, loose = arguments(text, variables, name, script, filled_in)
-        return Source(name, layout, entries, loose, (), frozenset(NAME.findall(text)), filled_in)
+        return Source(name, layout, entries, loose, (), frozenset(NAME.findall(text)), filled_in, pins)
     twice: list[str] = []
     tree = resolve_tree(parse(text, layout, name, twice), variables, name)
-    return Source(name, layout, tuple(flat(tree, name)), (), tuple(twice), frozenset(NAME.findall(text)))
+    return Source(name, layout, tuple(flat(tree, name)), (), tuple(twice), frozenset(NAME.findall(text)), {}, pins)
 
 
 def sniff(text: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from costmodel.catalogue.releases import numbered
 from costmodel.description.adapters import GROUPS, RANK
 from costmodel.description.dimensions import DIMENSIONS
 from costmodel.description.plan import Plan
@@ -228,6 +229,7 @@ class LaunchReading:
         self.model_name: str | None = None
         self.framework = dialect.about.framework
         self.version: str | None = None
+        self.pins: dict[str, str] = {}
         self.derived: list[str] = []
         self.defaults: dict[str, Any] = dict(dialect.about.defaults)
         self.unknown: list[str] = []
@@ -246,6 +248,10 @@ class LaunchReading:
         """Whether flags of ``accelerate launch`` are among the words of a command line."""
         self.files: list[tuple[str, str]] = []
         """Name and dialect of every file."""
+
+    def pinned(self, package: str) -> str | None:
+        """The month of the release of a package that the files ask for, ``2024-09``; None where they ask for none."""
+        return numbered(package, self.pins.get(package, ""))
 
     def say(self, field: str, value: object, shown: str) -> None:
         """Note a statement."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from costmodel import estimate, load_cluster, machine
+from costmodel import estimate, load_cluster, load_framework, machine
 from costmodel.interop.launchers import read_launch, resolve
 from costmodel.interop.launchers.advice import in_samples
 from costmodel.interop.launchers.preferences import whole_step
@@ -144,7 +144,7 @@ def test_pairs_are_twice_the_sequences_and_the_reference_is_a_pass_and_its_weigh
     update = estimate(priced.model, machine("h100", gpus=8), priced.plan, priced.software)
     whole = whole_step(priced, update)
     assert whole.times["updates"] == pytest.approx(update.step_time, rel=1e-9)
-    passes = update.step_time - update.times["optimizer"] - update.times["gradient_exchange"]
+    passes = update.times["forward"] + update.times["backward"]
     assert whole.times["reference"] == pytest.approx(passes / 3.0, rel=0.1)
     assert whole.beside == pytest.approx(priced.model.parameters / 4.0, rel=0.02)
     assert whole.memory == pytest.approx(float(update.memory.total) + whole.beside)
@@ -177,6 +177,30 @@ def test_the_trainers_fsdp_is_the_second_unless_keys_are_older():
     ):  # fmt: skip
         assert software_of(read_launch(now + more, gpus=8)) == software
     assert software_of(read_launch(now.replace("full_shard", "hybrid_shard"), gpus=8)) == "hf-fsdp"
+
+
+@pytest.mark.parametrize(("pinned", "software"), [
+    ("# transformers==4.45.2\n", "hf-fsdp@2024-09"), ("# needs transformers == 5.9\n", "hf-fsdp@2026-05"),
+    ("# transformers==5.12.1, accelerate==1.14\n", "hf-fsdp2@2026-06"), ("# transformers>=4.45\n", "hf-fsdp2"),
+])  # fmt: skip
+def test_a_release_that_a_file_pins_is_the_one_that_prices_it(pinned, software):
+    """huggingface/transformers v5.10.1: FSDP2 where none is said; lists of tensors update until August 2025."""
+    launch = read_launch(f"{pinned}{TRAINED}max_length: 2048\nfsdp: full_shard auto_wrap\n", gpus=8)
+    assert launch.software == software
+    assert (load_framework(launch.software).optimizer_kernel == "foreach") == ("2024" in software)
+    assert estimate(launch.model, machine("h100", gpus=8), launch.plan, launch.software).step_time > 0.0
+
+
+def test_what_a_script_installs_is_a_pin(tmp_path):
+    """huggingface/trl@v0.22.0: recomputes unless it is told not to; @v1.7.0: logits tile by tile."""
+    script = tmp_path / "train.sh"
+    for release, recompute, loss in (("0.12.1", "none", None), ("1.0.0", "full", None), ("1.9.0", "full", "tiled")):
+        script.write_text(
+            f"#!/bin/bash\npip install trl=={release} datasets\ntrl sft --model_name_or_path Qwen/Qwen3-8B --dataset_name a/b "
+            "--max_length 1024 --bf16 --per_device_train_batch_size 1\n", encoding="utf-8",
+        )  # fmt: skip
+        launch = read_launch(script, gpus=1)
+        assert (launch.plan.recompute, launch.plan_fields.get("loss"), launch.version) == (recompute, loss, f"trl {release}")
 
 
 def test_version_1_of_llama_factory_casts_by_what_shards_and_checkpoints_without_reentry():

@@ -24,7 +24,7 @@ def test_a_command_line_costs_what_its_plan_costs():
     launch = read_launch(
         f"torchrun --nproc_per_node 8 --nnodes 1 pretrain_gpt.py {LLAMA} --tensor-model-parallel-size 2 --sequence-parallel"
     )
-    model, plan, software, _ = resolve(launch)
+    model, plan, software, *_ = resolve(launch)
     assert model.parameters == load_model("llama3-8b").parameters
     wanted = Plan(global_batch=64, seq_len=8192, tensor_parallel=2, data_parallel=4)
     cluster = load_cluster("dgx-h100", gpus=8)

@@ -140,6 +140,8 @@ OTHER_TRAINERS = words("dpo kto reward orpo cpo bco prm") | GENERATING
 """And those that start any of them."""
 WITHOUT_REFERENCE = words("simpo_gamma gamma_beta_ratio cpo_alpha")
 """Keys of trainers by preferences that have no reference model."""
+TILED_SINCE = "2026-07"
+"""Month of TRL 1.7, as the catalogue has it."""
 TILED = words("sft dpo grpo kto rloo")
 """Commands of those that never have all logits at once."""
 OF_FIRST_FSDP = words("fsdp_transformer_layer_cls_to_wrap fsdp_min_num_params evaluation_strategy no_cuda") | {
@@ -147,6 +149,8 @@ OF_FIRST_FSDP = words("fsdp_transformer_layer_cls_to_wrap fsdp_min_num_params ev
     for name in words("backward_prefetch forward_prefetch use_orig_params limit_all_gathers sync_module_states sharding_strategy")
 }  # fmt: skip
 """Keys of releases, or of FSDP, that came before its second version."""
+SECOND_FSDP = "2026-06"
+"""Month of transformers 5.10, from which on FSDP is of the second version where none is said."""
 GENERATED = words("num_generations reward_funcs use_vllm max_completion_length response_length max_new_tokens")
 """Keys of trainers that make their samples."""
 
@@ -223,7 +227,8 @@ def as_trl_trains(reading: LaunchReading) -> None:
     huggingface/trl@v1.9.0 trl/trainer/base_config.py, trl/trainer/model_config.py, trl/trainer/utils.py
     ``create_model_from_path``
     """
-    reading.defaults["recompute"] = "full"
+    if (month := reading.pinned("trl")) is None or month >= "2025-08":  # 0.22.0, as the catalogue has it
+        reading.defaults["recompute"] = "full"
     if not reading.keys & GENERATED and not common.started(reading) & GENERATING:
         reading.defaults["seq_len"] = 1024  # ``max_length``
     half = reading.one("_fp16", False)
@@ -276,9 +281,11 @@ def version_of_fsdp(reading: LaunchReading) -> None:
     fields = reading.plan.get("fsdp")
     if not fields or fields.get("version") or reading.has("_kind") or reading.keys & OF_FIRST_FSDP:
         return
-    if "hybrid" not in str(fields.get("sharding")):
+    month = reading.pinned("transformers")
+    if "hybrid" not in str(fields.get("sharding")) and (month or SECOND_FSDP) >= SECOND_FSDP:
         fields["default_version"] = 2
-        reading.note("FSDP of version 2, as transformers has it from 5.10 where none is said; before, fsdp_config.version=1")
+        if month is None:
+            reading.note("FSDP of version 2, as transformers has it from 5.10 where none is said; before, fsdp_config.version=1")
 
 
 def shard(reading: LaunchReading) -> None:
@@ -299,7 +306,7 @@ def rules(reading: LaunchReading) -> None:
     version_of_fsdp(reading)
     if not of_trl(reading):
         reading.framework = "transformers"
-    elif not of_a_logit_trainer(reading):
+    elif not of_a_logit_trainer(reading) and (reading.pinned("trl") or TILED_SINCE) >= TILED_SINCE:
         reading.put("loss", reading.dialect.about.loss, derived=True)
         if reading.one("fused_cross_entropy"):  # whose other kernels stay
             reading.put("fused_cross_entropy", False)
