@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from costmodel.interop.launchers.conditions import Branches, truth
 from costmodel.interop.launchers.shell import NAME, assignments, expand, hide, is_variable, show, slurm
 from costmodel.interop.launchers.splitting import words
 from costmodel.interop.launchers.trees import MAX_ENTRIES, Entry, flat, parse, read_json, resolve_tree
@@ -38,8 +39,9 @@ BLOCKS = {"if": 1, "for": 1, "while": 1, "until": 1, "case": 1, "fi": -1, "done"
 """Words that open and close what a script does only sometimes."""
 CLOSES = re.compile(r"""['"`)}\]\\]""")
 """Signs without which a line closes no quotation that an earlier one opened."""
-IN_BRANCH, NO_BRANCH = "\n?", "\n."
-"""Signs among the words of a script that what follows is set only sometimes, and that it is set whatever happens."""
+OPENED, TURNED, CLOSED = "\n?", "\n:", "\n."
+"""Signs among the words of a script: a block begins, behind it its condition; what runs of it otherwise; its end."""
+CONDITION = re.compile(r"\s*(?:el)?if\s+(.*?)\s*(?:;\s*then\b.*)?", re.DOTALL)
 SEVERAL = re.compile(r"--[a-z][\w-]*\s")
 """A flag with its value in one word, which an array that is expanded without quotation marks splits again."""
 LIST = re.compile(r"[A-Za-z_]\w*\+?=\((?!.*\)$)", re.DOTALL)
@@ -201,6 +203,7 @@ def arguments(
     for variable, value in job.items():
         held.set(variable, value)
     of_flags = frozenset(FLAGS_IN.findall(text))
+    branches = Branches()
     flags: list[tuple[str, list[str]]] = []
     entries: list[Entry] = []
     overrides: dict[int, list[str]] = {}
@@ -208,14 +211,16 @@ def arguments(
     environment: dict[str, str] = {}
     aside = continues = launching = started = False
     for token in tokens:
-        before, started = started, started or not assignment.fullmatch(token)
         if token == LINE_END:
             continues = launching = started = False
             aside = aside or script
             continue
-        if token in (IN_BRANCH, NO_BRANCH):
-            held.in_branch = token == IN_BRANCH
+        if token[:2] in (OPENED, TURNED, CLOSED):
+            _branch(token, branches, held)
             continue
+        if branches.runs is False:
+            continue
+        before, started = started, started or not assignment.fullmatch(token)
         if _is_flag(token) and (launching or not script or token.startswith("--")):
             aside, continues, launching = False, False, True
             option, equals, value = token.partition("=")
@@ -303,13 +308,11 @@ def _tokens(text: str, name: str, script: bool) -> list[str]:
     lines = [line for line in text.replace("\\\n", " ").splitlines() if not line.lstrip().startswith("#")]
     tokens: list[str] = []
     held: list[str] = []
-    depth = tried = 0
+    tried = 0
     passed = listing = False
     for line in lines:
         if script and not held:
-            before, depth = depth, max(0, depth + _opened(line))
-            if bool(before) != bool(depth):
-                tokens.append(IN_BRANCH if depth else NO_BRANCH)
+            tokens += _blocks(line)
             stated = assignments(line)
             if stated is None and line.split() and line.split()[0].split("(")[0] in COMMANDS:
                 passed = words(hide(line), comments=True) is None  # what it says goes on over the end of the line
@@ -351,7 +354,23 @@ def _tokens(text: str, name: str, script: bool) -> list[str]:
     return tokens
 
 
-def _opened(line: str) -> int:
-    """Blocks of a script that a line opens, less those that it closes."""
+def _blocks(line: str) -> list[str]:
+    """Blocks of a script that a line opens or closes, less those that it does both, or the other part of one."""
     parts = (part.split() for part in re.split(r";|&&|\|\||\bthen\b|\bdo\b|\belse\b", line))
-    return sum(BLOCKS.get(words[0], 0) for words in parts if words)
+    opened = sum(BLOCKS.get(words[0], 0) for words in parts if words)
+    first = line.split()[0] if line.split() else ""
+    found = CONDITION.fullmatch(line)
+    condition = found[1] if found else "" if first != "else" else "[ 1 = 1 ]"
+    if opened > 0:
+        return [OPENED + (condition if opened == 1 else "")] + [OPENED] * (opened - 1)
+    return [CLOSED] * -opened if opened else [TURNED + condition] if first in ("elif", "else") else []
+
+
+def _branch(token: str, branches: Branches, held: Variables) -> None:
+    """Go into a block, to what runs of it otherwise, or out of it."""
+    kind, condition = token[:2], token[2:]
+    if kind == CLOSED:
+        branches.close()
+    else:
+        (branches.open if kind == OPENED else branches.turn)(truth(condition, held.expand, held.known))
+    held.in_branch = branches.runs is None
