@@ -27,8 +27,10 @@ FSDP_STAGES = {
     "_HYBRID_SHARD_ZERO2": 2,
 }
 """Of ZeRO, what a strategy of FSDP amounts to."""
-PAIRED, REFERRED = words("dpo ipo simpo reward rm orpo cpo dpo_tune_cache"), words("dpo ipo")
+PAIRED, REFERRED = words("dpo ipo simpo reward rm orpo cpo"), words("dpo ipo")
 """Methods of preferences, or scripts, whose samples are pairs, and those that have a reference model."""
+CACHED = words("dpo_tune_cache")
+"""Scripts that compute what a reference says before they train: allenai/open-instruct open_instruct/dpo_tune_cache.py."""
 FSDP_OFFLOAD = ("parameters", "gradients", "optimizer")
 """What lies in host memory under FSDP's CPU offload: gradients and optimizer step follow the parameters."""
 COMPONENTS = ("optimizer", "parameters", "activations")
@@ -199,10 +201,10 @@ def preferences(reading: LaunchReading, *methods: object) -> None:
     before rejected; no reference of its own beside adapters or precomputed log-probabilities
     """
     named = started(reading).union(methods)
-    if PAIRED & named:
+    if (PAIRED | CACHED) & named:
         reading.put("paired", True, derived=True)
         reading.note("a sample is a pair of sequences, chosen and rejected, which are one batch: N samples are 2 N sequences")
-    if REFERRED & named and not reading.one("_precomputed"):
+    if REFERRED & named and not (reading.one("_precomputed") or CACHED & named):
         reading.put("referred", True, derived=True)
         reading.note("a reference passes over every pair, too: `explain` with a device or a cluster has its time and weights")
     if "kto" in named and reading.plan.get("adapter") is None:

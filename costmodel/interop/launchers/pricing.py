@@ -179,6 +179,8 @@ def check_variables(launch: Described, shaped: bool, sized: bool, only_model: bo
     """
     asked = []
     for shown, raw in launch.unresolved.items():
+        if "tokenizer" in shown:
+            continue
         of_model = re.search(r"pretrain|model_name|base_model|num.layers|hidden|heads|vocab|ffn|expert.intermediate", shown)
         if sized and re.search(r"nnodes|nproc|num_(nodes|gpus|processes|machines)|gpus|devices", shown):
             continue
@@ -303,7 +305,7 @@ YES_OR_NO = ("tied_embeddings", "embedding_norm", "attention_sinks", "parallel_b
 def shaped(launch: Described, stated: Row, notes: list[str]) -> Transformer:
     """A transformer of the stated shape, with the framework's defaults."""
     if stated.get("kind"):
-        raise NotModelled(f"{_names(launch)}: a {stated['kind']} model is not modelled")
+        raise NotModelled(f"{_names(launch)}: a model of kind {stated['kind']} is not modelled")
     shape: dict[str, Any] = {**(about(launch.dialect).shape or about("megatron").shape), **stated}
     for field in ("num_layers", "hidden_size", "num_heads"):
         if not shape.get(field):
@@ -311,17 +313,21 @@ def shaped(launch: Described, stated: Row, notes: list[str]) -> Transformer:
                 f"{_names(launch)}: the model's {field} is not stated; give model=NAME, of the catalogue or a config.json"
             )
     if "vocab_size" not in shape:
-        notes.append(f"vocabulary of {VOCABULARY} assumed: the files leave it to the tokenizer")
+        tokenizer = catalogue_name(str(shape.get("tokenizer", "")))
+        shape["vocab_size"] = loader.load_model(tokenizer).vocabulary if tokenizer else VOCABULARY
+        by = f", that of {tokenizer}, whose tokenizer is named" if tokenizer else ": the files leave it to the tokenizer"
+        notes.append(f"vocabulary of {shape['vocab_size']} assumed{by}")
     gated = "not gated" not in str(shape["activation"])
     hidden, bias = shape["hidden_size"], bool(shape["bias"])
     width = shape.get("ffn_hidden_size") or (int(4 * hidden * 2 / 3) // 64 * 64 if gated else 4 * hidden)
     fields: dict[str, object] = {
         "name": "model of the launch file", "layers": shape["num_layers"], "hidden": hidden, "heads": shape["num_heads"],
-        "vocabulary": shape.get("vocab_size", VOCABULARY), "feed_forward": width, "kv_heads": shape.get("num_kv_heads"),
+        "vocabulary": shape["vocab_size"], "feed_forward": width, "kv_heads": shape.get("num_kv_heads"),
         "head_dim": shape.get("head_dim"), "gated": gated, "norm": shape["norm"],
         "clamped_activation": gated and bool(shape.get("clamped_activation")),
         "qk_norm": "head" if shape.get("qk_norm") else "none",
         "attention_bias": bias or bool(shape.get("qkv_bias")), "output_bias": bias, "feed_forward_bias": bias,
+        "causal": shape.get("causal", True),
         "learned_positions": shape.get("learned_positions") or 0, "prediction_layers": shape.get("mtp_layers") or 0,
     } | {name: bool(shape.get(name)) for name in YES_OR_NO}  # fmt: skip
     if shape.get("window"):

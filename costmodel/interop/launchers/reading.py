@@ -49,6 +49,8 @@ LAUNCHER = words(
 OF_MODELS = frozenset(["model_type", "architectures", "num_hidden_layers", "n_layer", "vocab_size"])
 """Keys of a model's ``config.json``."""
 MAX_FILES = 100
+MANY, FAMILIAR = 10, 0.45
+"""Keys from which on a file is no known framework's of which the nearest knows less than this share."""
 MAX_HINTS, LONGEST_FLAG = 50, 100
 """Unknown flags of which it is looked up what may be meant, and the characters of one."""
 SIZES = {
@@ -209,12 +211,12 @@ def guess(source: Source) -> Dialect:
     Raises
     ------
     CostModelError
-        where no dialect knows a tenth of them
+        where no dialect knows a tenth of them, or of many about half
     """
     side_by_side = {" ".join(pair) for pair in itertools.pairwise(source.words)}
     if named := next((one for one in DIALECTS if side_by_side.intersection(one.about.commands)), None):
         return named
-    best, most = None, 0.0
+    best, most, share = None, 0.0, 0.0
     keys = {entry.key for entry in source.entries}
     for dialect in DIALECTS:
         index, about = dialect.index, dialect.about
@@ -228,11 +230,16 @@ def guess(source: Source) -> Dialect:
             continue
         score = (known + 0.5 * stating + 3.0 * marks) / (len(keys) + 3.0)
         if score > most:
-            best, most = dialect, score
+            best, most, share = dialect, score, known / len(keys)
     if best is None or most < 0.1:
         shown = ", ".join(sorted(keys)[:5]) or "no key at all"
         raise CostModelError(
             f"{source.name}: no known framework's launch file ({shown}); known: {', '.join(d.name for d in DIALECTS)}"
+        )
+    if source.layout != "args" and len(keys) >= MANY and share < FAMILIAR:
+        raise CostModelError(
+            f"{source.name}: no known framework's launch file: of its {len(keys)} keys the nearest, {best.name}, knows "
+            f"{share:.0%}; known: {', '.join(d.name for d in DIALECTS)}"
         )
     return best
 
@@ -291,7 +298,10 @@ def take(
     raw = entry.raw
     if isinstance(raw, list) and source.layout == "args" and row.unit not in (anything, listed):
         raw, *others = raw
-        reading.unknown += [f"{word} (after {entry.shown})" for word in others if not is_variable(word)]
+        if key in SIZES:  # the program and its arguments
+            reading.irrelevant += map(str, others)
+        else:
+            reading.unknown += [f"{word} (after {entry.shown})" for word in others if not is_variable(word)]
     try:
         value = UNSTATED if is_variable(raw) else row.unit(raw)
     except Expected as wanted:

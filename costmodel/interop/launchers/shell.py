@@ -299,7 +299,8 @@ OPTIONS = re.compile(r"(?:\s*+-[A-Za-z]++\s++)++")
 
 # Slurm
 
-SBATCH = re.compile(r"^#SBATCH\s+(?:--([a-z-]+)(?:=|[ \t]+)|-([A-Za-z])=?[ \t]*)([^\s#]+)", re.MULTILINE)
+SBATCH = re.compile(r"^#SBATCH([ \t].*)$", re.MULTILINE)
+OPTION = re.compile(r"[ \t](?:--([a-z-]+)(?:=|[ \t]+)|-([A-Za-z])=?[ \t]*)([^\s#-][^\s#]*)")
 COUNTED = re.compile(r"(?:[\w.-]+:)?(\d{1,6})")
 OF_GPUS = re.compile(r"(?:^|,)(?:gres/)?gpu:((?:[\w.-]+:)?\d{1,6})(?=[(,]|$)")
 """What a list of a node's resources says of its GPUs."""
@@ -318,7 +319,7 @@ def slurm(text: str) -> dict[str, str]:
     '8'
     """
     options = {}
-    for long, short, value in SBATCH.findall(text):
+    for long, short, value in (option for line in SBATCH.findall(text) for option in OPTION.findall(line.partition(" #")[0])):
         if long == "gres":
             value = "".join(OF_GPUS.findall(value)[:1])
         if counted := COUNTED.fullmatch(value):

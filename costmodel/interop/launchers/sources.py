@@ -57,8 +57,8 @@ FILLED_IN = {"ZERO_STAGE": "zero_stage"}
 
 ENVIRONMENT = {"NPROC_PER_NODE": "nproc_per_node", "NNODES": "nnodes"}
 """Variables by which programs that start torchrun themselves are told its sizes, where no flag says them."""
-JOB = {"SLURM_GPUS_PER_NODE": "nproc_per_node", "SLURM_NNODES": "nnodes"}
-"""The same of a job of Slurm's."""
+JOB = {"SLURM_GPUS_PER_NODE": "nproc_per_node", "SLURM_NTASKS_PER_NODE": "nproc_per_node", "SLURM_NNODES": "nnodes"}
+"""The same of a job of Slurm's, whose tasks are processes where a node has several and nothing says its GPUs."""
 WORLD = {
     "_nodes": "nnodes num_nodes num_machines nodes N", "_per_node": "nproc_per_node num_gpus gpus_per_node",
     "_gpus": "num_processes",
@@ -269,7 +269,8 @@ def arguments(
         if name in environment and key not in said and held.known.get(name, "").isdigit():
             listed.append(Entry(key, held.known[name], environment[name]))
     for variable, key in JOB.items() if not said & SIZED else ():
-        if variable in job and key not in {entry.key for entry in listed}:
+        alone = "TASKS" in variable and job.get(variable) == "1"  # which starts the others
+        if variable in job and not alone and key not in {entry.key for entry in listed}:
             listed.append(Entry(key, job[variable], f"#SBATCH {variable}={job[variable]}"))
     return tuple(listed), tuple(loose)
 

@@ -94,7 +94,7 @@ def _constant(text: str) -> float:
 def _table(pairs: Sequence[tuple[object, object]], twice: list[str]) -> dict[str, object]:
     table: dict[str, object] = {}
     for key, value in pairs:
-        if str(key) in table and table[str(key)] != value:
+        if table.get(str(key)) is not None and table[str(key)] != value:
             twice.append(f"{str(key)[:MAX_KEY]}={_short(table[str(key)])} and {str(key)[:MAX_KEY]}={_short(value)}")
             if len(twice) > MAX_TWICE:
                 raise UnreadableFile(f"more than {MAX_TWICE} keys are stated twice")

@@ -12,7 +12,9 @@ BRANCHES = {
     "equal": ('AC="true"', 'if [ "${AC}" = "true" ]; then\n  L=2\nelse\n  L=4\nfi'),
     "unequal": ("AC=false", 'if [ "${AC}" = "true" ]; then\n  L=2\nelse\n  L=4\nfi'),
     "then on a line of its own": ("EP=128; N=64", "if [[ $EP -gt $N ]]\nthen\n  L=$N\nelse\n  L=$EP\nfi"),
-    "first of several": ("S=13", "L=1\nif (( S == 7 )); then\n  L=32\nelif [ $S -eq 13 ] || [ $S -eq 14 ]; then\n  L=40\nelse\n  L=8\nfi"),
+    "first of several": (
+        "S=13", "if (( S == 7 )); then\n  L=3\nelif [ $S -eq 13 ] || [ $S -eq 14 ]; then\n  L=40\nelse\n  L=8\nfi",
+    ),
     "none of several": ("S=70", "L=1\nif (( S == 7 )); then\n  L=32\nelif [[ $S == 13 && $S != 14 ]]; then\n  L=40\nfi"),
     "last of several": ("S=70", "if [ $S -lt 7 ]; then\n  L=32\nelif [ $S -le 13 ]; then\n  L=40\nelse\n  L=80\nfi"),
     "within another": ("A=1\nB=2", "L=9\nif [ $A -eq 1 ]; then\n  if [ $B -eq 1 ]; then\n    L=3\n  else\n    L=5\n  fi\nfi"),

@@ -164,6 +164,65 @@ def test_flags_of_advice_count_pairs_as_the_file_does():
     assert in_samples(launch, plan).micro_batch == launch.plan_fields["micro_batch"] == plan.micro_batch // 2
 
 
+# Scripts of others
+
+
+def test_a_file_of_whose_keys_the_nearest_framework_knows_few_is_refused_by_name():
+    """Lightning-AI/litgpt's ``train.global_batch_size`` is Megatron-Bridge's key, too."""
+    matrices = "query", "key", "value", "projection", "mlp", "head", "r", "alpha", "dropout"
+    keys = "checkpoint_dir: x\nquantize: bnb.nf4\nlogger_name: csv\n" + "".join(f"lora_{name}: true\n" for name in matrices)
+    with pytest.raises(CostModelError, match="no known framework's launch file: of its 14 keys the nearest"):
+        read_launch(f"{keys}train:\n  global_batch_size: 8\n  micro_batch_size: 2\n")
+
+
+def test_deepspeed_chat_trains_in_fp16_with_adapters_of_every_matrix():
+    """microsoft/DeepSpeedExamples@83757d9c applications/DeepSpeed-Chat/training/step1_supervised_finetuning/main.py."""
+    text = "deepspeed main.py --data_split 2,4,4 --model_name_or_path facebook/opt-1.3b --per_device_train_batch_size 4 "
+    text += "--max_seq_len 512 --lora_dim 128 --lora_module_name decoder.layers. --zero_stage 3"
+    read = plan(text)
+    assert (read.dtype, read.lora_rank, read.zero_stage) == ("fp16", 128, 3)
+    assert read.lora_targets == plan(SCRIPT % ("llava/train/train_mem.py", "--lora_enable True --lora_r 128")).lora_targets
+    assert "gate" in read.lora_targets
+
+
+def test_the_program_behind_accelerates_processes_is_no_unknown_flag():
+    text = "accelerate launch --num_processes 2 train/dpo.py --model_name_or_path Qwen/Qwen3-8B --max_length 1024 --bf16 True"
+    launch = read_launch(f"{text} --per_device_train_batch_size 1 --dataset_name a/b")
+    assert launch.gpus == 2 and not launch.unknown and launch.plan_fields["paired"]
+
+
+MEGATRON = "--num-layers 12 --hidden-size 768 --num-attention-heads 12 --seq-length 512 --micro-batch-size 4 "
+MEGATRON += "--global-batch-size 64"
+
+
+def test_megatrons_scripts_say_the_kind_of_model():
+    with pytest.raises(NotModelled, match="encoder-decoder"):
+        resolve(read_launch(f"torchrun --nproc_per_node 8 pretrain_t5.py {MEGATRON}"))
+    assert not read_launch(f"torchrun --nproc_per_node 8 pretrain_bert.py {MEGATRON}").model.causal
+    assert read_launch(f"torchrun --nproc_per_node 8 pretrain_gpt.py {MEGATRON}").model.causal
+
+
+def test_a_tokenizer_that_is_a_models_says_the_vocabulary():
+    text = f"torchrun --nproc_per_node 8 pretrain_gpt.py {MEGATRON} --tokenizer-type HuggingFaceTokenizer --tokenizer-model "
+    assert read_launch(f"{text}meta-llama/Llama-3.1-70B").model.vocabulary == 128_256
+    assert read_launch(f"{text}$TOKENIZER").model.vocabulary == 50_304
+    assert read_launch(f"{text}meta-llama/Llama-3.1-70B --vocab-size 1000").model.vocabulary == 1000
+
+
+@pytest.mark.parametrize(("lines", "gpus"), [
+    ("#SBATCH --nodes=16 --exclusive --ntasks-per-node=8 --job-name=x", 128), ("#SBATCH -N 4\n#SBATCH --ntasks-per-node=8", 32),
+    ("#SBATCH --nodes=4\n#SBATCH --ntasks-per-node=1", None), ("#SBATCH -N 2 --gpus-per-node=4 --ntasks-per-node=1", 8),
+])  # fmt: skip
+def test_tasks_of_a_job_are_processes_where_a_node_has_several(tmp_path, lines, gpus):
+    file = tmp_path / "job.sh"
+    file.write_text(f"#!/bin/bash\n{lines}\nsrun python pretrain_gpt.py {MEGATRON}\n", encoding="utf-8")
+    assert read_launch(file).gpus == gpus
+
+
+def test_a_key_that_is_null_first_is_what_it_is_then():
+    assert plan(f"{AXOLOTL}optimizer: null\noptimizer: adamw_bnb_8bit\n").optimizer == "adam-8bit"
+
+
 # Releases
 
 

@@ -41,7 +41,7 @@ NAME_ROWS = FlagRow("model_name_or_path model_name", "_name", unit.word, says=OW
 BATCH_ROWS = (
     FlagRow("per_device_train_batch_size per_gpu_train_batch_size", "micro_batch", unit.count, 8, says=OWN),
     FlagRow("gradient_accumulation_steps", "gradient_accumulation", unit.count, 1, says=OWN),
-    FlagRow("gradient_checkpointing", "_recompute", unit.yields("full", "none"), False, says="recompute"),
+    FlagRow("gradient_checkpointing grad_checkpoint", "_recompute", unit.yields("full", "none"), False, says="recompute"),
     FlagRow("bf16", "_bf16", unit.flag, False, says=brain),
     FlagRow("fp16", "_fp16", unit.flag, False, says=lambda w: says.mixed(w, "fp16") or None),
 )
@@ -144,6 +144,11 @@ TILED_SINCE = "2026-07"
 """Month of TRL 1.7, as the catalogue has it."""
 TILED = words("sft dpo grpo kto rloo")
 """Commands of those that never have all logits at once."""
+ADAPTED = {"lora_enable": (64, "all"), "lora_module_name": (None, "all")}
+"""Rank and matrices of much copied scripts, by a key that they have: haotian-liu/LLaVA@c121f04 llava/train/train.py
+``find_all_linear_names``; microsoft/DeepSpeedExamples@83757d9c applications/DeepSpeed-Chat/dschat/utils/module/lora.py."""
+OF_CHAT = words("data_split lora_module_name only_optimize_lora actor_zero_stage")
+"""Keys of DeepSpeed-Chat, which trains in fp16 unless it is told not to: applications/DeepSpeed-Chat/training, ``--dtype``."""
 OF_FIRST_FSDP = words("fsdp_transformer_layer_cls_to_wrap fsdp_min_num_params evaluation_strategy no_cuda") | {
     f"fsdp_config.{start}{name}" for start in ("", "fsdp_")
     for name in words("backward_prefetch forward_prefetch use_orig_params limit_all_gathers sync_module_states sharding_strategy")
@@ -293,8 +298,9 @@ def shard(reading: LaunchReading) -> None:
     quantised, asked, known = common.bits(reading), reading.one("_peft"), reading.plan.get("adapter")
     if asked or (asked is None and (reading.one("_rank") or quantised)):
         # trl/trainer/model_config.py ModelConfig: rank 16, and where no module is named PEFT's of Llama and its like
-        common.adapter(reading, common.frozen(quantised), 16, "q-v")
-        if not (known or reading.has("_targets") or of_trl(reading)):
+        rank, targets = next((of_it for key, of_it in ADAPTED.items() if key in reading.keys), (16, "q-v"))
+        common.adapter(reading, common.frozen(quantised), rank, targets)
+        if not (known or reading.has("_targets") or of_trl(reading)) and targets != "all":
             reading.note("adapters of queries and values, as PEFT has them for Llama, assumed: no file names the matrices")
 
 
@@ -304,6 +310,8 @@ def rules(reading: LaunchReading) -> None:
         as_trl_trains(reading)
     trainer(reading)
     version_of_fsdp(reading)
+    if reading.keys & OF_CHAT:
+        reading.defaults["dtype"] = "fp16"
     if not of_trl(reading):
         reading.framework = "transformers"
     elif not of_a_logit_trainer(reading) and (reading.pinned("trl") or TILED_SINCE) >= TILED_SINCE:

@@ -168,6 +168,7 @@ MODEL_ROWS = (
     FlagRow("hidden_size", "model.hidden_size", unit.count, says=OWN),
     FlagRow("num_attention_heads", "model.num_heads", unit.count, says=OWN),
     FlagRow("kv_channels", "model.head_dim", unit.count, "hidden_size / num_attention_heads", says=OWN),
+    FlagRow("tokenizer_model", "model.tokenizer", unit.word),
     FlagRow("vocab_size padded_vocab_size", "model.vocab_size", unit.count, says=OWN),
     FlagRow("ffn_hidden_size", "model.ffn_hidden_size", unit.count, "4 x hidden_size, 8/3 with --swiglu", says=OWN),
     FlagRow("group_query_attention", "_grouped", unit.flag, False, "from core 0.3", says.groups_queries),
@@ -222,6 +223,11 @@ def bucket_elements(w: Writing) -> int | None:
     return round(w.plan.bucket_bytes / (w.plan.gradient_bytes or load_framework(w.software).reduce_bytes))
 
 
+OTHER_MODELS = {
+    "pretrain_t5": "encoder-decoder", "pretrain_ict": "biencoder", "pretrain_retro": "retrieval",
+    "pretrain_vlm": "vision-language", **dict.fromkeys(words("pretrain_vision_classify pretrain_vision_dino"), "vision"),
+}  # fmt: skip
+"""Kinds of models by the scripts that train them: NVIDIA/Megatron-LM@d98e8a6."""
 PLAN_ROWS = (
     FlagRow("tensor_model_parallel_size model_parallel_size intra_layer_model_parallel_size", "tensor_parallel", unit.count, 1,
             says=OWN),
@@ -410,6 +416,11 @@ def shape(reading: LaunchReading) -> None:
         reading.say("model.attention_sinks", True, "softmax_type")
     if reading.has("_hybrid"):
         reading.say("model.kind", "hybrid", "hybrid pattern")
+    started = common.started(reading)
+    for script in started & OTHER_MODELS.keys():
+        reading.model["kind"] = OTHER_MODELS[script]
+    if "pretrain_bert" in started:
+        reading.model["causal"] = False
 
 
 def chunks(reading: LaunchReading) -> None:

@@ -100,6 +100,7 @@ OWN_ROWS = (
     FlagRow("model.bias", "model.bias", unit.flag, True, says="model.feed_forward_bias"),
     FlagRow("model.share_embeddings_and_output_weights", "model.tied_embeddings", unit.flag, True, says=OWN),
     FlagRow("model.override_vocab_size", "model.vocab_size", unit.count, says=OWN),
+    FlagRow("model.tokenizer.type", "model.tokenizer", unit.word),
     FlagRow("model.fsdp", "_torch_fsdp", unit.flag, False),
     FlagRow("model.fsdp_sharding_strategy", "_strategy", unit.word, "full"),
     FlagRow("model.cpu_offloading_num_layers", "_offload_layers", unit.whole),
