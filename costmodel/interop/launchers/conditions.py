@@ -12,6 +12,8 @@ from costmodel.interop.launchers.splitting import words
 NUMBERS: Mapping[str, Callable[[int, int], bool]] = {
     "-eq": operator.eq, "-ne": operator.ne, "-gt": operator.gt, "-ge": operator.ge, "-lt": operator.lt, "-le": operator.le,
 }  # fmt: skip
+LONGEST = 1000
+"""Characters of a condition."""
 TEST = re.compile(r"\[\s+(.+)\s+\]|\[\[\s+(.+)\s+\]\]")
 CALCULATED = re.compile(r"\(\((.+)\)\)")
 WHOLE = re.compile(r"-?[0-9]{1,18}")
@@ -31,6 +33,8 @@ def truth(condition: str, expand: Callable[[str], str], known: Mapping[str, str]
     >>> [truth(text, lambda text: text, {}) for text in ("[ 4 -gt 1 ]", '[[ "4" = 1 ]] && [ -f x ]', "[ -f x ]")]
     [True, False, None]
     """
+    if len(condition) > LONGEST:
+        return None
     for sign, decides in (("||", True), ("&&", False)):
         if sign in condition:
             found = [truth(part, expand, known) for part in condition.split(sign)]
@@ -61,28 +65,33 @@ class Branches:
     """In which branches a line of a script stands."""
 
     def __init__(self) -> None:
-        self.taken: list[bool | None] = []
+        self._runs: list[bool | None] = [True]
         self._done: list[bool | None] = []
-
-    def open(self, condition: bool | None) -> None:
-        """A block that runs where a condition holds, or as often as it may be."""
-        self.taken.append(condition)
-        self._done.append(condition)
-
-    def turn(self, condition: bool | None) -> None:
-        """What runs of it otherwise: where another condition holds and none before it did."""
-        if self.taken:
-            done = self._done[-1]
-            self.taken[-1] = False if done else condition if done is False or condition is False else None
-            self._done[-1] = True if done or (done is False and condition) else None if None in (done, condition) else False
-
-    def close(self) -> None:
-        """The end of the innermost block."""
-        if self.taken:
-            self.taken.pop()
-            self._done.pop()
 
     @property
     def runs(self) -> bool | None:
         """Whether a line runs; None where it may."""
-        return False if False in self.taken else None if None in self.taken else True
+        return self._runs[-1]
+
+    def open(self, condition: bool | None) -> None:
+        """A block that runs where a condition holds, or as often as it may be."""
+        self._runs.append(_both(self.runs, condition))
+        self._done.append(condition)
+
+    def turn(self, condition: bool | None) -> None:
+        """What runs of it otherwise: where another condition holds and none before it did."""
+        if self._done:
+            before = self._done[-1]
+            own = False if before or condition is False else None if None in (before, condition) else True
+            self._runs[-1] = _both(self._runs[-2], own)
+            self._done[-1] = True if before or own else None if None in (before, own) else False
+
+    def close(self) -> None:
+        """The end of the innermost block."""
+        if self._done:
+            self._runs.pop()
+            self._done.pop()
+
+
+def _both(one: bool | None, other: bool | None) -> bool | None:
+    return False if False in (one, other) else None if None in (one, other) else True

@@ -274,7 +274,7 @@ def catalogue_name(name: str) -> str | None:
     >>> catalogue_name("meta-llama/Meta-Llama-3-8B-Instruct"), catalogue_name("qlora_llama3_1_405b")
     ('llama3-8b', 'llama3.1-405b')
     """
-    known = loader.names("model")
+    name, known = name.rstrip("/"), loader.names("model")
     alias = name if name in known else loader.alias("model", name)
     if alias is not None:
         return alias

@@ -33,15 +33,20 @@ COMMANDS = frozenset([
     "local", "declare", "trap", "wait", "kill", "scontrol", "hostname", "ulimit", "touch", "test", "[", "[[", "((",
 ])  # fmt: skip
 """Commands of a shell script that start no training."""
+MOST_WORDS = 1000
+"""Of a value with brackets."""
 LINE_END = "\n"
 SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch")
 BLOCKS = {"if": 1, "for": 1, "while": 1, "until": 1, "case": 1, "fi": -1, "done": -1, "esac": -1}
 """Words that open and close what a script does only sometimes."""
 CLOSES = re.compile(r"""['"`)}\]\\]""")
 """Signs without which a line closes no quotation that an earlier one opened."""
+ALWAYS = "[ 1 = 1 ]"
+"""The condition of what runs otherwise."""
 OPENED, TURNED, CLOSED = "\n?", "\n:", "\n."
 """Signs among the words of a script: a block begins, behind it its condition; what runs of it otherwise; its end."""
-CONDITION = re.compile(r"\s*(?:el)?if\s+(.*?)\s*(?:;\s*then\b.*)?", re.DOTALL)
+PATTERN = re.compile(r"\s*+-[\w-]++(?:\s*+\|\s*+-[\w-]++)*+\s*+\)[^;)]*+")
+"""Flags of a ``case``, which the script itself takes."""
 SEVERAL = re.compile(r"--[a-z][\w-]*\s")
 """A flag with its value in one word, which an array that is expanded without quotation marks splits again."""
 LIST = re.compile(r"[A-Za-z_]\w*\+?=\((?!.*\)$)", re.DOTALL)
@@ -120,7 +125,10 @@ def load(path_or_text: str | Path, variables: Mapping[str, str]) -> Source:
         entries, loose = arguments(text, variables, name, script, filled_in)
         return Source(name, layout, entries, loose, (), frozenset(NAME.findall(text)), filled_in, pins)
     twice: list[str] = []
-    tree = resolve_tree(parse(text, layout, name, twice), variables, name)
+    tree = parse(text, layout, name, twice)
+    if isinstance(held := tree.get("parameters"), dict) and "compute" in tree:  # a job of MosaicML's platform
+        tree = held | {"compute": tree["compute"]}
+    tree = resolve_tree(tree, variables, name)
     return Source(name, layout, tuple(flat(tree, name)), (), tuple(twice), frozenset(NAME.findall(text)), {}, pins)
 
 
@@ -294,7 +302,7 @@ def _flags_of(token: str, of_flags: frozenset[str]) -> bool:
 
 def _open(words: Sequence[str]) -> bool:
     """Whether a bracket of a value goes on in the next word."""
-    text = "".join(words)
+    text = "".join(words) if len(words) < MOST_WORDS else ""
     return any(text.count(opening) > text.count(closing) for opening, closing in ("[]", "{}"))
 
 
@@ -314,6 +322,8 @@ def _tokens(text: str, name: str, script: bool) -> list[str]:
     for line in lines:
         if script and not held:
             tokens += _blocks(line)
+            if not listing and PATTERN.fullmatch(line):
+                continue
             stated = assignments(line)
             if stated is None and line.split() and line.split()[0].split("(")[0] in COMMANDS:
                 passed = words(hide(line), comments=True) is None  # what it says goes on over the end of the line
@@ -359,12 +369,11 @@ def _blocks(line: str) -> list[str]:
     """Blocks of a script that a line opens or closes, less those that it does both, or the other part of one."""
     parts = (part.split() for part in re.split(r";|&&|\|\||\bthen\b|\bdo\b|\belse\b", line))
     opened = sum(BLOCKS.get(words[0], 0) for words in parts if words)
-    first = line.split()[0] if line.split() else ""
-    found = CONDITION.fullmatch(line)
-    condition = found[1] if found else "" if first != "else" else "[ 1 = 1 ]"
+    first, _, rest = line.strip().partition(" ")
+    condition = rest.partition(";")[0] if first in ("if", "elif") else ALWAYS if first.startswith("else") else ""
     if opened > 0:
         return [OPENED + (condition if opened == 1 else "")] + [OPENED] * (opened - 1)
-    return [CLOSED] * -opened if opened else [TURNED + condition] if first in ("elif", "else") else []
+    return [CLOSED] * -opened if opened else [TURNED + condition] if first == "elif" or condition == ALWAYS else []
 
 
 def _branch(token: str, branches: Branches, held: Variables) -> None:

@@ -185,6 +185,34 @@ def test_deepspeed_chat_trains_in_fp16_with_adapters_of_every_matrix():
     assert "gate" in read.lora_targets
 
 
+def test_deepspeed_chats_offload_is_of_weights_and_states():
+    text = "deepspeed main.py --data_split 2,4,4 --model_name_or_path facebook/opt-1.3b --max_seq_len 512 "
+    text += "--zero_stage 3 --offload"
+    assert (plan(text).optimizer_offload, plan(text).parameter_offload) == (1.0, 1.0)
+
+
+def test_neoxs_preferences_are_pairs_with_a_reference():
+    """EleutherAI/gpt-neox@main megatron/training.py ``forward_step``, ``train_impl``."""
+    text = "num_layers: 2\nhidden_size: 64\nnum_attention_heads: 4\nseq_length: 128\nmodel_parallel_size: 1\n"
+    text += "train_micro_batch_size_per_gpu: 3\npos_emb: rotary\ntrain_impl: "
+    assert [plan(text + method).micro_batch for method in ("normal", "dpo", "rm")] == [3, 6, 6]
+    assert resolve(read_launch(f"{text}dpo", gpus=8)).algorithm == "dpo"
+
+
+def test_a_job_of_mosaicmls_platform_holds_a_files_keys():
+    inner = "max_seq_len: 2048\n  model:\n    name: hf_causal_lm\n    pretrained_model_name_or_path: meta-llama/Llama-3.1-8B\n"
+    inner += "  global_train_batch_size: 32\n  device_train_microbatch_size: 1\n  precision: amp_bf16\n  max_duration: 1ep\n"
+    launch = read_launch(f"name: x\nimage: y\ncompute:\n  gpus: 16\nparameters:\n  {inner}")
+    assert (launch.framework, launch.gpus, launch.model.name) == ("llm-foundry", 16, "llama3.1-8b")
+
+
+def test_flags_that_a_script_takes_itself_are_none_of_the_program(tmp_path):
+    file = tmp_path / "run.sh"
+    body = 'while [[ "$1" != "" ]]; do\n  case $1 in\n    -m | --model )\n      M=$2 ;;\n    --data) D=$2 ;;\n  esac\ndone\n'
+    file.write_text(f"#!/bin/bash\n{body}{SCRIPT % ('train.py', '')}".replace("\n    --per", " --per"), encoding="utf-8")
+    assert not set(read_launch(file).unknown) & {"--model", "--data"}
+
+
 def test_the_program_behind_accelerates_processes_is_no_unknown_flag():
     text = "accelerate launch --num_processes 2 train/dpo.py --model_name_or_path Qwen/Qwen3-8B --max_length 1024 --bf16 True"
     launch = read_launch(f"{text} --per_device_train_batch_size 1 --dataset_name a/b")

@@ -62,7 +62,7 @@ ROWS = (
     FlagRow("num_nodes", "_nodes", unit.count),
     FlagRow("hidden_dropout attention_dropout", "_dropout", unit.number, 0),
     FlagRow("te_layernorm_mlp te_columnparallel te_rowparallel te_mha", "_te", unit.yields(True)),
-    FlagRow("dpo_fp32", "_dpo", unit.flag),
+    FlagRow("train_impl", "_method", unit.word, "normal"),
 )
 
 
@@ -82,6 +82,7 @@ def rules(reading: LaunchReading) -> None:
         wide = None
     reading.put("dtype", "fp8" if reading.one("_fp8") and reading.one("_te") else wide)
     reading.put("overlap_gradients", reading.one("_overlap"))
+    common.preferences(reading, reading.one("_method"))
     schedule_of(reading)
 
 

@@ -121,6 +121,7 @@ TRL_ROWS = (
     FlagRow("num_generations", "_generations", unit.count),
     FlagRow("num_processes", "_gpus", unit.count),
     FlagRow("loss_type", "_loss", unit.anything),
+    FlagRow("offload", "_moved", unit.flag, False, "DeepSpeed-Chat"),
 )
 PACKING_ROWS = (
     FlagRow("packing", "_packing", unit.flag, False, says=OWN),
@@ -312,6 +313,9 @@ def rules(reading: LaunchReading) -> None:
     version_of_fsdp(reading)
     if reading.keys & OF_CHAT:
         reading.defaults["dtype"] = "fp16"
+        if reading.one("_moved"):
+            reading.put("offload", ["optimizer", "parameters"])
+            reading.put("optimizer_offload", 1.0)
     if not of_trl(reading):
         reading.framework = "transformers"
     elif not of_a_logit_trainer(reading) and (reading.pinned("trl") or TILED_SINCE) >= TILED_SINCE:

@@ -32,6 +32,7 @@ WITH_MEGATRON = (
 BEFORE = (
     FlagRow("stage", "_stage", unit.word, "sft", says=says.fixed("pt")),
     FlagRow("pref_loss", "_loss", unit.word, "sigmoid"),
+    FlagRow("ray_num_workers", "_gpus", unit.count, 1),
     says.alone("do_train", says.fixed(True)),
     FlagRow("finetuning_type", "_method", unit.one_of(METHODS), "lora", says=says.mapped("adapter", {"none": "full"}, "lora")),
     FlagRow("quantization_bit", "_bits", unit.count, says=says.mapped("adapter", {"qlora": 4, "int8-lora": 8})),

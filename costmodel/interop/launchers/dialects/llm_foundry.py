@@ -68,6 +68,7 @@ ROWS = (
     FlagRow("model.peft_config.r", "_rank", unit.count),
     FlagRow("model.peft_config.target_modules", "_targets", unit.listed),
     FlagRow("model.load_in_4bit", "_four_bit", unit.flag, False),
+    FlagRow("compute.gpus", "_gpus", unit.count, None, "MosaicML's platform"),
     FlagRow("model.attn_config.sliding_window_size", "_window", lambda raw: unit.number(raw) if str(raw) != "-1" else 0.0, -1),
 )
 

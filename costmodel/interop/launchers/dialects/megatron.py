@@ -419,6 +419,8 @@ def shape(reading: LaunchReading) -> None:
     started = common.started(reading)
     for script in started & OTHER_MODELS.keys():
         reading.model["kind"] = OTHER_MODELS[script]
+    if "language_model_type" in reading.keys:  # of its examples/multimodal
+        reading.model["kind"] = "vision-language"
     if "pretrain_bert" in started:
         reading.model["causal"] = False
 
