@@ -209,6 +209,7 @@ ATTENTION = {
     "kernels-community/flash-attn2": "flash", "kernels-community/flash-attn": "flash", "kernels-community/flash-attn3": "flash",
     "kernels-community/vllm-flash-attn3": "flash", "fused": "fused", "unfused": "unfused", "local": "unfused", "varlen": "flash",
     "torch": "unfused", "triton": "flash", "paged|flash_attention_2": "flash", "s2": "flash", "fp8": "fused", "none": UNSTATED,
+    "autoselected": UNSTATED, "dot_product": "unfused",
 }  # fmt: skip
 """Words of the frameworks for the attention kernel: what it amounts to."""
 

@@ -199,6 +199,11 @@ def test_neoxs_preferences_are_pairs_with_a_reference():
     assert resolve(read_launch(f"{text}dpo", gpus=8)).algorithm == "dpo"
 
 
+def test_neoxs_expansion_is_the_width_where_none_is_said():
+    text = "num_layers: 2\nhidden_size: 64\nnum_attention_heads: 4\nseq_length: 128\nmodel_parallel_size: 1\n"
+    assert read_launch(f"{text}expansion_factor: 2\ntrain_micro_batch_size_per_gpu: 1\n", gpus=8).model.feed_forward == 128
+
+
 def test_a_job_of_mosaicmls_platform_holds_a_files_keys():
     inner = "max_seq_len: 2048\n  model:\n    name: hf_causal_lm\n    pretrained_model_name_or_path: meta-llama/Llama-3.1-8B\n"
     inner += "  global_train_batch_size: 32\n  device_train_microbatch_size: 1\n  precision: amp_bf16\n  max_duration: 1ep\n"

@@ -82,7 +82,6 @@ ROWS = (
     FlagRow("sequence_len", "seq_len", unit.count, 512, says=OWN),
     FlagRow("micro_batch_size", "micro_batch", unit.count, 1, says=OWN),
     FlagRow("gradient_accumulation_steps", "gradient_accumulation", unit.count, 1, says=OWN),
-    FlagRow("batch_size", "_total", unit.count),
     FlagRow("gradient_checkpointing activation_checkpointing", "_recompute", recompute, False,
             says=lambda w: w.plan.recompute == "full"),
     FlagRow("fp16", "_fp16", unit.flag, False, says=says.where_one_of("dtype", "fp16")),
@@ -127,7 +126,6 @@ ROWS = (
     FlagRow("reward_model", "_reward", unit.flag, False),
     FlagRow("fsdp_config", "_fsdp_config", unit.anything),
     FlagRow("world_size", "_gpus", unit.count),
-    FlagRow("ring_attn_func", "_ring", unit.word),
     FlagRow("flash_attn_cross_entropy liger_fused_linear_cross_entropy cut_cross_entropy", "_fused_loss", unit.flag),
     says.alone("num_epochs", says.fixed(1)),
 )

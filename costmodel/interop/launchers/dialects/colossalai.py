@@ -65,8 +65,6 @@ ROWS = (
     FlagRow("config c", "_config", unit.word, "7b"),
     FlagRow("model_name", "_name", unit.word, says=OWN),
     FlagRow("pretrain pretrained model_name_or_path", "_pretrained", unit.word),
-    FlagRow("offload_optim_frac", "_optimizer_share", unit.number, 0.0),
-    FlagRow("offload_param_frac", "_parameter_share", unit.number, 0.0),
     FlagRow("pp_style", "_style", unit.one_of({"1f1b": "1f1b", "interleaved": "interleaved", "zbv": "zero-bubble"}), "1f1b",
             says=says.mapped("schedule", {"interleaved": "interleaved", "zb-v": "zbv"}, "1f1b"),
             when=lambda w: w.plan.pipeline_parallel > 1),
@@ -75,7 +73,6 @@ ROWS = (
     FlagRow("lora_rank", "_rank", unit.whole, 0),
     FlagRow("dp_size", "_dp", unit.degree),
     FlagRow("optim optimizer", "optimizer", unit.word),
-    FlagRow("placement", "_placement", unit.word),
 )
 TITANS_ROWS = (
     FlagRow("BATCH_SIZE", "_batch", unit.count),

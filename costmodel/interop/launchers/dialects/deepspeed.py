@@ -49,15 +49,11 @@ ROWS = (
     FlagRow("zero_optimization.reduce_bucket_size", "_bucket", elements, 5e8),
     FlagRow("zero_optimization.stage3_prefetch_bucket_size zero_optimization.prefetch_bucket_size", "_prefetch", elements, 5e7),
     FlagRow("optimizer.type", "optimizer", unit.word),
-    FlagRow("optimizer", "_optimizer_empty", unit.anything),
-    FlagRow("optimizer.params.torch_adam", "_torch_adam", unit.flag),
     FlagRow("tensor_parallel.autotp_size", "tensor_parallel", unit.degree, 0, "from 0.16", says=ABOVE_ONE),
     FlagRow("sequence_parallel_size", "ulysses_parallel", unit.count, 1, "from 0.15", says=ABOVE_ONE),
     FlagRow("pipeline.stages", "_pipeline", unit.anything),
-    FlagRow("data_types.grad_accum_dtype", "_gradient_dtype", unit.word),
+    FlagRow("data_types.grad_accum_dtype", "gradient_bytes", unit.one_of({"fp32": 4, "bf16": 2, "fp16": 2})),
     FlagRow("zero_optimization", "_zero", unit.anything),
-    FlagRow("fp16.fp16", "_odd", unit.anything),
-    FlagRow("zero_force_ds_cpu_optimizer", "_force", unit.flag),
     says.alone("gradient_clipping", says.fixed(1.0)),
 )
 

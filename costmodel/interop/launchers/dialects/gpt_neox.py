@@ -56,7 +56,6 @@ ROWS = (
     FlagRow("te_fp8_format", "_fp8", unit.word),
     FlagRow("data_types.grad_accum_dtype", "gradient_bytes", unit.one_of({"fp32": 4, "bf16": 2, "fp16": 2})),
     FlagRow("checkpoint_activations", "recompute", unit.yields("full", "none"), False, says=OWN),
-    FlagRow("use_flashattn_swiglu", "_flash_swiglu", unit.flag),
     FlagRow("global_num_gpus world_size", "_gpus", unit.count),
     FlagRow("num_gpus", "_per_node", unit.count),
     FlagRow("num_nodes", "_nodes", unit.count),
@@ -106,7 +105,8 @@ def _shape(reading: LaunchReading) -> None:
         elif named - {"flash", "global"}:
             reading.unpriced.append("attention_config")
     gated = str(reading.one("_activation", "gelu")).lower() in GATED
-    width, multiple = reading.one("_intermediate"), reading.one("_multiple") or 1
+    by_factor = int((reading.one("_factor") or 0) * (reading.one("model.hidden_size") or 0))
+    width, multiple = reading.one("_intermediate") or by_factor, reading.one("_multiple") or 1
     if width and not reading.has("model.kind"):
         if gated:
             width = int(width * 2 / 3)

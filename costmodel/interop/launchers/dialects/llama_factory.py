@@ -72,7 +72,6 @@ AFTER = (
     FlagRow("dist_config.reshard_after_forward", "fsdp.reshard_after_forward", unit.flag, None, "v1"),
     FlagRow("enable_activation_checkpointing", "_recompute", unit.yields("full", "none"), None, "v1"),
     FlagRow("peft_config.name", "_peft_name", unit.word, None, "v1"),
-    FlagRow("quant_config quant_config.name", "_quant", unit.anything, None, "v1"),
     FlagRow("quant_config.quantization_bit", "_bits", unit.count, None, "v1"),
     FlagRow("kernel_config.name", "_kernels", unit.word, None, "v1"),
     FlagRow("batching_strategy", "_padding_free", unit.one_of(BATCHINGS), "normal", "v1"),
@@ -83,7 +82,6 @@ AFTER = (
     FlagRow("use_distributed_optimizer", "zero_stage", unit.yields(1, 0), False, "with Megatron"),
     FlagRow("recompute_granularity", "_recompute", unit.one_of({"full": "full", "selective": "selective"}), None,
             "with Megatron"),
-    FlagRow("packing", "_joined", unit.flag, False),  # full sequences, with attention over all of one
     *(FlagRow(f"use_{name}", "_own_optimizer", unit.yields(name), False) for name in OWN_OPTIMIZERS),
 )
 OF_TRAINER = silent((*hf.FSDP_ROWS, *hf.MESH_ROWS, *hf.READ_ROWS, *hf.MODEL_ROWS, *hf.ADAPTER_ROWS, hf.BATCH_ROWS[2]))

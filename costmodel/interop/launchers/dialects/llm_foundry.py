@@ -39,7 +39,6 @@ ROWS = (
     FlagRow("fsdp_config.activation_cpu_offload", "_offload_activations", unit.flag, False, says=OWN),
     FlagRow("tp_config.tensor_parallel_degree", "tensor_parallel", unit.count, 1, "from 0.11", says=ABOVE_ONE),
     FlagRow("train_loader.dataset.packing_ratio", "_packing", unit.present),
-    FlagRow("device_train_batch_size", "_device_batch", unit.count),
     FlagRow("fsdp_config.cpu_offload", "_offload_fsdp", unit.flag, False),
     FlagRow("fsdp_config.data_parallel_shard_degree", "fsdp.shard_degree", unit.count, -1),
     FlagRow("fsdp_config.data_parallel_replicate_degree", "fsdp.replicate_degree", unit.count, 1),
@@ -59,7 +58,6 @@ ROWS = (
     FlagRow("model.ffn_config.moe_num_experts", "model.num_experts", unit.count),
     FlagRow("model.ffn_config.moe_top_k", "model.top_k", unit.count),
     FlagRow("model.ffn_config.moe_world_size", "expert_parallel", unit.count, 1),
-    FlagRow("model.attn_config.clip_qkv", "_clip", unit.number),
     FlagRow("model.attn_config.alibi", "_alibi", unit.flag, False),
     FlagRow("model.attn_config.rope", "_rope", unit.flag, False),
     FlagRow("model.learned_pos_emb", "_learned", unit.flag, True),
@@ -69,7 +67,7 @@ ROWS = (
     FlagRow("model.peft_config.target_modules", "_targets", unit.listed),
     FlagRow("model.load_in_4bit", "_four_bit", unit.flag, False),
     FlagRow("compute.gpus", "_gpus", unit.count, None, "MosaicML's platform"),
-    FlagRow("model.attn_config.sliding_window_size", "_window", lambda raw: unit.number(raw) if str(raw) != "-1" else 0.0, -1),
+    FlagRow("model.attn_config.sliding_window_size", "model.window", unit.degree, -1),
 )
 
 

@@ -5,30 +5,27 @@ from __future__ import annotations
 from costmodel.catalogue import loader
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers import values as unit
-from costmodel.interop.launchers.dialects.megatron import MODEL_ROWS
+from costmodel.interop.launchers.dialects.torchtitan import converters
 from costmodel.interop.launchers.pricing import catalogue_name
-from costmodel.interop.launchers.table import Dialect, FlagRow, LaunchReading, spelled
+from costmodel.interop.launchers.table import Dialect, FlagRow, LaunchReading, words
 
 POLICIES = {
     "full": "full", "none": "none", "minimal_with_context": "none", "minimal_flash": "none", "minimal": "selective",
-    "minimal_offloaded": "offloaded", **dict.fromkeys(("save_qkv_proj", "save_out_proj", "save_dot_except_mlp"), "some"),
-    **dict.fromkeys(("save_dot_except_mlpwi", "save_dot_with_context_except_mlp", "qkv_proj_offloaded", "custom"), "some"),
+    "minimal_offloaded": "offloaded", **dict.fromkeys(
+        words("save_qkv_proj save_out_proj save_dot_except_mlp save_dot_except_mlpwi save_dot_with_context_except_mlp "
+              "qkv_proj_offloaded custom"), "some"),
 }  # fmt: skip
 """Policies by what of a layer is made again: nothing that a product makes, the attention core, all of it, or some products."""
-NARROW = {
-    "fp8": "fp8", "fp8_full": "fp8", "fp8_gpu": "fp8", "nanoo_fp8": "fp8", "fp8_nanoo": "fp8", "te_fp8_delayedscaling": "fp8",
-    "te_fp8_currentscaling": "fp8", "te_mxfp8": "mxfp8", "te_nvfp4": "nvfp4", "te_nvfp4_no_rht": "nvfp4",
-}  # fmt: skip
-KERNELS = {"autoselected": unit.UNSTATED, "flash": "flash", "cudnn_flash_te": "flash", "dot_product": "unfused"}
 AXES = {
     "data": "copies", "fsdp": "shards", "fsdp_transpose": "shards", "expert": "experts", "tensor": "tensor",
     "tensor_transpose": "tensor", "tensor_sequence": "sequence", "context": "context", "sequence": "context",
     "context_usp_ulysses": "heads", "pipeline": "stages",
 }  # fmt: skip
 """Axes of the mesh, by what their ranks share; those of a name multiply, within a node and between nodes."""
-BASE = {
-    "num_decoder_layers": "num_layers", "emb_dim": "hidden_size", "num_query_heads": "num_heads", "num_kv_heads": "num_kv_heads",
-    "mlp_dim": "ffn_hidden_size", "moe_mlp_dim": "moe_ffn_hidden_size",
+SHAPE = {
+    "base_num_decoder_layers": "num_layers", "base_emb_dim": "hidden_size", "base_num_query_heads": "num_heads",
+    "base_num_kv_heads": "num_kv_heads", "base_mlp_dim": "ffn_hidden_size", "base_moe_mlp_dim": "moe_ffn_hidden_size",
+    "head_dim": "head_dim", "vocab_size": "vocab_size", "num_experts_per_tok": "top_k", "first_num_dense_layers": "dense_layers",
 }  # fmt: skip
 ROWS = (
     FlagRow("model_name", "_name", unit.word, "default"),
@@ -36,33 +33,25 @@ ROWS = (
     FlagRow("gradient_accumulation_steps", "_steps", unit.count, 1),
     FlagRow("max_target_length", "seq_len", unit.count, 2048),
     FlagRow("dtype", "_wide", unit.one_of(unit.DTYPES), "bfloat16"),
-    FlagRow("quantization", "_narrow", unit.one_of(NARROW)),
+    FlagRow("quantization", "_narrow", converters),
     FlagRow("remat_policy", "_policy", unit.one_of(POLICIES), "full"),
-    FlagRow("attention", "attention", unit.one_of(KERNELS), "autoselected"),
-    FlagRow("opt_type", "optimizer", unit.one_of({"adamw": "adam", "adam_pax": "adam", "sgd": "sgd", "muon": "muon"}), "adamw"),
+    FlagRow("attention", "attention", unit.attention, "autoselected"),
+    FlagRow("opt_type", "optimizer", unit.word, "adamw"),
     FlagRow("optimizer_memory_host_offload", "_offload_optimizer", unit.flag, False),
     FlagRow("parameter_memory_host_offload", "_offload_parameters", unit.flag, False),
     FlagRow("packing", "_packing", unit.flag, True),
     FlagRow("hardware", "_hardware", unit.word, "tpu"),
     FlagRow("weight_dtype", "_held", unit.word, "float32"),
+    FlagRow("attention_type", "_kind", unit.word, "global"),
     FlagRow("num_pipeline_microbatches", "_pieces", unit.count_or_open, -1),
     FlagRow("num_pipeline_repeats", "virtual_stages", unit.count_or_open, -1),
     FlagRow("num_layers_per_pipeline_stage", "_stage_layers", unit.count, 1),
     *(FlagRow(f"{link}_{axis}_parallelism", f"_{link}_{axis}", unit.rest) for link in ("ici", "dcn") for axis in AXES),
-    *(FlagRow(f"base_{flag}", f"model.{field}", unit.degree) for flag, field in BASE.items()),
-    FlagRow("head_dim", "model.head_dim", unit.count, 128),
-    FlagRow("vocab_size", "model.vocab_size", unit.count, 32_000),
-    FlagRow("logits_via_embedding", "model.tied_embeddings", unit.flag, False),
+    *(FlagRow(flag, f"model.{field}", unit.degree) for flag, field in SHAPE.items()),
     FlagRow("num_experts", "_experts", unit.count, 1),
-    FlagRow("num_experts_per_tok", "model.top_k", unit.count, 1),
-    FlagRow("first_num_dense_layers", "model.dense_layers", unit.whole, 0),
-    FlagRow("attention_type", "_kind", unit.word, "global"),
-    FlagRow("q_lora_rank", "model.q_lora_rank", unit.whole, 0),
-    FlagRow("qk_nope_head_dim", "model.qk_head_dim", unit.count, 128),
-    *spelled(MODEL_ROWS, ("kv_lora_rank", "qk_rope_head_dim", "v_head_dim")),
+    FlagRow("logits_via_embedding", "model.tied_embeddings", unit.flag, False),
     FlagRow("attention_bias", "model.qkv_bias", unit.flag, False),
     FlagRow("use_qk_norm", "model.qk_norm", unit.flag, False),
-    FlagRow("mtp_num_layers", "model.mtp_layers", unit.whole, 0),
     FlagRow("mlp_activations", "_activations", unit.listed),
     FlagRow("use_dpo", "_dpo", unit.flag, False),
 )
@@ -73,8 +62,7 @@ def degree(reading: LaunchReading, shared: str) -> int | None:
     product = 1
     for axis in (axis for axis, kind in AXES.items() if kind == shared):
         for link in ("ici", "dcn"):
-            own = "rest" if (link, axis) in (("ici", "fsdp"), ("dcn", "data")) else 1
-            ranks = reading.one(f"_{link}_{axis}", own)
+            ranks = reading.one(f"_{link}_{axis}", "rest" if (link, axis) in (("ici", "fsdp"), ("dcn", "data")) else 1)
             if not isinstance(ranks, int):
                 return None
             product *= ranks
@@ -92,7 +80,11 @@ def rules(reading: LaunchReading) -> None:
     common.dtype(reading)
     common.offload(reading)
     common.batching(reading)
-    _recompute(reading)
+    policy = reading.one("_policy")
+    if policy == "some" and "recompute" not in reading.settled:
+        reading.missing["recompute"] = f"{reading.said['_policy'][0].shown} keeps some products of a layer, which isn't modelled"
+    reading.put("activation_offload", 1.0 if policy == "offloaded" else None)
+    reading.put("recompute", "none" if policy == "offloaded" else policy)
     _mesh(reading)
     named = reading.one("_name")
     if named and named != "default":
@@ -101,10 +93,8 @@ def rules(reading: LaunchReading) -> None:
         reading.model["num_layers"] = 16
     if (reading.one("_experts") or 1) > 1:
         reading.say("model.num_experts", reading.one("_experts"), "num_experts")
-    if (attention := reading.one("_kind", "global")) == "mla":
-        reading.say("model.latent", True, "attention_type")
-    elif attention not in ("global", "full"):
-        reading.unpriced.append(f"attention_type {attention}")
+    if reading.one("_kind", "global") not in ("global", "full"):
+        reading.say("model.kind", f"attention_type={reading.one('_kind')}", "attention_type")
     if "linear" not in (reading.one("_activations") or ["linear"]):
         reading.say("model.activation", "gelu (not gated)", "mlp_activations")
     if reading.one("_held", "float32") != "float32":
@@ -114,22 +104,12 @@ def rules(reading: LaunchReading) -> None:
     common.preferences(reading, "dpo" if reading.one("_dpo") else None)
 
 
-def _recompute(reading: LaunchReading) -> None:
-    policy = reading.one("_policy")
-    if policy == "some" and "recompute" not in reading.settled:
-        reading.missing["recompute"] = f"{reading.said['_policy'][0].shown} keeps some products of a layer, which isn't modelled"
-    elif policy == "offloaded":
-        reading.put("activation_offload", 1.0)
-    reading.put("recompute", "none" if policy == "offloaded" else policy)
-
-
 def _mesh(reading: LaunchReading) -> None:
-    tensor, sequence, context, heads, stages = (
-        degree(reading, shared) or 1 for shared in ("tensor", "sequence", "context", "heads", "stages")
-    )
-    for field, ranks in (("tensor_parallel", tensor * sequence), ("context_parallel", context), ("ulysses_parallel", heads)):
+    names = "tensor", "sequence", "context", "heads", "stages"
+    tensor, sequence, context, heads, stages = (degree(reading, shared) or 1 for shared in names)
+    split = {"tensor_parallel": tensor * sequence, "context_parallel": context, "ulysses_parallel": heads}
+    for field, ranks in (split | {"pipeline_parallel": stages}).items():
         reading.put(field, ranks)
-    reading.put("pipeline_parallel", stages)
     reading.put("sequence_parallel", sequence > 1 or None)
     experts, shards, copies = (degree(reading, shared) for shared in ("experts", "shards", "copies"))
     reading.put("expert_parallel", experts)
@@ -137,12 +117,11 @@ def _mesh(reading: LaunchReading) -> None:
         common.fsdp(reading, {"shard_degree": shards * experts, "replicate_degree": copies or "rest"})
         if copies and not reading.has("_gpus"):
             reading.put("data_parallel", copies * shards * experts, derived=True)
+    pieces = 1
     if stages > 1:
         pieces, repeats = reading.one("_pieces") or stages, reading.one("virtual_stages") or _repeats(reading, stages)
         reading.put("virtual_stages", repeats, derived=True)
         reading.put("schedule", "breadth-first" if (repeats or 1) > 1 else "gpipe", derived=True)
-    else:
-        pieces = 1
     each, steps = reading.one("_each", 12.0), reading.one("_steps", 1)
     if each and steps:
         batch = round(each * tensor * sequence * context * heads * stages) // pieces

@@ -59,7 +59,6 @@ OWN_ROWS = (
     FlagRow("deepspeed_config", "_config_file", unit.word),
     FlagRow("checkpoint_in_cpu", "_offload_activations", unit.flag, False),
     FlagRow("enable_zbh1_pipeline enable_zbh1_exact_semantics", "schedule", unit.yields("zero-bubble"), None, "from 2024"),
-    FlagRow("disable_moe_token_dropping", "_dropless", unit.flag, False),
     FlagRow("moe_train_capacity_factor", "_capacity", unit.number, 1.0),
 )
 NEWER = "group_query_attention", "position_embedding_type", "qk_layernorm", "moe_router_topk"

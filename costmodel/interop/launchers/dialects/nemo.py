@@ -109,7 +109,6 @@ OWN_ROWS = (
     FlagRow("model.peft.peft_scheme peft.peft_scheme", "_peft", unit.word),
     FlagRow("model.peft.lora_tuning.adapter_dim", "_rank", unit.count, 32),
     FlagRow("model.peft.lora_tuning.target_modules", "_targets", unit.listed),
-    FlagRow("model.restore_from_path restore_from_path", "_restored", unit.word),
 )
 NEMO2 = (
     *silent(moved("trainer.strategy", (row for row in megatron.PLAN_ROWS if row.field in UNSPLIT))),
@@ -243,7 +242,6 @@ BRIDGE_ROWS = (
     FlagRow("ddp.grad_reduce_in_fp32 mixed_precision.grad_reduce_in_fp32", "gradient_bytes", unit.yields(4, 2), says=OWN),
     *moved("model", pick(SHARED, ["cross_entropy_loss_fusion"])),
     *(row._replace(says=says.kernel("flash", "unfused")) for row in moved("model", pick(SHARED, ["attention_backend"]))),
-    FlagRow("hf_path hf_model_path", "_hf", unit.word),
     FlagRow("optimizer.optimizer", "optimizer", unit.word),
     FlagRow("model.fp8", "_fp8", unit.one_of(megatron.FORMATS)),
     FlagRow("model.bf16 mixed_precision.bf16", "_wide", unit.yields("bf16")),

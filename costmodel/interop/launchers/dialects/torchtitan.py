@@ -110,7 +110,6 @@ ROWS = (
     FlagRow("config", "_config", unit.word, None, "from 2026-02"),
     FlagRow("loss", "_loss", unit.anything, None, "from 2026-02"),
     FlagRow("model_spec.attn_backend model.attn_backend", "_attention", unit.word),
-    FlagRow("comm", "_comm", unit.anything),
 )
 
 
