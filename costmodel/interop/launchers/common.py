@@ -10,13 +10,7 @@ from costmodel.interop.launchers.shell import is_variable
 from costmodel.interop.launchers.table import BATCHINGS, LaunchReading, Writing, words
 from costmodel.text.errors import InvalidValue
 
-FSDP_SHARDING = {
-    "1": "FULL_SHARD",
-    "2": "SHARD_GRAD_OP",
-    "3": "NO_SHARD",
-    "4": "HYBRID_SHARD",
-    "5": "HYBRID_SHARD_ZERO2",
-}
+FSDP_SHARDING = {"1": "FULL_SHARD", "2": "SHARD_GRAD_OP", "3": "NO_SHARD", "4": "HYBRID_SHARD", "5": "HYBRID_SHARD_ZERO2"}
 """Numbers that accelerate took for the strategies of FSDP."""
 FSDP_STAGES = {
     "FULL_SHARD": 3,

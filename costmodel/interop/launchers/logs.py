@@ -95,21 +95,15 @@ def read_step_times(log: str | Path, plan: Plan | None = None) -> StepTimes:
         kind("plan", plan, Plan, "Plan(...)")
     text = ESCAPES.sub("", _text(log))
     for name, reader in READERS.items():
-        rows = [
-            (step, seconds) for step, seconds in reader(text, plan) if math.isfinite(seconds) and seconds > 0
-        ]
+        rows = [(step, seconds) for step, seconds in reader(text, plan) if math.isfinite(seconds) and seconds > 0]
         if rows:
-            return StepTimes(
-                framework=name, steps=tuple(step for step, _ in rows), seconds=tuple(time for _, time in rows)
-            )
+            return StepTimes(framework=name, steps=tuple(step for step, _ in rows), seconds=tuple(time for _, time in rows))
     name = str(log)[:200]
     named = name if name.isprintable() else "the log"
     raise CostModelError(f"{named}: no step time of a known framework is in it; known: {', '.join(READERS)}")
 
 
-def measured_run(
-    model: Transformer, plan: Plan, log: str | Path, warm_up: int = WARM_UP
-) -> tuple[Transformer, Plan, float]:
+def measured_run(model: Transformer, plan: Plan, log: str | Path, warm_up: int = WARM_UP) -> tuple[Transformer, Plan, float]:
     """One run as `costmodel.calibrate` takes it.
 
     Parameters
@@ -165,9 +159,7 @@ def _nemo(text: str, plan: Plan | None) -> Rows:
 def _torchtitan(text: str, plan: Plan | None) -> Rows:
     found = list(_torchtitan_lines(text))
     if found and plan is None:
-        raise CostModelError(
-            "the log of torchtitan gives tokens/s a GPU; the plan is needed to turn it into step times"
-        )
+        raise CostModelError("the log of torchtitan gives tokens/s a GPU; the plan is needed to turn it into step times")
     for step, tokens in found:
         if plan is not None and (rate := _amount(tokens)) > 0:
             yield _number_of(step), plan.tokens / (rate * plan.gpus)
@@ -209,9 +201,7 @@ def _nanotron_table(text: str, plan: Plan | None) -> Rows:
 def _deepspeed(text: str, plan: Plan | None) -> Rows:
     found = list(re.finditer(r"(?:RunningAvgSamplesPerSec|CurrSamplesPerSec)=([0-9.]+)", text))
     if found and plan is None:
-        raise CostModelError(
-            "the log of DeepSpeed gives samples/s; the plan is needed to turn it into step times"
-        )
+        raise CostModelError("the log of DeepSpeed gives samples/s; the plan is needed to turn it into step times")
     for one in found:
         if plan is not None and (rate := _amount(one[1])) > 0:
             yield 0, plan.global_batch / rate
@@ -233,9 +223,7 @@ def _trainer(text: str, plan: Plan | None) -> Rows:
             state = None
     if isinstance(state, dict) and isinstance(state.get("log_history"), list):
         for entry in state["log_history"]:
-            seconds, step = (
-                (entry.get("train_runtime"), entry.get("step")) if isinstance(entry, dict) else (None, None)
-            )
+            seconds, step = ((entry.get("train_runtime"), entry.get("step")) if isinstance(entry, dict) else (None, None))
             if isinstance(seconds, int | float) and isinstance(step, int) and 0 < step < MOST and abs(seconds) < MOST:
                 yield step, float(seconds) / step
         return

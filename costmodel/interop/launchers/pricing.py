@@ -141,9 +141,7 @@ def resolve(
         where GPUs and degrees don't fit
     """
     refuse_conflicts(launch)
-    check_variables(
-        launch, model is not None or config is not None, gpus is not None or launch.gpus is not None
-    )
+    check_variables(launch, model is not None or config is not None, gpus is not None or launch.gpus is not None)
     notes: list[str] = []
     if model is None and config is not None:
         model = Transformer.from_huggingface(config)
@@ -331,10 +329,7 @@ def shaped(launch: Described, stated: Row, notes: list[str]) -> Transformer:
         "learned_positions": shape.get("learned_positions") or 0, "prediction_layers": shape.get("mtp_layers") or 0,
     } | {name: bool(shape.get(name)) for name in YES_OR_NO}  # fmt: skip
     if shape.get("window"):
-        fields |= {
-            "sliding_window": shape["window"],
-            "windowed_layers": shape.get("windowed_layers", shape["num_layers"]),
-        }
+        fields |= {"sliding_window": shape["window"], "windowed_layers": shape.get("windowed_layers", shape["num_layers"])}
     if shape.get("num_experts"):
         dense = shape.get("dense_layers") or 0
         fields |= {
@@ -375,9 +370,7 @@ def plan_of(launch: Described, gpus: int | None, notes: list[str]) -> Plan:
         raise CostModelError(
             f"{_names(launch)}: {hint}: {field} is not known; give it beside this file, or settings={{{field!r}: N}}"
         )
-    degrees = {
-        name: _need(launch, name, 1) for name in ("tensor_parallel", "pipeline_parallel", "context_parallel")
-    }
+    degrees = {name: _need(launch, name, 1) for name in ("tensor_parallel", "pipeline_parallel", "context_parallel")}
     exchanged = said.get("ulysses_parallel") or 1
     if exchanged > 1 and degrees["context_parallel"] > 1:
         raise NotModelled(
@@ -392,21 +385,13 @@ def plan_of(launch: Described, gpus: int | None, notes: list[str]) -> Plan:
         if world is None:
             raise CostModelError(f"{_names(launch)}: the number of GPUs is not stated; give gpus=N")
         if world % ranks:
-            raise InvalidValue(
-                "gpus", world, f"a multiple of tensor x pipeline x context parallelism = {ranks}"
-            )
+            raise InvalidValue("gpus", world, f"a multiple of tensor x pipeline x context parallelism = {ranks}")
         data = world // ranks
     fields: dict[str, object] = degrees | {"data_parallel": data} | _batch(launch, data)
     if exchanged > 1:
         fields["context_communication"] = "all-to-all"
-    fields |= {
-        "seq_len": _need(launch, "seq_len"),
-        "dtype": said.get("dtype"),
-        "recompute": _recompute(launch),
-    }
-    fields |= _experts(launch, degrees["tensor_parallel"]) | _sharding(
-        launch, data * degrees["context_parallel"]
-    )
+    fields |= {"seq_len": _need(launch, "seq_len"), "dtype": said.get("dtype"), "recompute": _recompute(launch)}
+    fields |= _experts(launch, degrees["tensor_parallel"]) | _sharding(launch, data * degrees["context_parallel"])
     schedule = said.get("schedule") if degrees["pipeline_parallel"] > 1 else None
     chunks = said.get("virtual_stages") or 1
     if schedule == "interleaved" and chunks == 1:
@@ -440,9 +425,7 @@ def _need(launch: Described, field: str, default: object = None) -> Any:
 
 
 def _batch(launch: Described, data: int) -> dict[str, object]:
-    total, micro, steps = (
-        launch.plan_fields.get(name) for name in ("global_batch", "micro_batch", "gradient_accumulation")
-    )
+    total, micro, steps = (launch.plan_fields.get(name) for name in ("global_batch", "micro_batch", "gradient_accumulation"))
     assumed = launch.assumed
     if total is None or ("global_batch" in assumed and micro and steps):
         if micro is None:
@@ -474,12 +457,7 @@ def _sharding(launch: Described, ranks: int) -> dict[str, object]:
     said = launch.plan_fields
     stage, fsdp = said.get("zero_stage"), said.get("fsdp") or {}
     group = said.get("shard_group")
-    if (
-        stage
-        and group is None
-        and isinstance(fsdp.get("replicate_degree"), int)
-        and fsdp["replicate_degree"] > 1
-    ):
+    if (stage and group is None and isinstance(fsdp.get("replicate_degree"), int) and fsdp["replicate_degree"] > 1):
         group = ranks // fsdp["replicate_degree"]
     if ranks == 1 and "zero_stage" in launch.assumed and _entry(launch) in BY_FSDP:
         stage = None  # a tensor group alone: nothing is shared out, whatever the stage is called

@@ -147,9 +147,7 @@ def _loaded(given: Sequence[str | Path], settings: Mapping[str, str]) -> list[So
     filled_in = {name: value for one in sources for name, value in one.filled_in.items()} | dict(settings)
     if len(filled_in) == len(settings):
         return sources
-    return [
-        one if one.layout == "args" else load(file, filled_in) for file, one in zip(given, sources, strict=True)
-    ]
+    return [one if one.layout == "args" else load(file, filled_in) for file, one in zip(given, sources, strict=True)]
 
 
 def _hint(reading: LaunchReading, dialects: Iterable[Dialect]) -> None:
@@ -159,9 +157,7 @@ def _hint(reading: LaunchReading, dialects: Iterable[Dialect]) -> None:
     for shown in unknown[:MAX_HINTS]:
         near = difflib.get_close_matches(_plain(shown).partition("=")[0], known, n=1, cutoff=0.87)
         if near:
-            reading.note(
-                f"unknown {shown}: did you mean {near[0] if '.' in near[0] else near[0].replace('_', '-')}?"
-            )
+            reading.note(f"unknown {shown}: did you mean {near[0] if '.' in near[0] else near[0].replace('_', '-')}?")
 
 
 def _with_companion(given: Sequence[str | Path]) -> list[str | Path]:
@@ -280,9 +276,7 @@ def _plain(key: str) -> str:
     return key.lstrip("-").replace("-", "_")
 
 
-def take(
-    reading: LaunchReading, entry: Entry, key: str, dialect: Dialect, index: Mapping[str, FlagRow], source: Source
-) -> None:
+def take(reading: LaunchReading, entry: Entry, key: str, dialect: Dialect, index: Mapping[str, FlagRow], source: Source) -> None:
     """Note what one entry states, or in which list of what isn't used it belongs."""
     if source.layout == "args" and key not in index and _launcher(reading, entry, key):
         return

@@ -65,9 +65,7 @@ def _data_parallel(reading: LaunchReading) -> None:
     if gpus is None or ranks is None:
         return
     if gpus % ranks:
-        reading.conflict(
-            f"{gpus} GPUs and {ranks} ranks of tensor x pipeline x context parallelism, which don't divide them"
-        )
+        reading.conflict(f"{gpus} GPUs and {ranks} ranks of tensor x pipeline x context parallelism, which don't divide them")
         return
     if data is None:
         if reading.gpus is None:
@@ -85,21 +83,15 @@ def _batch(reading: LaunchReading) -> None:
     ranks = _degree(reading)
     if total and micro and data:
         if total % (micro * data):
-            reading.conflict(
-                f"global batch {total} with data parallel {data} and micro-batch {micro} is impossible"
-            )
+            reading.conflict(f"global batch {total} with data parallel {data} and micro-batch {micro} is impossible")
         elif steps is None:
             if "gradient_accumulation" not in reading.variable_fields:
                 reading.put("gradient_accumulation", total // (micro * data), derived=True)
         elif steps * micro * data != total:
-            reading.conflict(
-                f"global batch {total} and micro-batch {micro} x accumulation {steps} x data parallel {data}"
-            )
+            reading.conflict(f"global batch {total} and micro-batch {micro} x accumulation {steps} x data parallel {data}")
     elif total and micro and steps:
         if total % (micro * steps):
-            reading.conflict(
-                f"global batch {total} with micro-batch {micro} and accumulation {steps} is impossible"
-            )
+            reading.conflict(f"global batch {total} with micro-batch {micro} and accumulation {steps} is impossible")
         elif ranks and reading.gpus is None and not reading.conflicts:
             reading.put("data_parallel", total // (micro * steps), derived=True)
             reading.gpus = ranks * reading.plan["data_parallel"]
@@ -111,9 +103,7 @@ def _batch(reading: LaunchReading) -> None:
     elif total and steps and data and not micro:
         reading.put("micro_batch", total // (steps * data) or None, derived=True)
     if not reading.plan.get("global_batch") and not reading.has("global_batch"):
-        assumed = [
-            reading.known(field) for field in ("micro_batch", "gradient_accumulation", "data_parallel")
-        ]
+        assumed = [reading.known(field) for field in ("micro_batch", "gradient_accumulation", "data_parallel")]
         if all(assumed):
             reading.defaults["global_batch"] = assumed[0] * assumed[1] * assumed[2]
 
@@ -122,11 +112,7 @@ def _ineffective(reading: LaunchReading) -> None:
     plan = reading.plan
     if plan.get("sequence_parallel") and reading.known("tensor_parallel", 1) == 1:
         reading.ineffective.append("sequence_parallel")
-    if (
-        plan.get("zero_stage")
-        and plan.get("data_parallel") == 1
-        and (reading.known("context_parallel", 1) == 1)
-    ):
+    if (plan.get("zero_stage") and plan.get("data_parallel") == 1 and (reading.known("context_parallel", 1) == 1)):
         reading.ineffective.append("zero_stage")
 
 

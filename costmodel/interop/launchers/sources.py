@@ -148,9 +148,7 @@ def sniff(text: str) -> str:
         return "yaml"
     if any(re.match(r"--?[A-Za-z]", line) for line in lines) or re.search(r"\s--[A-Za-z]", text):
         return "args"
-    if (lines and all(re.match(r"[\w.+~]+=", line) for line in lines)) or len(
-        re.findall(r"(?:^|\s)[\w.+~]+=\S", first)
-    ) > 1:
+    if (lines and all(re.match(r"[\w.+~]+=", line) for line in lines)) or len(re.findall(r"(?:^|\s)[\w.+~]+=\S", first)) > 1:
         return "args"
     return "yaml"
 

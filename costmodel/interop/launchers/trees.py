@@ -173,9 +173,7 @@ def _bounded(events: Iterable[Any], name: str) -> None:
         if merged > MAX_TWICE:
             raise UnreadableFile(f"{name}: more than {MAX_TWICE} mappings merged into others, which no launch file has")
         if holders[-1][1] >= MAX_UNFOLDED:
-            raise UnreadableFile(
-                f"{name}: with its aliases more than {MAX_UNFOLDED} characters, which no launch file has"
-            )
+            raise UnreadableFile(f"{name}: with its aliases more than {MAX_UNFOLDED} characters, which no launch file has")
 
 
 def flat(tree: Mapping[str, object], name: str) -> list[Entry]:

@@ -102,16 +102,7 @@ def flag(raw: object) -> object:
         return UNSTATED
     if isinstance(raw, bool):
         return raw
-    words = {
-        "true": True,
-        "yes": True,
-        "on": True,
-        "1": True,
-        "false": False,
-        "no": False,
-        "off": False,
-        "0": False,
-    }
+    words = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
     if str(raw).strip().lower() not in words:
         raise Expected("true or false")
     return words[str(raw).strip().lower()]

@@ -153,10 +153,7 @@ def written(
     notes = [f"{dialect.about.framework} can't say {field}={getattr(resolved, field)!r}" for field in lost]
     if model.recurrent_layers:
         notes.append(f"no option here says that {model.recurrent_layers} of {model.layers} layers keep a state: add it yourself")
-    head = [
-        f"{model.name}: {resolved.gpus} GPUs, {resolved.micro_batches} micro-batches a step and copy",
-        *notes,
-    ]
+    head = [f"{model.name}: {resolved.gpus} GPUs, {resolved.micro_batches} micro-batches a step and copy", *notes]
     per_node, nodes = nodes_of(resolved.gpus, cluster)
     opening = [word.format(per_node=per_node, nodes=nodes) for word in dialect.about.opening]
     return emit(dialect, writing.values, head, opening), lost
@@ -194,9 +191,7 @@ def _with_adapters(plan: Plan) -> Plan:
 def _differ(one: object, other: object) -> bool:
     if isinstance(one, float) and isinstance(other, float):
         return abs(one - other) > 1e-6
-    return bool(
-        (tuple(one) if isinstance(one, list) else one) != (tuple(other) if isinstance(other, list) else other)
-    )
+    return bool((tuple(one) if isinstance(one, list) else one) != (tuple(other) if isinstance(other, list) else other))
 
 
 def read_back(launch: Launch, gpus: int) -> Plan:
@@ -215,15 +210,11 @@ def read_back(launch: Launch, gpus: int) -> Plan:
 # Layouts
 
 
-def emit(
-    dialect: Dialect, values: Mapping[str, object], comments: Sequence[str], opening: Sequence[str] = ()
-) -> str:
+def emit(dialect: Dialect, values: Mapping[str, object], comments: Sequence[str], opening: Sequence[str] = ()) -> str:
     """Flags and values in the layout of a dialect, after comments and the words that open a command line."""
     head = "".join(f"# {_in_line(comment)}\n" for comment in comments) + "".join(f"{line}\n" for line in opening)
     if dialect.about.layout == "args":
-        return head + "".join(
-            f"{_argument(flag, value, dialect)}\n" for flag, value in values.items() if value is not None
-        )
+        return head + "".join(f"{_argument(flag, value, dialect)}\n" for flag, value in values.items() if value is not None)
     tree = _nested(values)
     if dialect.about.layout == "json":
         return json.dumps(({"_comment": list(comments)} if comments else {}) | tree, indent=2) + "\n"

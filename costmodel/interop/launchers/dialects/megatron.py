@@ -65,9 +65,7 @@ def stages(raw: object) -> object:
         return len(raw)
     text = str(raw).replace(",", "")
     for _ in range(50):
-        wider = re.sub(
-            r"\(([^()]*)\)(?:\*(\d{1,4}))?", lambda match: match[1] * int(match[2] or 1), text, count=1
-        )
+        wider = re.sub(r"\(([^()]*)\)(?:\*(\d{1,4}))?", lambda match: match[1] * int(match[2] or 1), text, count=1)
         if wider == text or len(wider) > 100_000:
             break
         text = wider
