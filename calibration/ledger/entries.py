@@ -41,7 +41,7 @@ class Entry(NamedTuple):
     usable_bytes: float | None  # of the device, to a process
     seen: bool  # other runs of its campaign had been measured before and were in the fit
     novelty: str  # how new the question was, of `costmodel.evaluation.error_model.NOVELTIES`
-    constants: float | None  # standard deviation that the errors of its constants leave the plan's step time, in logarithms
+    constants: float | None  # standard deviation that its constants leave the plan's step time, in logarithms, as usual ones told
     host: float | None  # share of the step that waits for the host
     unstated: tuple[str, ...]  # keys of the record that matter and that nothing stated
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from calibration.ledger.entries import CAMPAIGNS, RUNS, Entry, add_entries, read_entries, write_campaigns
 from calibration.validate.judged import Judged, judged
+from costmodel.evaluation.first_contacts import as_usual
 from costmodel.text.errors import CostModelError
 
 
@@ -26,8 +27,8 @@ def entry(row: Judged, date: str, release: str, seen: bool) -> Entry:
         date, release, row.id, row.campaign, seconds[0], seconds[1], seconds[2], seconds[3],
         nbytes[0], nbytes[1], nbytes[2], nbytes[3], ran=row.run.ran, predicted_fits=row.fits,
         usable_bytes=made.usable_memory if made else None, seen=seen, novelty=made.spread.novelty if made else "",
-        constants=made.slopes.deviation if made else None, host=float(made.step.host) / made.step_time if made else None,
-        unstated=tuple(row.run.unstated),
+        constants=as_usual(made.slopes.deviation) if made else None,
+        host=float(made.step.host) / made.step_time if made else None, unstated=tuple(row.run.unstated),
     )  # fmt: skip
 
 

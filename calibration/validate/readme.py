@@ -20,14 +20,16 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def first_contact(ledger: Path = LEDGER) -> list[str]:
-    """The row of first contacts, means over campaigns; none where there is no ledger."""
+def first_contacts(ledger: Path = LEDGER) -> list[list[str]]:
+    """A row a release that met campaigns, means over those; none where there is no ledger."""
     if not ledger.is_file():
         return []
     rows = pandas.read_csv(ledger, dtype={"date": str, "release": str})
+    return [_met(f"{release} on {date}", some) for (date, release), some in rows.groupby(["date", "release"], sort=True)]
+
+
+def _met(when: str, rows: pandas.DataFrame) -> list[str]:
     mean, total = rows.mean(numeric_only=True), rows.sum(numeric_only=True).astype(int)
-    released = sorted(set(zip(rows.date, rows.release, strict=True)))
-    when = ", ".join(f"{release} on {date}" for date, release in released)
     return [
         f"first contact: campaigns that nobody here had opened, met by {when}", f"{len(rows)}",
         percent(mean.time_error), percent(mean.time_holds), f"x{math.exp(rows.time_factor.map(math.log).mean()):.2f}",
@@ -68,4 +70,4 @@ def accuracy() -> str:
     """The table of the README, in Markdown."""
     kept: Row = json.loads((CATALOGUE / "accuracy.json").read_text(encoding="utf-8"))
     distance: Row = json.loads((CATALOGUE / "distance.json").read_text(encoding="utf-8"))
-    return markdown(COLUMNS, filter(None, (first_contact(), left_out(distance), as_shipped(kept["total"]))))
+    return markdown(COLUMNS, (*first_contacts(), left_out(distance), as_shipped(kept["total"])))

@@ -148,6 +148,7 @@ class Framework:
         pass sums them
     offload_gradients : gradients of weights that lie on the host go there as they are summed; else they wait on the device
     updates_in_backward : it can update each weight as the backward pass makes its gradient
+    pages_states : it takes the optimizers of bitsandbytes whose state is paged
     recompute : what its trainer recomputes unless it is told not to: ``"full"``, or ``"none"``
     activation_offload : share of what is kept then that it sends to the host
     recompute_modules : of a layer, that it recomputes alone, of `costmodel.description.recomputation.MODULES`
@@ -255,6 +256,7 @@ class Framework:
     dtypes: Sequence[str] = field(default=DTYPES, metadata=row(ListOf(OneOf(DTYPES))))
     context_communications: Sequence[str] = field(default=("ring",), metadata=row(ListOf(OneOf(CONTEXT_COMMUNICATIONS))))
     updates_in_backward: bool = False
+    pages_states: bool = False
     recompute: str = field(default="none", metadata=row(OneOf(("none", "full"))))
     activation_offload: float = field(default=0.0, metadata=row(Real(0.0, 1.0)))
     recompute_modules: Sequence[str] = field(default=(), metadata=row(ListOf(OneOf(MODULES))))
@@ -496,6 +498,8 @@ class Framework:
                         f"{self.name} holds weights in 16 or 32 bit", reason="parameters_of_framework"),
             Restriction("update_in_backward", (False, self.updates_in_backward), "update_in_backward={update_in_backward}: "
                         f"{self.name} updates all weights after the backward pass", reason="update_of_framework"),
+            Restriction("paged_optimizer", (False, self.pages_states), f"paged_optimizer={{paged_optimizer}}: {self.name} takes "
+                        "no optimizer of bitsandbytes", reason="paging_of_framework"),
             Restriction("mixed_precision", (None, True, self.trains_copies), f"mixed_precision={{mixed_precision}}: {self.name} "
                         "trains a copy of its weights in 32 bit", reason="precision_of_framework"),
         )  # fmt: skip

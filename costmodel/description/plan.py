@@ -54,6 +54,7 @@ from costmodel.formulas.settings import (
     LOSSES,
     OPTIMIZER_KERNELS,
     OPTIMIZERS,
+    PAGED_OPTIMIZERS,
     RANK,
     SYNCHRONISATIONS,
 )
@@ -142,6 +143,8 @@ class Plan:
         by itself; the framework's own if None
     update_in_backward : each gradient updates its weight as the backward pass makes it, and is freed (``optimizer_in_bwd`` of
         torchtune): none is held but one tensor's, and none can be summed over micro-batches
+    paged_optimizer : its state lies in memory that CUDA's driver pages (``paged_adamw_8bit`` of bitsandbytes): what the device
+        has no room for waits in the host's memory, and comes and goes with each update
     adapter : ``"none"`` trains every weight; ``"lora"`` freezes them and trains low-rank adapters beside them; ``"qlora"`` also
         holds the frozen weights in NF4, and unpacks them for every pass; ``"gptq-lora"`` in GPTQ's 4 bits, unpacked by AutoGPTQ;
         ``"int8-lora"`` in 8 (``load_in_8bit=True``), in which bitsandbytes multiplies them forward
@@ -275,6 +278,7 @@ class Plan:
         OneOf(OPTIMIZER_KERNELS), unset="the framework's own", rare=True, software=True, leaner=("fused",), faster=("fused",),
         inert="the host updates, or no step waits for the update"))  # fmt: skip
     update_in_backward: bool = field(default=False, metadata=row(Flag(), rare=True, software=True))
+    paged_optimizer: bool = field(default=False, metadata=row(Flag(), rare=True, leaner=(True,)))
     adapter: str = field(default="none", metadata=row(
         OneOf(ADAPTERS), link="adapter", brief="none, lora, qlora, gptq-lora, int8-lora"))
     lora_rank: int | None = field(default=None, metadata=row(
@@ -540,6 +544,9 @@ def restrictions() -> tuple[Restriction, ...]:
              "any other with adapter={adapter}, of low rank already"),
             ("optimizer_kernel", (None, "fused"), "optimizer", tuple(one for one in OPTIMIZERS if one not in KERNELS_OF_ADAM),
              "fused or None with optimizer={optimizer}, which has kernels of its own"),
+            ("optimizer_offload", (0,), "paged_optimizer", (True,), "0 with paged_optimizer: the device updates what it pages"),
+            ("paged_optimizer", (False,), "optimizer", tuple(one for one in OPTIMIZERS if one not in PAGED_OPTIMIZERS),
+             f"False with optimizer={{optimizer}}: bitsandbytes pages the state of {', '.join(PAGED_OPTIMIZERS)}"),
             ("base_dtype", (None,), "mixed_precision", (False,),
              "None with mixed_precision={mixed_precision}: what is multiplied in 16 bit is held so"),
             ("attention_dtype", (None,), "attention", tuple(one for one in ATTENTION_KINDS if one != "flash"),

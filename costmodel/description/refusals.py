@@ -76,6 +76,7 @@ REJECTED = {
     "operators_of_framework": "with operators fused by Transformer Engine, which the framework doesn't use",
     "attention_of_framework": "with attention in a dtype that the framework lacks",
     "update_of_framework": "with updates within the backward pass, which the framework doesn't do",
+    "paging_of_framework": "with a paged optimizer, which the framework doesn't take",
     "parameters_of_framework": "with weights in 8 or 4 bit alone, which the framework does not hold",
     "stored_by_framework": "with the input of an activation stored in a dtype that the framework doesn't store",
     "precision_of_framework": "without the copy of weights in 32 bit that the framework trains",

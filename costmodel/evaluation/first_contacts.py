@@ -111,6 +111,11 @@ def usual_constants() -> float:
     return float(table_of("first_contact.toml")["time"]["usual_constants"])
 
 
+def as_usual(constants: float) -> float:
+    """The standard deviation that constants leave a plan, as it were if the usual ones of their fit left it `TYPICAL`."""
+    return constants * TYPICAL / usual_constants()
+
+
 def time_error(novelty: str, constants: float) -> Error:
     """Error of a step time on a cluster of which nothing was measured.
 
@@ -120,7 +125,7 @@ def time_error(novelty: str, constants: float) -> Error:
     constants : standard deviation that the errors of its constants leave this very plan, in logarithms
     """
     told, new = table_of("first_contact.toml")["time"], NOVELTY[novelty]
-    usual = min(max(constants * TYPICAL / usual_constants(), told["least_constants"]), told["most_constants"])
+    usual = min(max(as_usual(constants), told["least_constants"]), told["most_constants"])
     scale = told["widening"] * math.exp(told["log_scale"]) * (usual / TYPICAL) ** told["of_constants"]
     scale = max(scale, NINETY / HALF * constants)  # never surer than the constants alone
     return Error(scale, told["shift"] + told["shift_of_novelty"] * new)

@@ -508,6 +508,7 @@ class OffloadShares(NamedTuple):
     optimizer: Number  # of the optimizer state
     activations: Number  # of the saved activations
     parameters: Number  # of the weights that ZeRO-3 shards
+    paged: Number  # 1: what the device has no room for of the optimizer state, page by page
 
 
 class LoadingNumbers(NamedTuple):
@@ -597,6 +598,7 @@ class PlanChoices(NamedTuple):
     optimizer: Number
     optimizer_kernel: Number
     update_in_backward: Number
+    paged_optimizer: Number
     adapter: Number
     lora_rank: Number
     lora_targets: AdapterTargets

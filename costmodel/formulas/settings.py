@@ -109,6 +109,8 @@ eight kernels that read and write twenty numbers; the roots of a list are there 
 torch/optim/adam.py ``_multi_tensor_adam``, ``_single_tensor_adam``, ``_fused_adam``)."""
 KERNELS_OF_ADAM = ("adam", "adam-bf16")
 """Optimizers that PyTorch's Adam is, with a master copy or without; others have kernels of their own."""
+PAGED_OPTIMIZERS = ("adam", "adam-8bit", "lion")
+"""Of which bitsandbytes has one whose state is paged (bitsandbytes@0.50.0 bitsandbytes/optim/adamw.py, lion.py)."""
 SYNCHRONISATIONS = {
     "all-reduce": communication.ALL_REDUCE, "hierarchical": communication.HIERARCHICAL,
     "parameter-server": communication.PARAMETER_SERVER, "byteps": communication.BYTEPS, "local-sgd": communication.LOCAL_SGD,
@@ -538,6 +540,7 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
         ),
         offload=OffloadShares(
             optimizer=choices.optimizer_offload, activations=choices.activation_offload, parameters=choices.parameter_offload,
+            paged=choices.paged_optimizer,
         ),
         expandable_segments=choices.expandable_segments,
         loading=LoadingNumbers(

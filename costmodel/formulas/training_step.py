@@ -303,7 +303,7 @@ def _composed(
     after = _after_passes(model, settings, plan, network, software, summed, stages, filled, send)
     reduce_hidden, gather_hidden = stages.front.reduce_hidden, stages.front.gather_hidden
     slowed = contention * (m * pass_hidden + reduce_hidden + gather_hidden + _hidden_in_turn(settings, plan, stages))
-    updating = _updating(model, settings, plan, network, software, device, summed, layers)
+    updating = _updating(model, settings, plan, network, software, device, summed, layers, held)
     offloaded = settings.offload.activations * m * layers * activations.kept_activations(
         model, lengths.of_layers(model, settings), plan, software
     )
@@ -558,7 +558,7 @@ def _hidden_in_turn(settings: Settings, plan: PlanNumbers, stages: _Stages) -> N
 
 def _updating(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
-    device: DeviceNumbers, summed: Summed, layers: Number,
+    device: DeviceNumbers, summed: Summed, layers: Number, held: Memory,
 ) -> Number:  # fmt: skip
     """Time of the optimizer's updates in a step, on the device and on the host [s].
 
@@ -584,6 +584,10 @@ def _updating(
     )
     launched = ops.where(settings.trainable > 0.0, layers, 0.0)
     on_device = ops.maximum(on_device, updates * launched * update.launching_time(model, settings, plan, software))
+    # pages that the passes pushed out come back to be updated, while others leave the other way
+    pages = settings.offload.paged * widths.optimizer * updated
+    spilled = ops.minimum(ops.maximum(pages + held.total - device.memory, 0.0), pages)
+    on_device = on_device + updates * spilled / device.host_bandwidth
     return served * ((1.0 - settings.offload.optimizer) * on_device + settings.offload.optimizer * on_host)
 
 

@@ -33,7 +33,7 @@ CAN_ALL: Row = {
     "dimensions": SPLITTING, "apart": (), "elsewhere": (), "schedules": SCHEDULES, "zero_stages": (0, 1, 2, 3),
     "grouped_zero_stages": (1, 2, 3), "largest_pipelined_zero_stage": 3, "dtypes": DTYPES,
     "context_communications": CONTEXT_COMMUNICATIONS, "attention_dtypes": ATTENTION_DTYPES,
-    "activation_input_dtypes": ACTIVATION_INPUT_DTYPES, "operator_fuser": True, "updates_in_backward": True,
+    "activation_input_dtypes": ACTIVATION_INPUT_DTYPES, "operator_fuser": True, "updates_in_backward": True, "pages_states": True,
     "recompute_modules": tuple(MODULES),
 }  # fmt: skip
 """What software has of which the catalogue knows no more than which comes near: whatever the run used, and nothing is refused."""

@@ -43,7 +43,8 @@ def offloaded_states(
     weights = ops.where(widths.parameter + widths.wide >= FULL_BYTES, widths.parameter + widths.wide, 0.0)
     # whatever a gradient's width on the wire, the host's kernels sum and read it in 32 bit
     held = widths.optimizer + widths.outer + FULL_BYTES + weights
-    updated = settings.offload.optimizer * settings.trainable * held * memory.updated_parameters(dense, routed, plan)
+    paged = settings.offload.paged * widths.optimizer
+    updated = settings.trainable * memory.updated_parameters(dense, routed, plan) * (settings.offload.optimizer * held + paged)
     shard, expert_shard = communication.shard_groups(plan)
     # those that the host updates anyway are counted once
     counted = settings.trainable * settings.offload.optimizer * ops.where(weights > 0.0, 1.0, 0.0)

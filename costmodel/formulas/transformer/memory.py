@@ -372,7 +372,8 @@ def state_bytes_of(
     shard, expert_shard = communication.shard_groups(plan)
 
     trained = settings.trainable
-    on_device = 1.0 - settings.offload.optimizer
+    # what is paged is no tensor of the allocator's, and gives way to what is
+    on_device = (1.0 - settings.offload.optimizer) * (1.0 - settings.offload.paged)
     held = local_parameters(plan.shard_weights, dense, routed, shard, expert_shard)
     summed = local_parameters(ops.maximum(plan.shard_gradients, at_once), dense, routed, shard, expert_shard)
     # where sums wait for the last micro-batch, gradients are whole: of a chunk after the other if each has all micro-batches

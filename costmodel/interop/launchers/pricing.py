@@ -405,7 +405,10 @@ def plan_of(launch: Described, gpus: int | None, notes: list[str]) -> Plan:
         fields["sequence_parallel"] = bool(said["sequence_parallel"]) and degrees["tensor_parallel"] > 1
     fields["attention"] = _attention(launch)
     fields["optimizer"] = optimizer(launch, notes)
-    fields["optimizer_kernel"] = _optimizer_kernel(launch) if fields["optimizer"] is None else None
+    paged = "paged" in str(said.get("optimizer") or "").lower()
+    if paged and load_framework(software_of(launch)).pages_states:
+        fields["paged_optimizer"] = True
+    fields["optimizer_kernel"] = _optimizer_kernel(launch) if fields["optimizer"] is None and not paged else None
     for name in EXTRA_FIELDS:
         if said.get(name) is not None and name not in ELSEWHERE:
             fields[name] = said[name]

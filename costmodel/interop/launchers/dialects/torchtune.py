@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from costmodel.interop.launchers import common, says
 from costmodel.interop.launchers import values as unit
-from costmodel.interop.launchers.table import OWN, Dialect, FlagRow, LaunchReading
+from costmodel.interop.launchers.table import OWN, Dialect, FlagRow, LaunchReading, Writing
 
 
 def last(raw: object) -> object:
@@ -14,7 +14,18 @@ def last(raw: object) -> object:
     return raw.rpartition(".")[2]
 
 
-OPTIMIZERS = {"adam-8bit": "bitsandbytes.optim.PagedAdamW8bit", "sgd-momentum": "torch.optim.SGD"}
+OPTIMIZERS = {"adam-8bit": "bitsandbytes.optim.AdamW8bit", "sgd-momentum": "torch.optim.SGD"}
+PAGED = {"adam-8bit": "bitsandbytes.optim.PagedAdamW8bit", "lion": "bitsandbytes.optim.PagedLion"}
+
+
+def component(w: Writing) -> object:
+    """The optimizer of a plan, that of bitsandbytes where its state is paged."""
+    stated = str(w.stated("optimizer"))
+    if w.plan.paged_optimizer:
+        return PAGED.get(stated, "bitsandbytes.optim.PagedAdamW")
+    return OPTIMIZERS.get(stated, "torch.optim.AdamW")
+
+
 ROWS = (
     FlagRow("model._component_ policy_model._component_", "_builder", last, says=lambda w: "torchtune.models." + w.identifier),
     FlagRow("tokenizer.max_seq_len", "seq_len", unit.count, says=OWN),
@@ -34,7 +45,7 @@ ROWS = (
     FlagRow("data_parallel_replicate_dim", "fsdp.replicate_degree", unit.count, 1, "from 0.6", says=OWN),
     FlagRow("fsdp_reshard_after_forward", "fsdp.reshard_after_forward", unit.flag, True, says=OWN,
             when=lambda w: w.plan.zero_stage == 2),
-    FlagRow("optimizer._component_", "optimizer", last, says=says.mapped("optimizer", OPTIMIZERS, "torch.optim.AdamW")),
+    FlagRow("optimizer._component_", "optimizer", last, says=component),
     FlagRow("optimizer.fused", "optimizer_kernel", unit.yields("fused", "foreach"), None,
             says=says.mapped("optimizer_kernel", {"fused": True, "foreach": False})),
     FlagRow("loss._component_ loss", "_loss", last),
