@@ -11,13 +11,7 @@ from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, Misused, add_output, whole
 from costmodel.cli.files import add_file, check_files
 from costmodel.cli.output import TerminalTable, named, print_json, print_page, table, written
-from costmodel.cli.question import (
-    add_hardware,
-    add_logged,
-    read_asked_model,
-    read_hardware,
-    read_plan,
-)
+from costmodel.cli.question import add_hardware, add_logged, read_asked_model, read_hardware, read_plan
 from costmodel.text.units import counted, format_seconds
 
 if TYPE_CHECKING:
@@ -142,9 +136,7 @@ def _only(software: set[str]) -> str:
     return next(iter(software), "megatron-core")
 
 
-def _worth(
-    cluster: Cluster, measured: Sequence[Measured], framework: str, most: int
-) -> list[tuple[Worth, Transformer, Plan]]:
+def _worth(cluster: Cluster, measured: Sequence[Measured], framework: str, most: int) -> list[tuple[Worth, Transformer, Plan]]:
     """Plans that a search of the runs' models finds, those first whose measurement tells most for a GPU-minute."""
     from costmodel.evaluation.own_runs import next_runs
     from costmodel.evaluation.plan_search import search_by_name

@@ -7,16 +7,7 @@ from typing import TYPE_CHECKING
 
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.cli import codes
-from costmodel.cli.arguments import (
-    Commands,
-    add_output,
-    add_size,
-    gpus_of,
-    nbytes,
-    sized_cluster,
-    whole,
-    yes,
-)
+from costmodel.cli.arguments import Commands, add_output, add_size, gpus_of, nbytes, sized_cluster, whole, yes
 from costmodel.cli.calibrated import add_calibration, calibrated_software, with_calibration
 from costmodel.cli.files import add_files, check_files
 from costmodel.cli.output import (

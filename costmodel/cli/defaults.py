@@ -5,14 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from costmodel.description.usual_work import (
-    ADAPTED_BATCH,
-    ADAPTED_LENGTH,
-    BATCH,
-    LENGTH,
-    UNSAID,
-    no_longer,
-)
+from costmodel.description.usual_work import ADAPTED_BATCH, ADAPTED_LENGTH, BATCH, LENGTH, UNSAID, no_longer
 
 if TYPE_CHECKING:
     from costmodel.description.transformer import Transformer
@@ -63,6 +56,4 @@ def priced(text: str) -> dict[str, float]:
     return found
 
 
-__all__ = [
-    "ADAPTED_BATCH", "ADAPTED_LENGTH", "BATCH", "LENGTH", "UNSAID", "as_note", "fill_work", "priced",
-]
+__all__ = ["ADAPTED_BATCH", "ADAPTED_LENGTH", "BATCH", "LENGTH", "UNSAID", "as_note", "fill_work", "priced"]

@@ -144,9 +144,7 @@ def _page(made: Diagnosis, told: bool) -> list[TerminalTable | str]:
         "The gap is dealt to the parts as their errors allow: it may lie in one of them alone",
     ]
     if made.explanations:
-        rows = [
-            [one.change, format_seconds(one.estimate.step_time), f"{100 * one.explains:.0f} %"] for one in made.explanations
-        ]
+        rows = [[one.change, format_seconds(one.estimate.step_time), f"{100 * one.explains:.0f} %"] for one in made.explanations]
         page.append(table(["would explain it", "step then", "of the gap"], rows))
     if made.advice:
         rows = [[one.change, format_seconds(one.saves), f"{100 * one.gain:.1f} %"] for one in made.advice]

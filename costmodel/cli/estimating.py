@@ -26,13 +26,7 @@ from costmodel.cli.output import (
     whole_plan,
     written,
 )
-from costmodel.cli.question import (
-    USAGE,
-    add_question,
-    cluster_names,
-    read_asked_model,
-    read_plan,
-)
+from costmodel.cli.question import USAGE, add_question, cluster_names, read_asked_model, read_plan
 from costmodel.cli.runs import amounts, runs_of
 from costmodel.cli.several_clusters import compare
 from costmodel.cli.training import add_run
@@ -138,12 +132,8 @@ def _estimate_page(answer: Estimate, found: Verdict) -> list[TerminalTable | str
     from costmodel.text.units import format_seconds
 
     plan, whole, limit = answer.plan, answer.step_time, answer.memory_limit
-    times = [
-        (part_name(name), format_seconds(part), share(part, whole)) for name, part in answer.times.items() if part
-    ]
-    held = [
-        (part_name(name), f"{gib(part)} GiB", share(part, limit)) for name, part in memory_parts(answer).items() if part
-    ]
+    times = [(part_name(name), format_seconds(part), share(part, whole)) for name, part in answer.times.items() if part]
+    held = [(part_name(name), f"{gib(part)} GiB", share(part, limit)) for name, part in memory_parts(answer).items() if part]
     total = float(answer.memory.total)
     times.append(("step", format_seconds(whole), "100.0 %"))
     held.append(("total", f"{gib(total)} GiB", share(total, limit)))

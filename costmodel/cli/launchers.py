@@ -69,17 +69,13 @@ def add(commands: Commands) -> None:
     add_calibration(explaining)
     explaining.add_argument("--nodes", type=whole, metavar="N", help="of it, where the files leave the world size open")
     explaining.add_argument("--network", metavar="RATE", help="of a node's NICs together, such as 400Gbit/s")
-    explaining.add_argument(
-        "--model", metavar="MODEL", help="in place of the file's: name in the catalogue, TOML or config.json"
-    )
+    explaining.add_argument("--model", metavar="MODEL", help="in place of the file's: name in the catalogue, TOML or config.json")
     explaining.add_argument(
         "--allow-config",
         action="store_true",
         help="take the model's shape from the config.json beside the file",
     )
-    explaining.add_argument(
-        "--log", metavar="LOG", help="the run's log: compare its step time with the estimate"
-    )
+    explaining.add_argument("--log", metavar="LOG", help="the run's log: compare its step time with the estimate")
     software = explaining.add_argument_group("framework")
     software.add_argument(
         "--framework", metavar="F", help="software of a model that has a log and no launch file (default: megatron-core)"
@@ -103,9 +99,7 @@ def add(commands: Commands) -> None:
             "-o run.toml",
         ),
     )  # fmt: skip
-    writing.add_argument(
-        "format", metavar="FORMAT", help="megatron, torchtitan, deepspeed, ... (an unknown one lists them)"
-    )
+    writing.add_argument("format", metavar="FORMAT", help="megatron, torchtitan, deepspeed, ... (an unknown one lists them)")
     add_question(writing, several=False)
     add_file(writing, "write to a file instead of the screen", required=False)
     writing.set_defaults(run=_write)
@@ -124,9 +118,7 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="a value for a variable, a flag, or a field of the plan",
     )
-    parser.add_argument(
-        "--dialect", metavar="D", help="how to read the first file; guessed from its keys if not given"
-    )
+    parser.add_argument("--dialect", metavar="D", help="how to read the first file; guessed from its keys if not given")
 
 
 def _launch(arguments: argparse.Namespace, gpus: int | None = None, more: Mapping[str, str] | None = None) -> Launch:
@@ -159,14 +151,8 @@ def _read(arguments: argparse.Namespace) -> int:
 def _said(launch: Launch) -> list[TerminalTable | str]:
     """What a launch says, as a table and lines."""
     model = launch.model_described
-    named = (
-        model
-        if isinstance(model, str)
-        else ", ".join(f"{key} {shown(value)}" for key, value in (model or {}).items())
-    )
-    head = f"{', '.join(launch.files)}: {launch.framework}" + (
-        f" ({launch.version})" if launch.version else ""
-    )
+    named = (model if isinstance(model, str) else ", ".join(f"{key} {shown(value)}" for key, value in (model or {}).items()))
+    head = f"{', '.join(launch.files)}: {launch.framework}" + (f" ({launch.version})" if launch.version else "")
     rows = []
     for field, value in launch.plan_fields.items():
         source = "assumed" if field in launch.assumed else "derived" if field in launch.derived else "stated"
@@ -291,9 +277,7 @@ def _plan_fields(priced: Priced) -> dict[str, object]:
     return {"model": priced.model.name, "framework": priced.software, **dataclasses.asdict(priced.plan)}
 
 
-def _answer_figures(
-    launch: Launch, priced: Priced, answer: Estimate, measured: float | None
-) -> dict[str, object]:
+def _answer_figures(launch: Launch, priced: Priced, answer: Estimate, measured: float | None) -> dict[str, object]:
     from costmodel.evaluation.notes import of_loading
     from costmodel.evaluation.verdicts import verdict
     from costmodel.interop.launchers.advice import improvements
@@ -396,23 +380,15 @@ def save(wish: str, plans: Sequence[Plan], model: Transformer, cluster: Cluster)
 
     format, colon, place = wish.partition(":")
     if not colon or not place:
-        raise Misused(
-            f"--write {wish[:80]!r}: expected FORMAT:FILE or FORMAT:FOLDER/ with FORMAT one of {', '.join(formats())}"
-        )
+        raise Misused(f"--write {wish[:80]!r}: expected FORMAT:FILE or FORMAT:FOLDER/ with FORMAT one of {', '.join(formats())}")
     if place.endswith(("/", "\\")) or Path(place).is_dir():
         lines = write_sweep(format, plans, model, place, cluster=cluster)
         return f"Written: {len(lines)} plans in {place}, a line to run each in {Path(place) / 'run.sh'}"
     text = write_launch(format, plans[0], model, cluster=cluster)
     Path(place).write_text(text, encoding="utf-8")
-    return f"Written: the first plan as {place}; run: {runner(format, plans[0], place, cluster)}" + _lacks(
-        text
-    )
+    return f"Written: the first plan as {place}; run: {runner(format, plans[0], place, cluster)}" + _lacks(text)
 
 
 def _lacks(text: str) -> str:
     """What a written file says that its framework can't say, as more lines."""
-    return "".join(
-        f"\n{line.lstrip('# ')}"
-        for line in text.splitlines()
-        if line.startswith("# ") and " can't say " in line
-    )
+    return "".join(f"\n{line.lstrip('# ')}" for line in text.splitlines() if line.startswith("# ") and " can't say " in line)

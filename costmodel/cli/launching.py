@@ -132,17 +132,11 @@ def launched(words: Sequence[str], known: Mapping[str, argparse.Action]) -> Laun
     if place == len(head):
         return Launched(head, handed, [])
     if head[place] in OTHERS:
-        raise Misused(
-            f"{head[place]} is not traced: a script runs as by torchrun (costmodel trace --gpus 8 train.py -- ...)"
-        )
+        raise Misused(f"{head[place]} is not traced: a script runs as by torchrun (costmodel trace --gpus 8 train.py -- ...)")
     if head[place] in LAUNCHERS:
         own, script = _started(head[place], head[place + 1 :])
         return Launched([*head[:place], *own], ["--", *script, *handed[1:]] if script else handed, [])
-    others = [
-        at
-        for at in range(place + 1, len(head))
-        if _is_option(head[at]) and head[at].partition("=")[0] not in known
-    ]
+    others = [at for at in range(place + 1, len(head)) if _is_option(head[at]) and head[at].partition("=")[0] not in known]
     if handed or not others or head[place].endswith(".npz"):
         return Launched(head, handed, [])
     note = f"{head[others[0]][:80]} and what follows it: handed to {head[place][:80]}"

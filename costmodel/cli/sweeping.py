@@ -35,9 +35,7 @@ if TYPE_CHECKING:
     from costmodel.description.cluster import Cluster
     from costmodel.evaluation.sweeps import Sweep
 
-USAGE = (
-    "costmodel sweep MODEL[,MODEL] --cluster C[,C] --global-batch N[,N] --seq-len N[,N] -o FILE.parquet [options]"
-)
+USAGE = ("costmodel sweep MODEL[,MODEL] --cluster C[,C] --global-batch N[,N] --seq-len N[,N] -o FILE.parquet [options]")
 _WORDS = many(str)
 
 

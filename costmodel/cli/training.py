@@ -7,16 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, SupportsFloat
 
 from costmodel.cli import codes
-from costmodel.cli.arguments import (
-    Commands,
-    Misused,
-    add_output,
-    chosen,
-    hours,
-    nbytes,
-    number,
-    seconds,
-)
+from costmodel.cli.arguments import Commands, Misused, add_output, chosen, hours, nbytes, number, seconds
 from costmodel.cli.output import (
     TerminalTable,
     heading_of,

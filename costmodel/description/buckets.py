@@ -142,9 +142,7 @@ def _bucketed(tensors: LocalTensors, order: Integers, ends: Integers, numel: Int
     """Buckets of tensors in `order`, of so many (padded) elements each."""
     starts = np.concatenate([np.zeros(1, dtype=np.int64), ends[:-1]])
     layer = tensors.layer[order]
-    return Buckets(
-        order=order, ends=ends, elements=np.add.reduceat(numel, starts), layer=np.minimum.reduceat(layer, starts)
-    )
+    return Buckets(order=order, ends=ends, elements=np.add.reduceat(numel, starts), layer=np.minimum.reduceat(layer, starts))
 
 
 def _padded(numel: Integers, multiple: int) -> Integers:

@@ -183,9 +183,7 @@ def _cell(result: SearchResult, values: dict[str, object]) -> Cell:
         return Cell(None, None, None, False, 0)
     inside = places[every.fits[places]]
     best = int(inside[np.argmin(every.step_time[inside])] if len(inside) else places[np.argmin(every.peak_memory[places])])
-    return Cell(
-        every.plan(best), float(every.step_time[best]), float(every.peak_memory[best]), bool(len(inside)), len(places)
-    )
+    return Cell(every.plan(best), float(every.step_time[best]), float(every.peak_memory[best]), bool(len(inside)), len(places))
 
 
 @by_other_names()

@@ -343,9 +343,7 @@ def constants_in_doubt(framework: Framework) -> tuple[Sequence[str], Matrix]:
     return _fields_and_matrix(_owner(framework))
 
 
-def slopes_of(
-    total: Callable[[DeviceNumbers, Software], Number], device: Device, framework: Framework, dtype: str
-) -> Slopes:
+def slopes_of(total: Callable[[DeviceNumbers, Software], Number], device: Device, framework: Framework, dtype: str) -> Slopes:
     """Slopes of an estimate's logarithm in the constants of its device and its framework.
 
     Parameters

@@ -152,9 +152,7 @@ class Estimate:
     def memory(self) -> PeakMemory:
         """Bill of the fullest rank, and of every stage [bytes]."""
         model, settings, plan, network, software, device = self.inputs
-        asked = MemoryInputs(
-            model, settings, plan, software, network, device, self.plan.micro_batches, str(self.plan.schedule)
-        )
+        asked = MemoryInputs(model, settings, plan, software, network, device, self.plan.micro_batches, str(self.plan.schedule))
         return PeakMemory(**{part: float(value) for part, value in self.step.memory._asdict().items()}, asked=asked)
 
     @property

@@ -21,9 +21,7 @@ class PartDifference(NamedTuple):
         return self.second - self.first
 
 
-def differences(
-    first: Estimate, second: Estimate, least: float = 0.0, scale: float = 1.0
-) -> tuple[PartDifference, ...]:
+def differences(first: Estimate, second: Estimate, least: float = 0.0, scale: float = 1.0) -> tuple[PartDifference, ...]:
     """Parts by which two steps differ, the largest change first; they add up to the difference of the steps.
 
     Parameters

@@ -24,12 +24,7 @@ from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
 from costmodel.evaluation import engine as engines
 from costmodel.evaluation.error_model import spread_of
-from costmodel.evaluation.estimation import (
-    Estimate,
-    check_length,
-    estimate_several,
-    probability,
-)
+from costmodel.evaluation.estimation import Estimate, check_length, estimate_several, probability
 from costmodel.evaluation.full_space import SPACES, full_space
 from costmodel.evaluation.plan_products import LegalPlans, Product, legal_plans
 from costmodel.evaluation.ranking import LEADERS

@@ -388,9 +388,7 @@ def _whole_experts(recompute: str | float) -> bool:
     return not isinstance(recompute, str) or recompute == "full" or "experts" in recomputation.modules_of(recompute)
 
 
-def violations(
-    model: ModelNumbers, settings: Settings, plans: PlanNumbers, gpus: float, rows: int
-) -> legality.Violations:
+def violations(model: ModelNumbers, settings: Settings, plans: PlanNumbers, gpus: float, rows: int) -> legality.Violations:
     """The rules that plans break, in vector code where that is loaded."""
     if "costmodel.compilation.programs" not in sys.modules:
         return legality.violations(model, settings, plans, gpus)

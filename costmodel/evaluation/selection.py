@@ -58,9 +58,7 @@ class Selection:
         """Memory beyond which a plan is neither among those that fit nor a near miss [bytes]."""
         return NEAR * self.limit
 
-    def take(
-        self, choice: int, product: Product, times: Column, held: Column, ruled_out: int = 0, turned: bool = False
-    ) -> None:
+    def take(self, choice: int, product: Product, times: Column, held: Column, ruled_out: int = 0, turned: bool = False) -> None:
         """Look at a block.
 
         Parameters
@@ -137,9 +135,7 @@ class Selection:
         grouped = outer["shard_group"] < outer["data"] * outer["context"]
         split = sum((outer[dimension.column] > 1).astype(int) for dimension in DIMENSIONS) + grouped + turned
         stride = np.asarray(product.outer_plans.tensor_stride)[rows]
-        kinds = 2 * np.asarray(split) + np.asarray(
-            spans_nodes(as_number(stride), as_number(outer["tensor"]), self.gpus_per_node)
-        )
+        kinds = 2 * np.asarray(split) + np.asarray(spans_nodes(as_number(stride), as_number(outer["tensor"]), self.gpus_per_node))
         faster: dict[int, int] = {}
         for kind in sorted(set(kinds.tolist())):  # `unique` loads masked arrays, which takes as long as a small search
             alike = rows[kinds == kind]

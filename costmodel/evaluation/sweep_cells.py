@@ -131,9 +131,7 @@ def run_cells(definition: Definition, start: int, stop: int) -> CellRows:
         }  # fmt: skip
         prices = definition.prices[cluster.name]
         try:
-            result = search(
-                model, cluster, global_batch=batch, seq_len=length, framework=framework, **definition.asked
-            )
+            result = search(model, cluster, global_batch=batch, seq_len=length, framework=framework, **definition.asked)
         except Exception as error:
             reason = str(error) if isinstance(error, CostModelError) else f"{type(error).__name__}: {error}"
             found, failed = [{"status": "failed", "reason": " ".join(reason.split())}], failed + 1
@@ -149,9 +147,7 @@ def _found(result: SearchResult, price: float | None) -> list[Row]:
     if not result.ranked:
         status = "nothing fits" if result.evaluated else "no legal plan"
         return [{"status": status, "reason": result.why_none(), **counts}]
-    return [
-        {"status": "ranked", "rank": place, **counts, **_plan(found, price)} for place, found in enumerate(result.ranked, 1)
-    ]
+    return [{"status": "ranked", "rank": place, **counts, **_plan(found, price)} for place, found in enumerate(result.ranked, 1)]
 
 
 def _plan(found: Estimate, price: float | None) -> Row:

@@ -44,9 +44,7 @@ def _bytes(file: Path) -> bytes:
             text = stream.read(MAX_BYTES + 1)
     # A file can grow between the two looks.
     if max(size, len(text)) > MAX_BYTES:
-        raise UnreadableFile(
-            f"{shown(file)}: {size} bytes, more than the {MAX_BYTES} that are read of a config.json"
-        )
+        raise UnreadableFile(f"{shown(file)}: {size} bytes, more than the {MAX_BYTES} that are read of a config.json")
     return text
 
 

@@ -30,9 +30,7 @@ width = FieldRule(_width, words(KEYS["feed_forward"]))
 def _bloom_width(config: Config, fields: Fields) -> Fields:
     wide = 4 * fields["hidden"]
     if count(config, "n_inner", wide) != wide:
-        raise NotModelled(
-            f"n_inner={config['n_inner']} is not modelled in bloom, only 4 * hidden_size = {wide}"
-        )
+        raise NotModelled(f"n_inner={config['n_inner']} is not modelled in bloom, only 4 * hidden_size = {wide}")
     return {"feed_forward": wide}
 
 

@@ -13,12 +13,7 @@ from costmodel.evaluation.collectives.answer import (
     bus_factor,
     phases_of,
 )
-from costmodel.evaluation.collectives.libraries import (
-    LIBRARIES,
-    NCCL_NAMES,
-    RCCL_NAMES,
-    library_of,
-)
+from costmodel.evaluation.collectives.libraries import LIBRARIES, NCCL_NAMES, RCCL_NAMES, library_of
 from costmodel.evaluation.collectives.place import TEXTBOOK
 from costmodel.evaluation.collectives.questions import (
     LATEST,
