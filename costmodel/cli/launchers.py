@@ -71,10 +71,8 @@ def add(commands: Commands) -> None:
     explaining.add_argument("--network", metavar="RATE", help="of a node's NICs together, such as 400Gbit/s")
     explaining.add_argument("--model", metavar="MODEL", help="in place of the file's: name in the catalogue, TOML or config.json")
     explaining.add_argument(
-        "--allow-config",
-        action="store_true",
-        help="take the model's shape from the config.json beside the file",
-    )
+        "--allow-config", action="store_true", help="take the model's shape from the config.json beside the file",
+    )  # fmt: skip
     explaining.add_argument("--log", metavar="LOG", help="the run's log: compare its step time with the estimate")
     software = explaining.add_argument_group("framework")
     software.add_argument(
@@ -112,12 +110,8 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--gpus", type=whole, metavar="N", help="world size, where the files leave it open")
     parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a value for a variable, a flag, or a field of the plan",
-    )
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="a value for a variable, a flag, or a field of the plan",
+    )  # fmt: skip
     parser.add_argument("--dialect", metavar="D", help="how to read the first file; guessed from its keys if not given")
 
 

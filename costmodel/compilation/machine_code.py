@@ -31,9 +31,7 @@ class Compiled(NamedTuple):
     notes: Row  # of the maker, as JSON takes them
 
 
-def compiled(
-    name: str, functions: dict[str, int], make: Callable[[], tuple[Sequence[str], Row]], level: int = 1
-) -> Compiled:
+def compiled(name: str, functions: dict[str, int], make: Callable[[], tuple[Sequence[str], Row]], level: int = 1) -> Compiled:
     """Functions as machine code: of a file, or of their source, which is compiled and filed where a folder can be written.
 
     Parameters

@@ -46,9 +46,7 @@ def _words(value: Any) -> tuple[int, ...]:
     return (0, 0, value.size, value.itemsize, value.ctypes.data, *value.shape, *value.strides)
 
 
-def standalone(
-    function: Callable[..., int], work: Callable[..., int] | None = None, plainly: int = 0
-) -> Callable[..., int]:
+def standalone(function: Callable[..., int], work: Callable[..., int] | None = None, plainly: int = 0) -> Callable[..., int]:
     """A function of whole numbers, arrays and named tuples of arrays as machine code.
 
     Parameters

@@ -210,9 +210,7 @@ def arguments_of(formula: Callable[..., object]) -> list[str]:
     return [name for name, one in inspect.signature(formula).parameters.items() if one.default is not None]
 
 
-def opened(
-    formula: Callable[..., object], given: Sequence[object], symbol: Callable[[str, object], object]
-) -> dict[str, object]:
+def opened(formula: Callable[..., object], given: Sequence[object], symbol: Callable[[str, object], object]) -> dict[str, object]:
     """What a formula is called with to be traced, by the names of its arguments, but for those that it works out.
 
     Parameters

@@ -130,9 +130,7 @@ def gemm(
     return tiled_product(m, n, k, element_bytes, flop_rate, device.gemm_output, device.gemm_depth, device, added_bytes)
 
 
-def base_gemm(
-    m: Number, n: Number, k: Number, flop_rate: Number, device: DeviceNumbers, added_bytes: Number = 0.0
-) -> Number:
+def base_gemm(m: Number, n: Number, k: Number, flop_rate: Number, device: DeviceNumbers, added_bytes: Number = 0.0) -> Number:
     """Time of one matrix product in the 16-bit dtype [s], as `tiled_product` with that dtype's own losses.
 
     Parameters

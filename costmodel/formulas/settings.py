@@ -549,9 +549,7 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
     )  # fmt: skip
 
 
-def settings_of_model(
-    model: ModelNumbers, nparameters: Number, choices: PlanChoices, defaults: FrameworkDefaults
-) -> Settings:
+def settings_of_model(model: ModelNumbers, nparameters: Number, choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
     """As `settings`, with the share of a model's parameters that trains.
 
     Parameters

@@ -101,7 +101,4 @@ def outside_passes(
     """
     besides = ops.maximum(total - bubble - exchange - micro_batches * slowest, 0.0)  # below 0 by rounding only
     synced = syncs > 0.0
-    return (
-        ops.where(synced, besides / ops.maximum(syncs, 1.0), 0.0),
-        ops.where(synced, 0.0, besides / (micro_batches * chunks)),
-    )
+    return (ops.where(synced, besides / ops.maximum(syncs, 1.0), 0.0), ops.where(synced, 0.0, besides / (micro_batches * chunks)))

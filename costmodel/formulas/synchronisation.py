@@ -620,9 +620,7 @@ def stage_synchronisation(
     # a whole stage in buckets, or in units once a step
     sharded = layer.sharded_gradients(settings, plan)
     in_units = ops.where((rule.units_second > 0.0) & (layer.deferred_sums(settings, plan) > 0.0), copied, 0.0)
-    cut, routed_cut = _stage_buckets(
-        model, settings, plan, dense_group, routed_group, copied, routed, edge, first, last, chunks
-    )
+    cut, routed_cut = _stage_buckets(model, settings, plan, dense_group, routed_group, copied, routed, edge, first, last, chunks)
     buckets, routed_buckets = ops.where(in_units > 0.0, in_units, cut), ops.where(in_units > 0.0, in_units, routed_cut)
     dense_sum = reduction(dense_bytes * dense, buckets, dense_group)
     routed_sum = reduction(routed_bytes * routed, routed_buckets, routed_group)

@@ -386,9 +386,7 @@ def _synchronised(
     )
 
 
-def _slowest(
-    model: ModelNumbers, settings: Settings, plan: PlanNumbers, one: Layer, ends: _Ends, stages: _Stages
-) -> _Slowest:
+def _slowest(model: ModelNumbers, settings: Settings, plan: PlanNumbers, one: Layer, ends: _Ends, stages: _Stages) -> _Slowest:
     """The rank of a pipeline that takes longest for a micro-batch: its first, its last or one between them."""
     p = plan.pipeline
     piped = ops.where(p > 1.0, 1.0, 0.0)

@@ -44,9 +44,7 @@ def sift_down(times, events, count):
         if child >= count:
             break
         other = child + 1
-        if other < count and (
-            times[other] < times[child] or (times[other] == times[child] and events[other] < events[child])
-        ):
+        if other < count and (times[other] < times[child] or (times[other] == times[child] and events[other] < events[child])):
             child = other
         if times[parent] < times[child] or (times[parent] == times[child] and events[parent] < events[child]):
             break
@@ -268,9 +266,7 @@ PLAINLY = 100_000
 _run = standalone(play, lambda program, *_: len(program.kind), PLAINLY)
 
 
-def played(
-    program: PipelineProgram, links: int, sending: int, run: Callable[..., int] = _run
-) -> tuple[Floats, Floats, Integers]:
+def played(program: PipelineProgram, links: int, sending: int, run: Callable[..., int] = _run) -> tuple[Floats, Floats, Integers]:
     """Start and end of each event [s], by machine code, or plainly where little is played; of a send, of its time on the link
     and of its arrival.
 
@@ -293,9 +289,7 @@ def played(
         np.zeros(len(program.groups), dtype=np.int64), np.zeros(len(program.groups)), np.empty(ranks, dtype=np.int64),
         np.empty(sends + 1), np.empty(sends + 1, dtype=np.int64), np.zeros(2, dtype=np.int64),
     )  # fmt: skip
-    run(
-        PipelineProgram._make(np.require(column, requirements=["C", "W"]) for column in program), state, np.zeros(links), sending
-    )
+    run(PipelineProgram._make(np.require(column, requirements=["C", "W"]) for column in program), state, np.zeros(links), sending)
     return state.start, state.end, state.cursor
 
 

@@ -415,9 +415,7 @@ def stage_layers(layers: int, stages: int, plan: PlanNumbers, model: ModelNumber
     return np.array([first, *[middle] * (stages - 2), last][:stages] if stages > 1 else [layers], dtype=np.float64)
 
 
-def kept_by_stages(
-    model: Transformer, layers: Floats, settings: Settings, plan: PlanNumbers, software: Software
-) -> Floats:
+def kept_by_stages(model: Transformer, layers: Floats, settings: Settings, plan: PlanNumbers, software: Software) -> Floats:
     """Bytes on the device that each stage of the chain keeps of a micro-batch for its backward pass, by the layers that it has.
 
     Parameters

@@ -99,9 +99,7 @@ def toml(name: object, given: str) -> dict[str, Any]:
         where it is none, or one that takes more than its share of time: keys of many parts, deep nesting
     """
     for number, line in enumerate(given.split("\n"), 1):
-        if line.count(".") > MAX_DOTS and any(
-            part.count(".") > MAX_DOTS for part in _BETWEEN_KEYS.split(_STRING.sub("", line))
-        ):
+        if line.count(".") > MAX_DOTS and any(part.count(".") > MAX_DOTS for part in _BETWEEN_KEYS.split(_STRING.sub("", line))):
             refuse(name, f"line {number} has more than {MAX_DOTS} dots in a key")
     try:
         return tomllib.loads(given)

@@ -283,9 +283,7 @@ def boundary(
     """Time and bytes to send one micro-batch's hidden states to the next stage [s, bytes]."""
     split = ops.where((settings.framework.scatter_boundary > 0.0) | (plan.sequence_parallel > 0.0), plan.tensor, 1.0)
     nbytes = hidden_message(model, settings, plan) / split
-    time = collectives.send(
-        nbytes, plan.pipeline, plan.pipeline_stride, network, software
-    )
+    time = collectives.send(nbytes, plan.pipeline, plan.pipeline_stride, network, software)
     return time, nbytes
 
 
@@ -380,9 +378,7 @@ def sum_over_copies(
     colocated = ops.where(settings.synchronisation.servers > 0.0, 0.0, 1.0)
     servers = ops.where(settings.synchronisation.servers > 0.0, settings.synchronisation.servers, machines)
     messages = ops.where(settings.synchronisation.stored > 0.0, 1.0, nbytes / PARTITION + 1.0)
-    pushed = server_exchange.exchange_time(
-        nbytes, nbytes, machines, servers, 1.0, colocated, link, link, 1e30, latency, messages
-    )
+    pushed = server_exchange.exchange_time(nbytes, nbytes, machines, servers, 1.0, colocated, link, link, 1e30, latency, messages)
     requests = server_exchange.requests_time(machines, settings.synchronisation.request_time)
     served = ops.maximum(inside, ops.where((machines > 1.0) & (nbytes > 0.0), pushed + requests, 0.0))
     optimal = byteps_shares.optimal_time(nbytes, machines, settings.synchronisation.servers, link)

@@ -218,9 +218,7 @@ def rank_experts(model: ModelNumbers, settings: Settings, plan: PlanNumbers, ran
     by cost, where layers with a dense MLP lie elsewhere than at the front, or then beyond the first two ranks.
     """
     chain = _chain(model, settings, plan)
-    low = ops.where(
-        chain.valley > 0.0, chain.first_down + (rank - 1.0) * chain.down, rank * chain.chunk - chain.short
-    )
+    low = ops.where(chain.valley > 0.0, chain.first_down + (rank - 1.0) * chain.down, rank * chain.chunk - chain.short)
     high = low + ops.where(chain.valley > 0.0, chain.down, chain.chunk)
     by_cost = (settings.framework.balanced_stages > 0.0) & (plan.pipeline > 1.0)
     low = ops.where(by_cost, ops.where(rank > 0.0, dealt_layers(model, plan, rank), 0.0), low)
@@ -230,9 +228,7 @@ def rank_experts(model: ModelNumbers, settings: Settings, plan: PlanNumbers, ran
     own = _experts_before_chunks(model, high, apart, plan.virtual_stages)
     own = own - _experts_before_chunks(model, low, apart, plan.virtual_stages)
     mirrored = plan.pipeline - 1.0 - rank
-    back = ops.where(
-        chain.valley > 0.0, model.layers - chain.first_up - rank * chain.up, mirrored * chain.chunk - chain.short
-    )
+    back = ops.where(chain.valley > 0.0, model.layers - chain.first_up - rank * chain.up, mirrored * chain.chunk - chain.short)
     behind = back + ops.where(chain.valley > 0.0, chain.up, chain.chunk)
     other = experts_before(model, behind) - experts_before(model, back)
     counted = own + (chain.valley + chain.two_way) * other

@@ -84,9 +84,7 @@ def _linear(
         + ops.maximum(ops.where(m > stages, around, 0.0), ahead * rest_first)
     )  # fmt: skip
     filling = (1.0 - again) * (front.forward + between * inner.forward + before * h)
-    last = ops.maximum(
-        around + front.total + (m - 1.0) * back.total - ahead * split * back.weight, m * back.total + filling
-    )
+    last = ops.maximum(around + front.total + (m - 1.0) * back.total - ahead * split * back.weight, m * back.total + filling)
     waits = ops.maximum(back_kept, inner.forward) + ops.maximum(back_kept, rest_inner)
     # as many micro-batches as ranks between go to and fro over all of these, where that takes longer than to stay on one
     to_and_fro = ops.maximum(2.0 * (stages - 3.0) * h - 2.0 * kept, 0.0) / ops.maximum(stages - 2.0, 1.0)

@@ -248,9 +248,7 @@ def layer_work(
     data = projections[1] + (1.0 - share) * dense[1] + share * (shared[1] + routed[1])
     trained = 1.0 - settings.adapter.frozen
     weight = trained * (projections[2] + (1.0 - share) * dense[2] + share * (shared[2] + routed[2]))
-    core_forward, core_backward = attention.core(
-        model, lengths.local_tokens(settings, plan), settings, plan, software, device
-    )
+    core_forward, core_backward = attention.core(model, lengths.local_tokens(settings, plan), settings, plan, software, device)
     state, scan, scan_back, state_moved = recurrent.work(
         model, lengths.local_tokens(settings, plan), settings, plan, software, device
     )
@@ -281,9 +279,7 @@ def layer_work(
     every = first * (projections[0] + state) + scan + second * inside + streams
     again = again + plan.recompute_operators * (every - again)
     share = model.attention.share
-    return Work(
-        forward, data, weight, share * core_forward, share * core_backward, streams, streams_back, accumulate, again
-    )
+    return Work(forward, data, weight, share * core_forward, share * core_backward, streams, streams_back, accumulate, again)
 
 
 def layer_parameters(model: ModelNumbers, plan: PlanNumbers) -> Number:

@@ -78,9 +78,7 @@ def beside_a_step(settings: Settings, shard_weights: Number) -> Number:
     return ops.where(ops.equal(settings.loading.kind, PARTS), 0.0, shard_weights)
 
 
-def unsplit_parameters(
-    model: ModelNumbers, owned: RankParameters, settings: Settings, plan: PlanNumbers, place: Place
-) -> Number:
+def unsplit_parameters(model: ModelNumbers, owned: RankParameters, settings: Settings, plan: PlanNumbers, place: Place) -> Number:
     """Parameters that come to a device whole before they are split: the largest unit's, or the largest tensor's where no layer is
     a unit.
 

@@ -438,9 +438,7 @@ def largest_unit(owned: RankParameters, plan: PlanNumbers, layers: Number, exper
     return ops.maximum(dense, ops.where(experts > 0.0, split_parameters(owned.expert_layer, owned.routed, plan), 0.0))
 
 
-def gathered_weights(
-    owned: RankParameters, settings: Settings, plan: PlanNumbers, layers: Number, experts: Number
-) -> Number:
+def gathered_weights(owned: RankParameters, settings: Settings, plan: PlanNumbers, layers: Number, experts: Number) -> Number:
     """Bytes of the weights that ZeRO-3 has gathered on one rank, from the first forward pass on.
 
     Where a layer is a unit, that of the largest layer, and embedding and head, which are one more and stay whole until their own
@@ -645,9 +643,7 @@ def context_temporaries(model: ModelNumbers, settings: Settings, plan: PlanNumbe
     return ops.where(plan.context > 1.0, kernels.gathered_keys * gathered + kernels.exchanged_heads * exchanged, 0.0)
 
 
-def update_temporaries(
-    owned: RankParameters, settings: Settings, plan: PlanNumbers, layers: Number, experts: Number
-) -> Number:
+def update_temporaries(owned: RankParameters, settings: Settings, plan: PlanNumbers, layers: Number, experts: Number) -> Number:
     """Bytes that the optimizer of a stage holds beside its state while it updates.
 
     What its shard needs, or what the largest parameter does where it goes through them one by one; where gradients are laid out
@@ -1419,9 +1415,7 @@ def least(
     """
     first, last, begin, behind, _, second = layout.places(model, settings, plan)
     late = 1.0 - settings.framework.lazy_gradients
-    most = ops.maximum(
-        _kept_states(model, settings, plan, first, late), _kept_states(model, settings, plan, last, late)
-    )
+    most = ops.maximum(_kept_states(model, settings, plan, first, late), _kept_states(model, settings, plan, last, late))
     most = ops.maximum(most, _kept_states(model, settings, plan, second, late))
     most = ops.maximum(most, _kept_states(model, settings, plan, begin, late))
     most = ops.maximum(most, _kept_states(model, settings, plan, behind, late))

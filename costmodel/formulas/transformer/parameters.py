@@ -236,9 +236,7 @@ def prediction_of_rank(model: ModelNumbers, tensor: Number) -> Number:
     [deepseek2024v3]_ section 2.2 (embedding and head are shared)
     """
     joined = 2.0 * model.hidden * model.hidden / tensor + 3.0 * model.norm_vectors * model.hidden
-    layer = ops.where(
-        model.experts.layers > 0.0, expert_layer_shared_of_rank(model, tensor), dense_layer_of_rank(model, tensor)
-    )
+    layer = ops.where(model.experts.layers > 0.0, expert_layer_shared_of_rank(model, tensor), dense_layer_of_rank(model, tensor))
     return model.prediction_layers * (joined + layer)
 
 

@@ -21,6 +21,4 @@ def experts_again(plan: PlanNumbers) -> ExpertsAgain:
     Experts that are recomputed take their activation and the shared experts with them.
     """
     whole, alone = plan.recompute_experts, 1.0 - plan.recompute_experts
-    return ExpertsAgain(
-        whole, whole + alone * plan.recompute_expert_activation, whole + alone * plan.recompute_shared_experts
-    )
+    return ExpertsAgain(whole, whole + alone * plan.recompute_expert_activation, whole + alone * plan.recompute_shared_experts)

@@ -6,18 +6,6 @@ from costmodel.interop.launchers.reading import is_launch_file, read_launch
 from costmodel.interop.launchers.writing import formats, runner, suffix, unsayable, write_launch, write_sweep
 
 __all__ = [
-    "Launch",
-    "Priced",
-    "StepTimes",
-    "formats",
-    "is_launch_file",
-    "measured_run",
-    "read_launch",
-    "read_step_times",
-    "resolve",
-    "runner",
-    "suffix",
-    "unsayable",
-    "write_launch",
-    "write_sweep",
-]
+    "Launch", "Priced", "StepTimes", "formats", "is_launch_file", "measured_run", "read_launch", "read_step_times", "resolve",
+    "runner", "suffix", "unsayable", "write_launch", "write_sweep",
+]  # fmt: skip

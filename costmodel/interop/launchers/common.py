@@ -13,13 +13,8 @@ from costmodel.text.errors import InvalidValue
 FSDP_SHARDING = {"1": "FULL_SHARD", "2": "SHARD_GRAD_OP", "3": "NO_SHARD", "4": "HYBRID_SHARD", "5": "HYBRID_SHARD_ZERO2"}
 """Numbers that accelerate took for the strategies of FSDP."""
 FSDP_STAGES = {
-    "FULL_SHARD": 3,
-    "SHARD_GRAD_OP": 2,
-    "NO_SHARD": 0,
-    "HYBRID_SHARD": 3,
-    "HYBRID_SHARD_ZERO2": 2,
-    "_HYBRID_SHARD_ZERO2": 2,
-}
+    "FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3, "HYBRID_SHARD_ZERO2": 2, "_HYBRID_SHARD_ZERO2": 2,
+}  # fmt: skip
 """Of ZeRO, what a strategy of FSDP amounts to."""
 PAIRED, REFERRED = words("dpo ipo simpo reward rm orpo cpo"), words("dpo ipo")
 """Methods of preferences, or scripts, whose samples are pairs, and those that have a reference model."""

@@ -308,9 +308,7 @@ class Solution:
         self.problem, self.graph, self.cuts = problem, graph, cuts
         self.count = len(self.cuts.inside)
         if self.cuts.set(self.count - 1) != (1 << len(graph.groups)) - 1:
-            raise InvalidValue(
-                "chain", graph.chain.name, "layers that all lead on from the first, with recurrence='reference'"
-            )
+            raise InvalidValue("chain", graph.chain.name, "layers that all lead on from the first, with recurrence='reference'")
         if problem.steps(self.count) > MOST_STEPS:
             raise InvalidValue("machines", list(problem.machines), f"fewer machines for {self.count} cuts")
         self.below: list[Array] = []

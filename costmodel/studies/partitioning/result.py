@@ -158,9 +158,7 @@ class Partition:
         """Bytes that all machines together send for one minibatch: outputs, their gradients, and weight updates."""
         compression = self.activation_compression or 1.0
         outputs = sum(2.0 * stage.output_bytes / compression for stage in self.pipeline)
-        weights = (
-            pipedream.synchronisation_bytes(stage.parameter_bytes, float(stage.replicas)) for stage in self.pipeline
-        )
+        weights = (pipedream.synchronisation_bytes(stage.parameter_bytes, float(stage.replicas)) for stage in self.pipeline)
         return float(outputs + sum(weights))
 
     @property
