@@ -35,10 +35,9 @@ def truth(condition: str, expand: Callable[[str], str], known: Mapping[str, str]
     """
     if len(condition) > LONGEST:
         return None
-    for sign, decides in (("||", True), ("&&", False)):
+    for sign, together in (("||", either), ("&&", both)):
         if sign in condition:
-            found = [truth(part, expand, known) for part in condition.split(sign)]
-            return decides if decides in found else None if None in found else not decides
+            return together(*(truth(part, expand, known) for part in condition.split(sign)))
     text = condition.strip()
     if calculated := CALCULATED.fullmatch(text):
         value = calculate(expand(calculated[1]), known)
@@ -50,48 +49,47 @@ def truth(condition: str, expand: Callable[[str], str], known: Mapping[str, str]
         return None
     if len(values) == 2 and values[0] in ("-z", "-n"):
         return (values[0] == "-z") == (values[1] == "")
-    return _compared(*values) if len(values) == 3 else None
-
-
-def _compared(one: str, sign: str, other: str) -> bool | None:
+    if len(values) != 3:
+        return None
+    one, sign, other = values
     if sign in ("=", "==", "!=") and not set("*?[") & set(other):
         return (one == other) == (sign != "!=")
-    if sign in NUMBERS and WHOLE.fullmatch(one) and WHOLE.fullmatch(other):
-        return NUMBERS[sign](int(one), int(other))
-    return None
+    return NUMBERS[sign](int(one), int(other)) if sign in NUMBERS and WHOLE.fullmatch(one) and WHOLE.fullmatch(other) else None
 
 
-class Branches:
-    """In which branches a line of a script stands."""
+def both(*parts: bool | None) -> bool | None:
+    """Whether all hold, as far as that is known."""
+    return False if False in parts else None if None in parts else True
+
+
+def either(*parts: bool | None) -> bool | None:
+    """Whether one holds, as far as that is known."""
+    return True if True in parts else None if None in parts else False
+
+
+class ScriptBlocks:
+    """In which blocks a line of a script stands: whether it runs, and whether one of the innermost's conditions held."""
 
     def __init__(self) -> None:
-        self._runs: list[bool | None] = [True]
-        self._done: list[bool | None] = []
+        self._blocks: list[tuple[bool | None, bool | None]] = [(True, False)]
 
     @property
     def runs(self) -> bool | None:
         """Whether a line runs; None where it may."""
-        return self._runs[-1]
+        return self._blocks[-1][0]
 
     def open(self, condition: bool | None) -> None:
         """A block that runs where a condition holds, or as often as it may be."""
-        self._runs.append(_both(self.runs, condition))
-        self._done.append(condition)
+        self._blocks.append((both(self.runs, condition), condition))
 
     def turn(self, condition: bool | None) -> None:
         """What runs of it otherwise: where another condition holds and none before it did."""
-        if self._done:
-            before = self._done[-1]
-            own = False if before or condition is False else None if None in (before, condition) else True
-            self._runs[-1] = _both(self._runs[-2], own)
-            self._done[-1] = True if before or own else None if None in (before, own) else False
+        if len(self._blocks) > 1:
+            held = self._blocks.pop()[1]
+            own = both(None if held is None else not held, condition)
+            self._blocks.append((both(self.runs, own), either(held, own)))
 
     def close(self) -> None:
         """The end of the innermost block."""
-        if self._done:
-            self._runs.pop()
-            self._done.pop()
-
-
-def _both(one: bool | None, other: bool | None) -> bool | None:
-    return False if False in (one, other) else None if None in (one, other) else True
+        if len(self._blocks) > 1:
+            self._blocks.pop()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from costmodel.interop.launchers.conditions import Branches, truth
+from costmodel.interop.launchers.conditions import ScriptBlocks, truth
 from costmodel.interop.launchers.shell import NAME, assignments, expand, hide, is_variable, show, slurm
 from costmodel.interop.launchers.splitting import words
 from costmodel.interop.launchers.trees import MAX_ENTRIES, Entry, flat, parse, read_json, resolve_tree
@@ -33,8 +33,6 @@ COMMANDS = frozenset([
     "local", "declare", "trap", "wait", "kill", "scontrol", "hostname", "ulimit", "touch", "test", "[", "[[", "((",
 ])  # fmt: skip
 """Commands of a shell script that start no training."""
-MOST_WORDS = 1000
-"""Of a value with brackets."""
 LINE_END = "\n"
 SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch")
 BLOCKS = {"if": 1, "for": 1, "while": 1, "until": 1, "case": 1, "fi": -1, "done": -1, "esac": -1}
@@ -209,7 +207,7 @@ def arguments(
     for variable, value in job.items():
         held.set(variable, value)
     of_flags = frozenset(FLAGS_IN.findall(text))
-    branches = Branches()
+    blocks = ScriptBlocks()
     flags: list[tuple[str, list[str]]] = []
     entries: list[Entry] = []
     overrides: dict[int, list[str]] = {}
@@ -222,9 +220,9 @@ def arguments(
             aside = aside or script
             continue
         if token[:2] in (OPENED, TURNED, CLOSED):
-            _branch(token, branches, held)
+            _branch(token, blocks, held)
             continue
-        if branches.runs is False:
+        if blocks.runs is False:
             continue
         before, started = started, started or not assignment.fullmatch(token)
         if _is_flag(token) and (launching or not script or token.startswith("--")):
@@ -253,7 +251,7 @@ def arguments(
             loose.append(token)
         elif continues and _flags_of(token, of_flags):
             continue
-        elif continues and (not script or _open(overrides[len(entries) - 1])):
+        elif continues and not script:
             overrides[len(entries) - 1].append(token)
         elif aside or not flags:
             loose.append(token)
@@ -296,12 +294,6 @@ def _flags_of(token: str, of_flags: frozenset[str]) -> bool:
     """Whether a word is a variable of flags, which were read where it is set."""
     alone = ALONE.fullmatch(token)
     return alone is not None and (alone[1] or alone[2]) in of_flags
-
-
-def _open(words: Sequence[str]) -> bool:
-    """Whether a bracket of a value goes on in the next word."""
-    text = "".join(words) if len(words) < MOST_WORDS else ""
-    return any(text.count(opening) > text.count(closing) for opening, closing in ("[]", "{}"))
 
 
 def _is_flag(token: str) -> bool:
@@ -374,11 +366,11 @@ def _blocks(line: str) -> list[str]:
     return [CLOSED] * -opened if opened else [TURNED + condition] if first == "elif" or condition == ALWAYS else []
 
 
-def _branch(token: str, branches: Branches, held: Variables) -> None:
+def _branch(token: str, blocks: ScriptBlocks, held: Variables) -> None:
     """Go into a block, to what runs of it otherwise, or out of it."""
     kind, condition = token[:2], token[2:]
     if kind == CLOSED:
-        branches.close()
+        blocks.close()
     else:
-        (branches.open if kind == OPENED else branches.turn)(truth(condition, held.expand, held.known))
-    held.in_branch = branches.runs is None
+        (blocks.open if kind == OPENED else blocks.turn)(truth(condition, held.expand, held.known))
+    held.in_branch = blocks.runs is None
