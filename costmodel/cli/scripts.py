@@ -63,32 +63,21 @@ def add(commands: Commands) -> None:
     tracing.add_argument("-m", "--module", action="store_true", help="SCRIPT is a module's name")
     where = tracing.add_mutually_exclusive_group()
     where.add_argument(
-        "--cluster",
-        default="dgx-h100",
-        metavar="C",
-        help="name in the catalogue, or a TOML file (default: dgx-h100)",
-    )
+        "--cluster", default="dgx-h100", metavar="C", help="name in the catalogue, or a TOML file (default: dgx-h100)",
+    )  # fmt: skip
     where.add_argument("--device", metavar="D", help="a GPU by name or TOML file, in nodes as it comes in")
     add_size(tracing)
     tracing.add_argument(
-        "--roles",
-        default="auto",
-        metavar="R",
+        "--roles", default="auto", metavar="R",
         help="ranks to run: auto (the first, the last, and whom they send to), all, or such as 0,8",
-    )
+    )  # fmt: skip
     tracing.add_argument(
-        "--steps",
-        type=whole,
-        default=3,
-        metavar="K",
-        help="of the optimizer to run; the last counts (default: 3)",
-    )
+        "--steps", type=whole, default=3, metavar="K", help="of the optimizer to run; the last counts (default: 3)",
+    )  # fmt: skip
     tracing.add_argument("--framework", metavar="F", help="whose constants price it (default: what the code uses)")
     tracing.add_argument(
-        "--fail-on",
-        metavar="KINDS",
-        help="leave with code 1 if there are such faults: any, or some kinds with commas",
-    )
+        "--fail-on", metavar="KINDS", help="leave with code 1 if there are such faults: any, or some kinds with commas",
+    )  # fmt: skip
     tracing.add_argument("--better", action="store_true", help="search for a faster plan of the model that the code trains")
     tracing.add_argument("--model", metavar="M", help="what it trains, where the code doesn't say")
     tracing.add_argument("--links", action="store_true", help="play the step on every rank: the load of each kind of link")
@@ -217,14 +206,9 @@ def _traced(arguments: argparse.Namespace, cluster: Cluster) -> tuple[Trace, Clu
         trace = Trace.load(arguments.script)
     else:
         trace = trace_script(
-            arguments.script,
-            arguments.arguments,
-            module=arguments.module,
-            cluster=cluster,
-            gpus=gpus_of(arguments, cluster),
-            roles=arguments.roles,
-            steps=arguments.steps,
-        )
+            arguments.script, arguments.arguments, module=arguments.module, cluster=cluster, gpus=gpus_of(arguments, cluster),
+            roles=arguments.roles, steps=arguments.steps,
+        )  # fmt: skip
     return trace, cluster.with_gpus(trace.world_size)
 
 
@@ -241,27 +225,16 @@ def _document(trace: Trace, priced: TraceEstimate, memory: list[TraceMemory], fa
         "mfu": priced.mfu,
         "roles": [
             {
-                "rank": held.rank,
-                "ranks": len(role.stands_for),
-                "kernels": len(role.kernels),
-                "transactions": len(role.transactions),
-                "allocated_bytes": held.allocated,
-                "reserved_bytes": held.reserved,
-                "process_bytes": held.process,
-                "fits": held.fits,
-                "by_kind_bytes": held.by_kind,
+                "rank": held.rank, "ranks": len(role.stands_for), "kernels": len(role.kernels),
+                "transactions": len(role.transactions), "allocated_bytes": held.allocated, "reserved_bytes": held.reserved,
+                "process_bytes": held.process, "fits": held.fits, "by_kind_bytes": held.by_kind,
             }
             for role, held in zip(trace.roles, memory, strict=True)
         ],
         "faults": [
             {
-                "kind": fault.kind,
-                "rank": fault.rank,
-                "module": fault.module,
-                "line": fault.line,
-                "sentence": fault.sentence,
-                "seconds": fault.seconds,
-                "bytes": fault.bytes,
+                "kind": fault.kind, "rank": fault.rank, "module": fault.module, "line": fault.line, "sentence": fault.sentence,
+                "seconds": fault.seconds, "bytes": fault.bytes,
             }
             for fault in faults
         ],
@@ -301,13 +274,8 @@ def _page(trace: Trace, priced: TraceEstimate, memory: list[TraceMemory], faults
         parts = priced.parts(place)
         rows.append(
             (
-                str(role.rank),
-                f"{len(role.stands_for):,}",
-                format_seconds(parts.computing),
-                format_seconds(parts.exchanging),
-                format_seconds(parts.idle),
-                f"{gib(held.allocated)} GiB",
-                f"{gib(held.reserved)} GiB",
+                str(role.rank), f"{len(role.stands_for):,}", format_seconds(parts.computing), format_seconds(parts.exchanging),
+                format_seconds(parts.idle), f"{gib(held.allocated)} GiB", f"{gib(held.reserved)} GiB",
                 "yes" if held.fits else "no",
             )
         )
@@ -320,9 +288,8 @@ def _page(trace: Trace, priced: TraceEstimate, memory: list[TraceMemory], faults
     assumed = [*_of_another_time(trace, priced.framework), *trace.values_assumed]
     more = [f"... and {len(assumed) - ASSUMED} more"] if len(assumed) > ASSUMED else []
     return [
-        head,
-        table(["role", "ranks", "computes", "exchanges", "idle", "allocated", "reserved", "fits"], rows),
+        head, table(["role", "ranks", "computes", "exchanges", "idle", "allocated", "reserved", "fits"], rows),
         f"Memory at the peak: {kinds}" + "".join(f"\n{word}" for word in (*fullest.warnings, *fullest.helps)),
         "Faults:\n" + "\n".join(map(repr, faults)) if faults else "No fault found.",
         "Assumed:\n" + "\n".join([*assumed[:ASSUMED], *more]) if assumed else "",
-    ]
+    ]  # fmt: skip
