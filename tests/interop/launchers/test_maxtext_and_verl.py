@@ -85,6 +85,12 @@ def test_a_micro_batch_of_so_many_tokens_holds_the_sequences_that_fit():
     sized = "actor_rollout_ref.actor.use_dynamic_bsz=True actor_rollout_ref.actor.ppo_max_token_len_per_gpu=6144 "
     assert plan_of(PPO + sized)[1].micro_batch == 4
     assert plan_of(PPO + sized + "actor_rollout_ref.actor.ulysses_sequence_parallel_size=2")[1].micro_batch == 8
+    wider = plan_of(PPO + sized.replace("6144", "8000") + "actor_rollout_ref.rollout.n=3")[1]
+    assert (wider.global_batch // wider.copies, wider.micro_batch) == (12, 4)  # five fit, of which twelve is no multiple
+
+
+def test_a_micro_batch_of_all_ranks_together_is_shared_out():
+    assert plan_of(PPO + "actor_rollout_ref.actor.ppo_micro_batch_size=32")[1].micro_batch == 2
 
 
 def test_verls_megatron_is_priced_as_megatron():
