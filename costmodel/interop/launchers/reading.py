@@ -157,7 +157,8 @@ def _hint(reading: LaunchReading, dialects: Iterable[Dialect]) -> None:
     for shown in unknown[:MAX_HINTS]:
         near = difflib.get_close_matches(_plain(shown).partition("=")[0], known, n=1, cutoff=0.87)
         if near:
-            reading.note(f"unknown {shown}: did you mean {near[0] if '.' in near[0] else near[0].replace('_', '-')}?")
+            spelt = near[0].replace("_", "-") if reading.dialect.about.dashes else near[0]
+            reading.note(f"unknown {shown}: did you mean {spelt}?")
 
 
 def _with_companion(given: Sequence[str | Path]) -> list[str | Path]:

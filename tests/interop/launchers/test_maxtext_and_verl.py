@@ -65,6 +65,10 @@ def test_maxtexts_words_are_arguments_in_a_script_whose_own_names_are_variables(
     assert (launch.model.name, plan.seq_len, plan.global_batch) == ("llama2-7b", 8192, 16)
 
 
+def test_a_misspelled_key_of_maxtext_is_offered_as_it_is_spelled():
+    assert any("did you mean max_target_length?" in note for note in read_launch(f"{MAXTEXT} max_target_len=1", gpus=8).notes)
+
+
 def test_maxtexts_shape_without_a_name_is_that_of_its_base(tmp_path):
     file = tmp_path / "run.yml"
     text = "base_config: base.yml\nbase_emb_dim: 4096\nbase_num_query_heads: 32\nper_device_batch_size: 1\n"
