@@ -1,4 +1,4 @@
-"""Optimizer states that CUDA's driver pages: no tensor of the allocator's, and what has no room comes and goes by the host's link."""
+"""Optimizer states that CUDA's driver pages: no tensor of the allocator's; what has no room comes and goes by the host's link."""
 
 import dataclasses
 
