@@ -305,7 +305,7 @@ def _take_work(arguments: argparse.Namespace, model: Transformer) -> None:
         arguments.global_batch = _accumulated(arguments)
     any_share = arguments.global_batch is not None or is_joined(arguments)  # groups of unlike GPUs share it unevenly
     adapted = adapts(arguments.adapter)
-    batch = usual_batch(1 if any_share else world(arguments), adapted)
+    batch = usual_batch(1 if any_share else world(arguments), vars(arguments))
     taken = defaults.fill_work(arguments, model, global_batch=batch, seq_len=usual_length(model, adapted))
     arguments.notes += defaults.as_note(taken)
 

@@ -14,7 +14,7 @@ from costmodel.arithmetic.named_tuples import Row
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, Misused, plan_fields
 from costmodel.cli.calibrated import add_calibration
-from costmodel.description.fields import other_names
+from costmodel.description.fields import full_names
 from costmodel.description.plan import Plan
 from costmodel.text.errors import InvalidValue
 
@@ -216,24 +216,15 @@ def _best(plans: Sequence[Mapping[str, Any]]) -> Row:
 
 def _allowed(options: Options | None, *names: str, plan: bool = True) -> Options:
     """Options of a tool; any other name is refused, so that a call writes no file but the one that it says."""
-    known = [*names, *(plan_fields() if plan else ())]
-    found: Options = {}
-    for said, value in (options or {}).items():
-        for name, told in ({said: value} if said in known else _meant(said, value)).items():
-            if name not in known:
-                raise _refusal(f"options: {said[:80]!r}: expected one of {', '.join(known)}")
-            if name in found:
-                raise _refusal(f"options: {said[:80]!r} says {name} a second time")
-            found[name] = told
-    return found
-
-
-def _meant(said: str, value: str | float | bool | list[str | float]) -> Options:
-    """An option by the names that the commands have for it."""
+    fields = plan_fields() if plan else ()
     try:
-        return other_names(Plan, said, value)  # type: ignore[return-value]
+        found: Options = full_names(Plan, options or {}, besides=names)
     except InvalidValue as refused:
         raise _refusal(f"options: {refused}") from None
+    for name in found:
+        if name not in (*names, *fields):
+            raise _refusal(f"options: {name[:80]!r}: expected one of {', '.join((*names, *fields))}")
+    return found
 
 
 def _answer(command: str, words: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:

@@ -59,6 +59,7 @@ from costmodel.formulas.settings import (
 )
 from costmodel.formulas.transformer import lengths
 from costmodel.formulas.transformer.adapters import KINDS as ADAPTERS
+from costmodel.text.attributes import names_what_is_there
 from costmodel.text.errors import IllegalPlan
 from costmodel.text.results import brief
 from costmodel.text.templates import filled
@@ -97,6 +98,7 @@ def degree(name: str, **words: Any) -> Mapping[str, FieldRow]:
     )  # fmt: skip
 
 
+@names_what_is_there
 @fields.by_short_names_too
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
@@ -225,7 +227,7 @@ class Plan:
     global_batch: int = field(default=BATCH, metadata=row(
         Whole(1, MOST), unit="sequences", role="size", short="gbs", launched=True, asked=True))  # fmt: skip
     seq_len: int = field(default=LENGTH, metadata=row(
-        Whole(1, 10**8), unit="tokens", role="size", called="sequence length", launched=True, asked=True))  # fmt: skip
+        Whole(1, 10**8, "km"), unit="tokens", role="size", called="sequence length", launched=True, asked=True))  # fmt: skip
     batching: str = field(default="full", metadata=row(
         OneOf(BATCHINGS), brief="of samples of unlike lengths: full, packed, padded, ...", usual=("full",), said="{}", rare=True,
         inert="all samples are as long as the longest: mean_length says how long they are on average"))  # fmt: skip
