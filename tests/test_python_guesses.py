@@ -220,6 +220,12 @@ LIKE = {
         lambda: costmodel.estimate(
             "llama3-8b", device="h100", gpus="8", gbs="64", seq_len="8k", zero="3", optimizer_offload="0.5"),
         lambda: costmodel.estimate("llama3-8b", "8xh100", gbs=64, seq_len=8192, zero_stage=3, optimizer_offload=0.5)),
+    "answers and modes as texts": (
+        lambda: costmodel.estimate("llama3-8b", "8xh100", tp=2, sp="no", activation_checkpointing="full"),
+        lambda: costmodel.estimate("llama3-8b", "8xh100", tp=2, sequence_parallel=False, recompute="full")),
+    "a share in per cent": (
+        lambda: costmodel.diagnose("llama3-8b", "8xh100", mfu="38%", tp=2).estimate,
+        lambda: costmodel.diagnose("llama3-8b", "8xh100", mfu=0.38, tp=2).estimate),
     "a length in millions": (lambda: costmodel.estimate("llama3-8b", "64xh100", Plan(seq_len="1M", gbs="1k", cp=64)),
                              lambda: costmodel.estimate("llama3-8b", "64xh100", Plan(seq_len=1 << 20, gbs=1024, cp=64))),
     "texts of a search": (

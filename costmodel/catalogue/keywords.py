@@ -20,9 +20,7 @@ OF_RUNS = ("tokens", "price", "days", "epochs")
 """Arguments of a whole run, which people give a step, too."""
 OF_A_NODE = "gpus_per_node"
 """What says with the nodes how many GPUs there are."""
-NO_FIELD = "a field of Plan"
-"""What is expected of an argument that is near to none."""
-READ_HERE = ("gpus", "nodes", "global_batch", "seq_len", "adapter", "price", "days")
+READ_HERE = ("gpus", "nodes", "global_batch", "seq_len", "adapter", "price", "days", "mfu")
 """Arguments whose values may be words for something else."""
 
 
@@ -66,10 +64,9 @@ def by_other_names(**instead: str) -> Callable[[Callable[P, R]], Callable[P, R]]
             try:
                 return function(*arguments[:1], **_as_meant(door, arguments, said))  # type: ignore[arg-type]
             except InvalidValue as refused:
-                near = nearest(refused.field, own) if refused.expected == NO_FIELD else ""
-                if not near:
+                if refused.expected != "a field of Plan":  # near to none of them: it may be near to an argument
                     raise
-                raise InvalidValue(refused.field, refused.value, f"{NO_FIELD}{near}") from None
+                raise InvalidValue(refused.field, refused.value, f"{refused.expected}{nearest(refused.field, own)}") from None
 
         return asked
 
@@ -117,7 +114,7 @@ def _read(name: str, value: Any) -> Any:
     """A value, or each of several, as its field has it where it is a text or another word."""
     if name in ("gpus", "nodes") and isinstance(value, str):
         return whole_number(value) or value
-    if name in ("price", "days") and isinstance(value, str):
+    if name in ("price", "days", "mfu") and isinstance(value, str):
         return plain_number(value)
     if name not in (fields := table(Plan)):
         return value_meant(name, value)

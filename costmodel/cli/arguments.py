@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.cli import layout
 from costmodel.text.errors import CostModelError, InvalidValue
-from costmodel.text.units import whole_meant, whole_number
+from costmodel.text.units import ANSWERS, whole_meant, whole_number
 
 if TYPE_CHECKING:
     from costmodel.description.cluster import Cluster
@@ -317,10 +317,9 @@ def nbytes(text: str) -> float:
 
 def yes(text: str) -> bool:
     """Yes or no."""
-    answers = {"yes": True, "true": True, "on": True, "no": False, "false": False, "off": False}
-    if text.lower() not in answers:
+    if text.lower() not in ANSWERS:
         raise argparse.ArgumentTypeError(f"{text[:80]!r} is neither yes nor no")
-    return answers[text.lower()]
+    return ANSWERS[text.lower()]
 
 
 def _word(text: str) -> str:

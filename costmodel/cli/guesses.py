@@ -24,13 +24,11 @@ from costmodel.text.other_names import (
     ELSEWHERE,
     FLAGS,
     HIGHEST,
-    IDLE_BESIDE,
     IN_TOKENS,
     OFF,
     OFFERED,
     VALUED,
     WORDED,
-    is_idle,
     left_open,
     said_by_value,
     value_meant,
@@ -76,7 +74,8 @@ WITH_WORDS = {
     **dict.fromkeys(TOLD, "left out, the answer has it"), "--strategy": "", "--gpus": "",
 }  # fmt: skip
 """Options that aren't here and whose next word says what is meant; why where nothing is."""
-PER_GPU = ("--tokens-per-second-per-gpu", "--tokens-per-gpu-per-second", "--tgs", "--tok/s/gpu", "--tokens/s/gpu")
+PER_GPU = ("--tokens-per-gpu", "--tokens-per-second-per-gpu", "--tokens-per-gpu-per-second", "--tgs", "--tok/s/gpu",
+           "--tokens/s/gpu")
 """Options that say what a GPU alone gets through."""
 IN_NODES = ("--gpus-per-node", "--nproc-per-node", "--gpus_per_node", "--nproc_per_node", "--devices-per-node")
 """Options that say how many GPUs a node has."""
@@ -193,8 +192,6 @@ def _spelled(words: Sequence[str], known: dict[str, argparse.Action], notes: lis
     found: list[str] = []
     off: list[str] = []
     implied: list[str] = []
-    apart = [part for word in words for part in word.split("=", 1)]
-    given = {name: value for name, value in itertools.pairwise([*apart, ""]) if name.startswith("--")}
     left = list(words)
     while left:
         word = left.pop(0)
@@ -219,24 +216,16 @@ def _spelled(words: Sequence[str], known: dict[str, argparse.Action], notes: lis
             taken_for = f"taken as {' '.join(taken)}" if taken else WITH_WORDS[name]
             notes.append(f"{said}{f' {left.pop(0)}' if after and not after.startswith('-') else ''}: {taken_for}")
             found += taken
-        elif (meaning := said_by_value(name, value or after)) is not None and meaning[0] in known:
-            notes.append(f"{said} {value or left.pop(0)}: taken as {' '.join(meaning)}")
+        elif (meaning := said_by_value(name, value or after)) is not None and known.keys() >= set(meaning[:1]):
+            notes.append(f"{said} {value or left.pop(0)}: {' '.join(('taken as', *meaning)) if meaning else 'left out'}")
             implied += meaning
-        elif is_idle(name, given):
-            notes.append(f"{said} {value or left.pop(0)}: left out beside {' '.join(IDLE_BESIDE[name])}")
         elif flag is not None and flag[0] in known and not (flag[0] != other and after.isdigit()):
             if not (switched := _switched(said, name, flag, left, known, notes)):
                 off.append(name)
-            found += switched
-        elif other == "--network" and SCALED.fullmatch(value or after) and "--set" in known:
-            found += ["--set", f"network.bandwidth={value or left.pop(0)}"]
-            notes.append(f"{said}: taken as {' '.join(found[-2:])}")
-        elif (other or "").startswith("--set device.memory=") and "--set" in known and (size := MEMORY.fullmatch(value or after)):
-            found += ["--set", f"device.memory={size[1]}{(size[2] or 'G').upper()}{size[3] or ''}B"]
-            notes.append(f"{said} {value or left.pop(0)}: taken as {' '.join(found[-2:])}")
-        elif (other or "").startswith("--set model.") and "--set" in known and (value or after).isdigit():
-            found += ["--set", f"{str(other).removeprefix('--set ').partition('=')[0]}={value or left.pop(0)}"]
-            notes.append(f"{said}: taken as {' '.join(found[-2:])}")
+            implied += switched
+        elif "--set" in known and (setting := _setting(other or "", value or after)):
+            notes.append(f"{said} {value or left.pop(0)}: taken as --set {setting}")
+            found += ["--set", setting]
         elif name in HIGHEST and after.isdigit() and isinstance(getattr(known.get(other or ""), "type", None), Several):
             found += [str(other), ",".join(map(str, phrases.spans(f"1-{left.pop(0)}")))]
             notes.append(f"{said}: taken as {' '.join(found[-2:])}")
@@ -262,6 +251,16 @@ def _spelled(words: Sequence[str], known: dict[str, argparse.Action], notes: lis
         if field != "--" and field not in found:
             raise Misused(f"{name} that is off: expected {field} beside it, which says what is so instead")
     return found
+
+
+def _setting(other: str, value: str) -> str:
+    """What ``--set`` takes for an option that stands for it, with a value; empty where it can't."""
+    if other == "--network":
+        return f"network.bandwidth={value}" if SCALED.fullmatch(value) else ""
+    path = other.removeprefix("--set ").partition("=")[0]
+    if path == "device.memory" and (size := MEMORY.fullmatch(value)):
+        return f"{path}={size[1]}{(size[2] or 'G').upper()}{size[3] or ''}B"
+    return f"{path}={value}" if path.startswith("model.") and value.isdigit() else ""
 
 
 def changes_nothing(option: str) -> bool:

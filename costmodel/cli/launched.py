@@ -57,24 +57,19 @@ def is_line(word: str) -> bool:
     return is_text(word) and not os.path.exists(word)
 
 
-def _is_launch_file(name: str) -> bool:
-    from pathlib import Path
-
-    from costmodel.interop.launchers import is_launch_file
-
-    return is_launch_file(Path(name))
-
-
 def files_of(arguments: argparse.Namespace) -> list[str | Path]:
     """The launch files that stand where a model does; none where a model does."""
     if not getattr(arguments, "launches", False):
         return []
-    names = [arguments.model, *arguments.beside]
-    several = arguments.beside or arguments.dialect is not None
-    if several or is_line(arguments.model) or (os.path.isfile(arguments.model) and _is_launch_file(arguments.model)):
+    told = arguments.beside or arguments.dialect is not None or is_line(arguments.model)
+    if told or os.path.isfile(arguments.model):
         from pathlib import Path
 
-        return [name if is_line(name) else Path(name) for name in names]
+        from costmodel.interop.launchers import is_launch_file
+
+        files = [name if is_line(name) else Path(name) for name in (arguments.model, *arguments.beside)]
+        if told or is_launch_file(files[0]):
+            return files
     if arguments.instead is not None:
         raise Misused(f"--model goes with a launch file; {arguments.model[:80]!r} is the model")
     return []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -362,7 +363,9 @@ def read_with_notes(name: str, arguments: argparse.Namespace) -> Transformer:
 
     if is_line(name):
         raise Misused(f"{name[:80]!r} is a command line: `costmodel explain` prices it")
-    if name.lower().endswith(LAUNCHING) and loader.is_file(name):
+    if name.lower().endswith(LAUNCHING) and not os.path.exists(name):
+        raise Misused(f"{name[:80]}: No such file or directory")
+    if name.lower().endswith(LAUNCHING):
         raise Misused(
             f"{name[:80]!r} is a launch file: `costmodel explain` prices it, `simulate`, `timeline` and `ledger` play it out"
         )

@@ -22,7 +22,7 @@ from costmodel.text.errors import InvalidValue
 from costmodel.text.other_names import all_meant, argument_meant, value_meant
 from costmodel.text.suggestions import did_you_mean
 from costmodel.text.templates import filled
-from costmodel.text.units import QUANTITIES, plain_number, quantity, span, whole_number
+from costmodel.text.units import ANSWERS, QUANTITIES, plain_number, quantity, span, whole_number
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -120,9 +120,13 @@ class Flag(ValueKind):
     wish = "true or false"
     choices = (False, True)
 
+    def read(self, field: str, value: Any) -> Any:
+        """The answer that a text is."""
+        return ANSWERS.get(value.lower(), value) if isinstance(value, str) else value
+
     def check(self, field: str, value: Any) -> Any:
         """The value, if it is one."""
-        return flag(field, value)
+        return flag(field, self.read(field, value))
 
     def value(self, code: float) -> Any:
         """Whether a code is yes."""

@@ -309,7 +309,7 @@ class Plan:
         Flag(), rare=True, software=True, inert="the framework's loss is this one", leaner=(True,), faster=(True,)))  # fmt: skip
     fused_norms: bool | None = field(default=None, metadata=row(Flag(), rare=True, software=True))
     fused_activation: bool | None = field(default=None, metadata=row(
-        Flag(), rare=True, software=True, inert="no MLP of the model has a gate"))  # fmt: skip
+        Flag(), rare=True, software=True, inert="it is the framework's kernel, or no MLP of the model has a gate"))  # fmt: skip
     cuda_graphs: bool = field(default=False, metadata=row(Flag(), rare=True, software=True, called="CUDA graphs"))
     graph_modules: str | None = field(default=None, metadata=row(
         Spelled(graphs.captured_or_all, ("all", graphs.ITERATION, *graphs.MODULES), graphs.module_numbers),

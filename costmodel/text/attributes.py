@@ -25,7 +25,7 @@ MEANT_BY = {
     "memory_margin": "headroom free_memory margin", "fits": "oom feasible fits_in_memory",
     "ranked": "plans results top candidates", "choices": "results plans", "rows": "results",
     "to_pandas": "to_dataframe to_df to_frame df dataframe table", "to_rows": "to_list to_dict as_dict to_json json",
-    "to_dict": "as_dict asdict to_json json", "said": "summary verdict answer",
+    "said": "summary verdict answer", "to_dict": "as_dict asdict to_json json summary describe report",
     "gpus": "num_gpus n_gpus gpu_count world_size", "days": "hours", "price": "dollars total_cost usd",
     "explanations": "causes reasons", "advice": "suggestions fixes recommendations", "fastest": "winner best",
     "fitting": "cards devices best", "reached": "clusters best", "against": "speedup ratio",
@@ -39,8 +39,6 @@ MEANT_BY = {
     "experts": "num_experts n_experts num_local_experts", "dense_peak": "flops tflops peak_flops peak",
 }  # fmt: skip
 """What says it, and words under which people look for it."""
-SHOWN = ("summary", "describe", "show", "report", "print")
-"""What prints elsewhere what an object here shows by itself."""
 OF_ESTIMATES = ("fits", "step_time", "mfu", "tokens_per_second", "fit_probability", "memory_margin", "time_interval")
 """What an estimate alone has."""
 
@@ -59,8 +57,6 @@ class MissingAttribute(AttributeError):
         meant = [self.missing, *words, option.removeprefix("--").replace("-", "_")]
         found = [path for name in meant if (path := _path_to(self.owner, name))]
         near = min(found, key=lambda path: path.count("."), default="")
-        if wanted in SHOWN and not near:
-            return f"{type(self.owner).__name__!r} has no attribute {self.missing!r}; print(...) shows what it says"
         if self.missing in OF_ESTIMATES and not near:
             return f"{type(self.owner).__name__!r} has no attribute {self.missing!r}; estimate(...).{self.missing} is it"
         hint = f"; did you mean {near}?" if near else did_you_mean("attribute", self.missing, _public(self.owner))

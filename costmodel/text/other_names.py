@@ -15,7 +15,9 @@ FLAGS = {
     "--zero3-offload": ("--zero-stage", "3", "--optimizer-offload", "1", "--parameter-offload", "1"),
     "--zero2-offload": ("--zero-stage", "2", "--optimizer-offload", "1"),
     "--zero-offload": ("--zero-stage", "2", "--optimizer-offload", "1"),
-    "--fsdp": ("--framework", "fsdp2"), "--fp8": ("--dtype", "fp8"), "--fp16": ("--dtype", "fp16"),
+    "--fsdp": ("--framework", "fsdp2"), "--fsdp2": ("--framework", "fsdp2"), "--full-shard": ("--zero-stage", "3"),
+    "--use-liger-kernel": ("--fused-cross-entropy", "yes", "--fused-norms", "yes", "--fused-activation", "yes"),
+    "--recompute-activations": ("--recompute", "selective"), "--fp8": ("--dtype", "fp8"), "--fp16": ("--dtype", "fp16"),
     "--ddp": ("--framework", "ddp"), "--deepspeed": ("--framework", "deepspeed"), "--megatron": ("--framework", "megatron-core"),
     "--gradient-checkpointing": ("--recompute", "full"), "--activation-checkpointing": ("--recompute", "full"),
     "--use-distributed-optimizer": ("--zero-stage", "1"),
@@ -47,7 +49,10 @@ OFF = {
 }  # fmt: skip
 """The same where such a switch is turned off; one that isn't here says then what is so without it."""
 BY_VALUE = {
-    ("--recompute-method", "uniform"): ("--recompute", "full"),
+    ("--recompute-method", "uniform"): ("--recompute", "full"), ("--recompute-num-layers", "1"): (),
+    ("--activation-checkpoint-mode", "selective"): ("--recompute", "operators"),
+    **{(f"--{option}", word): ("--recompute", word) for word in ("none", "full")
+       for option in ("activation-checkpoint-mode", "activation-checkpointing", "gradient-checkpointing")},
     **{("--method", word): ("--algorithm", word) for word in ALGORITHMS},
     **{(option, word): (*software, "--zero-stage", stage) for option, software in {
         "--fsdp": ("--framework", "fsdp2"), "--fsdp-sharding-strategy": (), "--sharding-strategy": (),
@@ -57,10 +62,8 @@ BY_VALUE = {
         "--parameter-offload": ("parameters", "params", "weights"), "--activation-offload": ("activations",),
     }.items() for word in words},
 }  # fmt: skip
-"""Options of other programs of which one value says what options here say, each with its value."""
-IDLE_BESIDE = {"--recompute-num-layers": ("--recompute-method", "uniform")}
-"""Options that change nothing beside a value of another: all layers are computed again, however many at a time."""
-ELSEWHERE = {*FLAGS, *MEANT["option"], *IDLE_BESIDE, *(option for option, _ in BY_VALUE)}
+"""Options of other programs of which one value says what options here say, each with its value; none where it is so anyway."""
+ELSEWHERE = {*FLAGS, *MEANT["option"], *(option for option, _ in BY_VALUE)}
 """Every option of another program that is known here."""
 USUAL = {
     "--zero-stage", "--framework", ("--dtype", "bf16"), ("--adapter", "none"), ("--synchronisation", "all-reduce"),
@@ -197,7 +200,7 @@ def all_meant(
     found = dict(before or {})
     by = {name: name for name in found}
     for said, value in given.items():
-        for name, one in () if is_idle(said, given) else meant(said, value).items():
+        for name, one in meant(said, value).items():
             if name in found and found[name] != one:
                 other = f"{by[name]}={given.get(by[name], found[name])!r}"
                 raise InvalidValue(said, value, f"nothing beside {other}, which says the same")
@@ -217,20 +220,7 @@ def said_by_value(option: str, value: object) -> tuple[str, ...] | None:
     option : with its dashes
     value : of it; words behind the first say nothing, as in ``full_shard auto_wrap``
     """
-    first = value.lower().partition(" ")[0] if isinstance(value, str) else ""
-    return BY_VALUE.get((option, first))
-
-
-def is_idle(name: str, given: Mapping[str, object]) -> bool:
-    """Whether an argument changes nothing beside what is given with it.
-
-    Parameters
-    ----------
-    name : of the argument
-    given : values by the names under which they were given
-    """
-    beside = IDLE_BESIDE.get(_option(name))
-    return beside is not None and any((_option(other), value) == beside for other, value in given.items())
+    return BY_VALUE.get((option, str(value).lower().partition(" ")[0]))
 
 
 def left_open(name: str) -> str:

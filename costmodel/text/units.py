@@ -248,16 +248,21 @@ def whole_number(text: str, letters: str = "k") -> int | None:
         return None
 
 
+ANSWERS = {"yes": True, "true": True, "on": True, "no": False, "false": False, "off": False}
+"""What people answer, in small letters."""
+
+
 def plain_number(text: str) -> float | str:
-    """The number that a text writes out; any other text as it is.
+    """The number that a text writes out, in per cent or not; any other text as it is.
 
     Examples
     --------
-    >>> plain_number("0.5"), plain_number("a half")
-    (0.5, 'a half')
+    >>> plain_number("0.5"), plain_number("38%"), plain_number("a half")
+    (0.5, 0.38, 'a half')
     """
+    percent = text.strip().endswith("%")
     try:
-        return float(text)
+        return float(text.strip().removesuffix("%")) / (100.0 if percent else 1.0)
     except ValueError:
         return text
 
