@@ -363,6 +363,9 @@ QUESTIONS = {
     "Megatron's selective recomputation": ("estimate llama3-8b 8xh100 --recompute-activations", "recompute selective"),
     "FSDP2 and its shards": ("estimate llama3-8b 8xh100 --fsdp2 --full-shard --zero 3 --use_liger_kernel True", "ZeRO 3"),
     "tokens of a GPU": ("diagnose llama3-8b 8xh100 --tokens-per-gpu 7000", "90 % interval"),
+    "DeepSpeed's micro-batch, accelerate's precision": (
+        "estimate llama3-8b 8xh100 --train_micro_batch_size_per_gpu 2 --mixed_precision fp16", "micro-batch 2, ZeRO 1"),
+    "a GPU's memory in short": ("estimate llama3-8b --gpu a100-80g --gpus 8 --tp 2", "on 8 GPUs of a100-sxm-80gb"),
     "a deeper model": ("estimate llama3-8b 8xh100 --num-layers 64", "model.layers 32 -> 64"),
     "a micro-batch of three": ("estimate llama3-8b 8xh100 --mbs 3", "264 sequences of 4,096 tokens a step"),
     "the longest of two": ("capacity llama3-8b h100 --lora --find sequence --mbs 2", "Longest sequence that fits: 1"),

@@ -223,6 +223,11 @@ LIKE = {
     "answers and modes as texts": (
         lambda: costmodel.estimate("llama3-8b", "8xh100", tp=2, sp="no", activation_checkpointing="full"),
         lambda: costmodel.estimate("llama3-8b", "8xh100", tp=2, sequence_parallel=False, recompute="full")),
+    "a precision as accelerate says it": (lambda: costmodel.estimate("llama3-8b", "8xh100", Plan(mixed_precision="fp16")),
+                                          lambda: costmodel.estimate("llama3-8b", "8xh100", mixed_precision="fp16")),
+    "a rate in letters": (
+        lambda: costmodel.diagnose("llama3-8b", "8xh100", tokens_per_second="60k", tp=2).estimate,
+        lambda: costmodel.diagnose("llama3-8b", "8xh100", tokens_per_second=6e4, tp=2).estimate),
     "a share in per cent": (
         lambda: costmodel.diagnose("llama3-8b", "8xh100", mfu="38%", tp=2).estimate,
         lambda: costmodel.diagnose("llama3-8b", "8xh100", mfu=0.38, tp=2).estimate),

@@ -11,8 +11,8 @@ from costmodel.catalogue.hardware_words import called_hardware, said_hardware
 from costmodel.description.fields import nearest, short_names, table
 from costmodel.description.plan import Plan
 from costmodel.text.errors import InvalidValue
-from costmodel.text.other_names import ALGORITHMS, all_meant, argument_meant, value_meant
-from costmodel.text.units import plain_number, whole_number
+from costmodel.text.other_names import ALGORITHMS, all_meant, argument_meant, said_by_value, value_meant
+from costmodel.text.units import plain_number, read_count, whole_number
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -20,7 +20,7 @@ OF_RUNS = ("tokens", "price", "days", "epochs")
 """Arguments of a whole run, which people give a step, too."""
 OF_A_NODE = "gpus_per_node"
 """What says with the nodes how many GPUs there are."""
-READ_HERE = ("gpus", "nodes", "global_batch", "seq_len", "adapter", "price", "days", "mfu")
+READ_HERE = ("gpus", "nodes", "global_batch", "seq_len", "adapter", "price", "days", "mfu", "tokens_per_second")
 """Arguments whose values may be words for something else."""
 
 
@@ -97,7 +97,7 @@ def _own_names(door: _Door, name: str, value: Any) -> dict[str, Any]:
     if name in OF_RUNS and door.open_ended and name not in door.own:
         raise InvalidValue(name, value, f"nothing of {door.name}: time_to_train(...) takes it, of a whole run")
     short = short_names(Plan)
-    known = name in door.own or name in table(Plan) or name in short
+    known = (name in door.own or name in table(Plan) or name in short) and said_by_value(name, value) is None
     meant = {short.get(name, name): value} if known else argument_meant(name, value)
     meant = {one: _read(one, told) for one, told in meant.items()}
     algorithm = str(meant.get("algorithm", meant.get("adapter"))).lower()
@@ -116,6 +116,8 @@ def _read(name: str, value: Any) -> Any:
         return whole_number(value) or value
     if name in ("price", "days", "mfu") and isinstance(value, str):
         return plain_number(value)
+    if name == "tokens_per_second" and isinstance(value, str):
+        return read_count(name, value)
     if name not in (fields := table(Plan)):
         return value_meant(name, value)
     kind = fields[name].kind

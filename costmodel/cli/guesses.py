@@ -207,7 +207,7 @@ def _spelled(words: Sequence[str], known: dict[str, argparse.Action], notes: lis
         after = left[0].lower() if left and not equals else ""
         if name in SOUGHT and (value.lower() or after) in MOST:
             raise Misused(f"{said} {value or after}: `costmodel capacity MODEL ... --find {SOUGHT[name]}` looks for it")
-        if name in known:
+        if name in known and said_by_value(name, value or after) is None:
             found.append(_value("", word, notes))
             continue
         flag = FLAGS.get(name)
@@ -423,10 +423,12 @@ def _of_their_kind(options: Sequence[str], known: dict[str, argparse.Action]) ->
         value = value if equals else "".join(options[place + 1 : place + 2])
         if name not in ("--device", "--cluster") or not {"--device", "--cluster"} <= set(known) or "+" in value:
             continue
-        kinds = {None if _is_file(one) or (said := called_hardware(one)) is None else said.kind for one in value.split(",")}
+        called = [None if _is_file(one) else called_hardware(one) for one in value.split(",")]
+        kinds = {None if one is None else one.kind for one in called}
         kind = kinds.pop() if len(kinds) == 1 else None
         if kind is not None:
-            found[place] = f"--{kind}{equals}{value if equals else ''}"
+            names = f"--{kind}={','.join(one.name for one in called if one is not None)}"
+            found[place : place + (1 if equals else 2)] = [names] if equals else names.split("=", 1)
     return found
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from costmodel.formulas.settings import OPEN
 from costmodel.text.checks import PLAIN, choice, flag, integer, listing, mapping, plain, real, text
 from costmodel.text.errors import InvalidValue
-from costmodel.text.other_names import all_meant, argument_meant, value_meant
+from costmodel.text.other_names import all_meant, argument_meant, said_by_value, value_meant
 from costmodel.text.suggestions import did_you_mean
 from costmodel.text.templates import filled
 from costmodel.text.units import ANSWERS, QUANTITIES, plain_number, quantity, span, whole_number
@@ -401,7 +401,8 @@ def full_names(described: type[DataclassInstance], given: Mapping[str, Any], bes
     names = {*(one.name for one in dataclasses.fields(described)), *besides}
 
     def by_fields(said: str, value: Any) -> dict[str, Any]:
-        found = {short.get(said, said): value} if said in names or said in short else argument_meant(said, value)
+        own = (said in names or said in short) and said_by_value(said, value) is None
+        found = {short.get(said, said): value} if own else argument_meant(said, value)
         if not found.keys() <= names:
             raise InvalidValue(said, value, f"a field of {described.__name__}{nearest(said, names)}")
         return found
@@ -429,7 +430,8 @@ def by_short_names_too(described: type[Described]) -> type[Described]:
 
     @functools.wraps(make)
     def made(self: Described, **given: object) -> None:
-        make(self, **(given if given.keys() <= names else full_names(described, given)))
+        usual = given.keys() <= names and not any(said_by_value(name, value) for name, value in given.items())
+        make(self, **(given if usual else full_names(described, given)))
 
     described.__init__ = made  # type: ignore[method-assign,assignment]
     return described

@@ -54,6 +54,7 @@ BY_VALUE = {
     **{(f"--{option}", word): ("--recompute", word) for word in ("none", "full")
        for option in ("activation-checkpoint-mode", "activation-checkpointing", "gradient-checkpointing")},
     **{("--method", word): ("--algorithm", word) for word in ALGORITHMS},
+    **{("--mixed-precision", word): ("--dtype", word) for word in ("bf16", "fp16", "fp8")},
     **{(option, word): (*software, "--zero-stage", stage) for option, software in {
         "--fsdp": ("--framework", "fsdp2"), "--fsdp-sharding-strategy": (), "--sharding-strategy": (),
     }.items() for word, stage in (("full_shard", "3"), ("shard_grad_op", "2"), ("no_shard", "0"))},
@@ -75,7 +76,7 @@ VALUED = (
     "--tokens-per-second", "--step-time", "--log", "--days", "--adapter", "--cluster", "--dtype", "--optimizer", "--recompute",
     "--price", "--find", "--mfu", "--tokens", "--algorithm", "--sequence-parallel", "--gradient-accumulation", "--attention",
     "--lora-rank", "--lora-targets", "--synchronisation", "--shard-group", "--overlap-gradients", "--overlap-parameters",
-    "--overlap-tensor", "--schedule", "--top", "--steps", "--samples",
+    "--overlap-tensor", "--schedule", "--top", "--steps", "--samples", "--sure",
 )  # fmt: skip
 """Options whose other spellings (`MEANT`) take the same value."""
 HIGHEST = ("--max-tp", "--max-pp", "--max-cp", "--max-ep")
@@ -91,6 +92,7 @@ UNSURE = {
     "--cost": "price, of a GPU for an hour", "--throughput": "tokens_per_second, of all GPUs together",
     **dict.fromkeys(("--gpu-memory", "--max-memory", "--memory-limit"),
                     "a cluster of such GPUs: replace(load_cluster(...), {'device.memory': '60 GB'})"),
+    "--num-layers-per-virtual-pipeline-stage": "virtual_stages: the layers of a pipeline rank over these",
     "--num-generations": "samples of a step: prompts times generations of each",
     "--max-completion-length": "seq_len, of the longest sample with its prompt",
     **dict.fromkeys(("--fsdp-sharding-strategy", "--sharding-strategy"),
@@ -217,10 +219,10 @@ def said_by_value(option: str, value: object) -> tuple[str, ...] | None:
 
     Parameters
     ----------
-    option : with its dashes
+    option : with its dashes, or as an argument
     value : of it; words behind the first say nothing, as in ``full_shard auto_wrap``
     """
-    return BY_VALUE.get((option, str(value).lower().partition(" ")[0]))
+    return BY_VALUE.get((_option(option), str(value).lower().partition(" ")[0]))
 
 
 def left_open(name: str) -> str:

@@ -117,6 +117,8 @@ MEANT: dict[str, dict[str, str]] = {
         "--time": "--days", "--duration": "--days", "--within": "--days",
         "--cost": "--price", "--cost-per-gpu-hour": "--price", "--price-per-gpu-hour": "--price",
         "--price-per-hour": "--price",
+        "--train-micro-batch-size-per-gpu": "--micro-batch", "--train-batch-size": "--global-batch", "--accelerator": "--device",
+        "--gpu-name": "--device", "--gpu-model": "--device", "--confidence": "--sure",
         "--budget-days": "--days", "--max-days": "--days", "--time-limit": "--days", "--top-k": "--top", "--topk": "--top",
         "--top-n": "--top", "--num-layers": "--set model.layers=40", "--layers": "--set model.layers=40",
         "--hidden-size": "--set model.hidden=4096", "--vocab-size": "--set model.vocabulary=128256",
