@@ -227,7 +227,7 @@ def test_what_ends_a_capacity_beside_memory_is_said():
         ("sequence", {"seq_len": 4096}, "seq_len=4096: expected nothing: it is what is looked for"),
         ("batch", {"micro_batch": 2}, "micro_batch=2: expected nothing"),
         ("micro-batch", {"micro_batch": 2}, "micro_batch=2: expected nothing"),
-        ("layers", {"tensor_paralel": 2}, "dimension='tensor_paralel'"),
+        ("layers", {"tensor_paralel": 2}, "tensor_paralel=2: expected a field of Plan"),
         ("gpus", {"fit_probability": 2.0}, "fit_probability=2.0"),
         ("gpus", {"plan": PLAN}, "beside a plan"),
         ("layers", {"plan": PLAN, "tensor_parallel": 2}, "beside a plan"),

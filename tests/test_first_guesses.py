@@ -347,6 +347,28 @@ QUESTIONS = {
     "milliseconds": ("diagnose llama3-8b 8xh100 --step-time 5000ms --bs 64 --seq 4k", "90 % interval"),
     "dollars an hour": ("price llama3-70b 512xh100 15T tokens $2/hr", "15 T tokens:"),
     "an algorithm of NCCL": ("collective allreduce 1GB 8xh100 --algorithm tree", "tree simple as asked"),
+    "a memory of a GPU": (
+        "search llama3-8b 8xh100 --gpu-memory 40GB --no-check", "device.memory 80 GiB (85.9 GB) -> 37.25 GiB (40 GB)"),
+    "Megatron's recomputation": (
+        "estimate llama3-8b 8xh100 --recompute-granularity full --recompute_method=uniform --recompute-num-layers 1",
+        "recompute full"),
+    "Trainer's sharding": ("estimate llama3-8b 8xh100 --fsdp 'full_shard auto_wrap'", "ZeRO 3"),
+    "Trainer's switches, one of them off": ("estimate llama3-8b 8xh100 --bf16 False --fp16 True", "1f1b, fp16"),
+    "Trainer's learning rate": ("estimate llama3-8b 8xh100 --learning_rate 2e-5 --lora-alpha 16", "on 8 GPUs of h100-sxm"),
+    "each card with its option": ("compare llama3-8b --device h100 --device a100", "h100 is 2."),
+    "each framework with its option": ("compare llama3-8b 8xh100 --framework fsdp --framework megatron", "times as fast as"),
+    "an algorithm as a method": ("post-train qwen2.5-7b 16xh100 --method dpo", "A step of dpo"),
+    "torchtitan's checkpoints": (
+        "estimate llama3-8b 8xh100 --fsdp --activation-checkpoint-mode selective", "recompute operators"),
+    "Megatron's selective recomputation": ("estimate llama3-8b 8xh100 --recompute-activations", "recompute selective"),
+    "FSDP2 and its shards": ("estimate llama3-8b 8xh100 --fsdp2 --full-shard --zero 3 --use_liger_kernel True", "ZeRO 3"),
+    "tokens of a GPU": ("diagnose llama3-8b 8xh100 --tokens-per-gpu 7000", "90 % interval"),
+    "DeepSpeed's micro-batch, accelerate's precision": (
+        "estimate llama3-8b 8xh100 --train_micro_batch_size_per_gpu 2 --mixed_precision fp16", "micro-batch 2, ZeRO 1"),
+    "a GPU's memory in short": ("estimate llama3-8b --gpu a100-80g --gpus 8 --tp 2", "on 8 GPUs of a100-sxm-80gb"),
+    "a deeper model": ("estimate llama3-8b 8xh100 --num-layers 64", "model.layers 32 -> 64"),
+    "a micro-batch of three": ("estimate llama3-8b 8xh100 --mbs 3", "264 sequences of 4,096 tokens a step"),
+    "the longest of two": ("capacity llama3-8b h100 --lora --find sequence --mbs 2", "Longest sequence that fits: 1"),
     "cards that are GPUs": ("estimate llama3-8b using 8 h100 gpus", "on 8 GPUs of h100-sxm"),
 }  # fmt: skip
 """Question, command, and what the answer says."""
@@ -398,7 +420,7 @@ NEAR = {
     "a time limit of a plan": ("plan llama3-8b 8xh100 --tokens 1T --days 14", "`costmodel gpus` have it"),
     "a time without a batch": (
         "diagnose llama3-8b 8xh100 --step-time 3.2s --tp 2", "--global-batch, --seq-len, as seconds are of so much"),
-    "what matters to no step": ("search llama3-8b 8xh100 --lora-alpha 16", "it changes neither time nor memory"),
+    "what matters to no step": ("search llama3-8b 8xh100 --lora-alpha", "it changes neither time nor memory"),
     "an algorithm of another command": ("estimate llama3-8b 8xh100 --rl grpo", "`costmodel post-train` has --algorithm"),
     "a file without its name": ("search llama3-8b 8xh100 --csv", "--csv needs a value: --csv FILE"),
     "JSON as a format": ("search llama3-8b 8xh100 --format json", "did you mean --json?"),
@@ -414,7 +436,14 @@ NEAR = {
     "steps and tokens": ("train llama3-8b 8xh100 --tokens 1T --steps 100", "give one of them"),
     "a number where it is looked for": ("gpus llama3-8b 30 days 1T tokens 8xh100", "say --device h100 without a number"),
     "an option of another command": ("cards llama3-8b --budget 2000", "`costmodel design`"),
-    "a memory of a GPU": ("search llama3-8b 8xh100 --max-memory 60GB", "--set device.memory=60GB"),
+    "a launch file that isn't there": ("estimate no_such_run.sh 8xh100", "no_such_run.sh: No such file"),
+    "several lengths": ("search llama3-8b 8xh100 --seq-len 2048,4096,8192", "`costmodel compare` takes several"),
+    "a batch with its thousands apart": ("estimate llama3-8b 8xh100 --gbs 1,024", "did you mean 1024?"),
+    "a width that it isn't": ("estimate llama3-8b 8xh100 --bf16 false", "expected --dtype beside it"),
+    "a block of layers": (
+        "estimate llama3-8b 8xh100 --recompute-method block --recompute-num-layers 4", "the share of a stage's layers"),
+    "a strategy of shards": ("search llama3-70b 64xh100 --sharding-strategy HYBRID_SHARD", "with shard_group"),
+    "answers to a prompt": ("post-train qwen2.5-7b 8xh100 --num-generations 8", "expected samples of a step"),
     "how often it is saved": ("train llama3-8b 64xh100 --tokens 1T --checkpoint-every 1h", "--checkpoint-interval"),
     "how long it is saved": (
         "train llama3-8b 64xh100 --tokens 1T --tp 2 --checkpoint-interval 1h", "Say --checkpoint-time"),

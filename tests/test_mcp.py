@@ -52,13 +52,17 @@ def test_an_official_client_gets_the_librarys_numbers_with_evidence_interval_and
         ("gpus", {"model": MODEL, "tokens": "1T", "days": 30, "devices": ["h100"], "options": {"price": 2}}),
         ("diagnose", {"model": MODEL, "cluster": "8xh100", "mfu": "38%", "options": {"tp": 2}}),
         ("estimate", {"model": "meta-llama/Meta-Llama-3-8B", "cluster": "8xH100", "options": {"zero": 3, "mbs": 2}}),
+        ("estimate", {**ASKED, "seq_len": "4k", "options": {"tp": 2, "bf16": False, "fp16": True}}),
         ("estimate", {**ASKED, "model": "llama-99"}),
         ("search", {**ASKED, "options": {"html": "/tmp/page.html"}}),
         ("estimate", {**ASKED, "model": "--help"}),
+        ("estimate", {**ASKED, "options": {"tp": 2, "tensor_parallel": 4}}),
+        ("estimate", {**ASKED, "options": {"bf16": False}}),
     )  # fmt: skip
     assert tools == ["search", "estimate", "cards", "gpus", "diagnose", "explain", "compare", "calibrate"]
-    estimated, searched, compared, explained, calibrated, unsure, of_cards, in_time, diagnosed, by_other_names, *refused = answers
-    assert [answer.is_error for answer in answers] == [False] * 5 + [True] + [False] * 4 + [True] * 3
+    estimated, searched, compared, explained, calibrated, unsure, of_cards, in_time, diagnosed, *others = answers
+    by_other_names, in_words, *refused = others
+    assert [answer.is_error for answer in answers] == [False] * 5 + [True] + [False] * 5 + [True] * 5
     assert "global_batch" in unsure.content[0].text
 
     chosen, table = of_cards.structured_content, costmodel.cards(MODEL, ["h100", "h800", "4090"], adapter=["lora", "none"])
@@ -80,6 +84,9 @@ def test_an_official_client_gets_the_librarys_numbers_with_evidence_interval_and
     as_meant = costmodel.estimate(MODEL, "8xh100", zero_stage=3, micro_batch=2)
     assert by_other_names.structured_content["step_time_s"] == pytest.approx(as_meant.step_time, rel=1e-12)
 
+    as_meant = costmodel.estimate(MODEL, CLUSTER, gbs=64, seq_len=4096, tp=2, dtype="fp16")
+    assert in_words.structured_content["step_time_s"] == pytest.approx(as_meant.step_time, rel=1e-12)
+
     known = costmodel.estimate(model, cluster, plan)
     told = estimated.structured_content
     assert told["step_time_s"] == pytest.approx(known.step_time, rel=1e-12)
@@ -100,8 +107,9 @@ def test_an_official_client_gets_the_librarys_numbers_with_evidence_interval_and
     assert explained.structured_content["evidence"] == known.evidence
     assert calibrated.structured_content["runs"] == 1 and calibrated.structured_content["time_error"]
 
-    unknown, writes, dashed = (answer.content[0].text for answer in refused)
+    unknown, writes, dashed, twice, open_ended = (answer.content[0].text for answer in refused)
     assert "llama-99" in unknown and "html" in writes and "dash" in dashed
+    assert "tensor_parallel=4: expected nothing beside tp=2" in twice and "bf16=False: expected dtype beside it" in open_ended
 
 
 def test_without_the_package_the_command_says_in_a_line_what_to_install(monkeypatch, capsys):

@@ -149,19 +149,19 @@ class Config:
 
 
 REFUSED = {
-    "a field misspelled": (lambda: Plan(tensor_paralel=2), "dimension='tensor_paralel': .* did you mean tensor_parallel"),
+    "a field misspelled": (lambda: Plan(tensor_paralel=2), "tensor_paralel=2: .* did you mean tensor_parallel"),
     "a batch of no kind": (lambda: costmodel.estimate("llama3-8b", "8xh100", batch_size=64), "global_batch, .* or micro_batch"),
     "a batch in tokens": (
         lambda: costmodel.estimate("llama3-8b", "8xh100", tokens_per_batch=4e6), "in sequences: these tokens over"),
-    "a field that is none": (lambda: Plan(color=2), "dimension='color': expected a field of Plan"),
+    "a field that is none": (lambda: Plan(color=2), "color=2: expected a field of Plan"),
     "a word and its field": (lambda: costmodel.estimate("llama3-8b", "8xh100", zero=1, zero_stage=3), "which says the same"),
-    "a switch and its field": (lambda: Plan(zero3=True, zero_stage=1), "zero_stage=1: expected one value, not 3"),
+    "a switch and its field": (lambda: Plan(zero3=True, zero_stage=1), "zero_stage=1: expected nothing beside zero3=True"),
     "offloading of no part": (
         lambda: costmodel.memory("llama3-8b", "8xh100", offload=True), "optimizer_offload, parameter_offload"),
     "an algorithm of a step": (lambda: costmodel.estimate("qwen2.5-7b", "8xh100", grpo=True), "algorithm='grpo'\\) prices"),
     "a stage that it isn't": (lambda: costmodel.estimate("llama3-8b", "8xh100", framework="fsdp2", zero3=False),
-                              "zero3=False: expected zero_stage in its place"),
-    "a width that it isn't": (lambda: Plan(bf16=False), "bf16=False: expected dtype in its place"),
+                              "zero3=False: expected zero_stage beside it"),
+    "a width that it isn't": (lambda: Plan(bf16=False), "bf16=False: expected dtype beside it"),
     "an algorithm for an adapter": (
         lambda: costmodel.estimate("qwen2.5-7b", "8xh100", method="grpo"), "post_training\\(..., algorithm='grpo'\\)"),
     "what is looked for": (lambda: costmodel.largest_batch("llama3-8b", "8xh100", gbs=4), "it is what is looked for"),
@@ -177,7 +177,13 @@ REFUSED = {
     "a configuration of transformers": (lambda: costmodel.estimate(Config(), "8xh100"), "config.to_json_file\\('config.json'"),
     "plans to compare": (lambda: costmodel.compare("llama3-8b", "8xh100", plans=["fsdp"]), "compare\\({'a': estimate"),
     "a share in per cent": (lambda: costmodel.diagnose("llama3-8b", "8xh100", tp=2, mfu=38), "mfu=38: expected a number from"),
-    "a field twice": (lambda: Plan(tp=2, tensor_parallel=4), "tensor_parallel or tp"),
+    "a field twice": (lambda: Plan(tp=2, tensor_parallel=4), "tensor_parallel=4: expected nothing beside tp=2"),
+    "a batch of tokens in letters": (lambda: Plan(gbs="4M"), "global_batch='4M': .* did you mean 4194304 or 4000000"),
+    "an argument of its own misspelled": (
+        lambda: costmodel.post_training("llama3-8b", "8xh100", algoritm="dpo"), "did you mean algorithm"),
+    "samples without rollouts": (lambda: costmodel.post_training("llama3-8b", "8xh100", samples=64), "rollouts=Rollouts"),
+    "a block of layers": (lambda: Plan(recompute_method="block", recompute_num_layers=4), "the share of a stage's layers"),
+    "a GPU's memory": (lambda: costmodel.estimate("llama3-8b", "8xh100", gpu_memory="40GB"), "'device.memory'"),
     "a plan as a table": (lambda: costmodel.estimate("llama3-8b", "8xh100", {"tp": 2}), "expected a Plan"),
     "an unknown device": (lambda: costmodel.estimate("llama3-8b", "8xh101"), "no device named 'h101'.*h100"),
     "an unknown model": (lambda: costmodel.estimate("lama3-8b", "8xh100"), "no model named 'lama3-8b'.*llama3-8b"),
@@ -210,6 +216,40 @@ LIKE = {
         "llama3-8b", "8xh100", zero_stage=3)),
     "nodes and their GPUs": (lambda: costmodel.estimate("llama3-8b", gpu="h100", nodes=2, gpus_per_node=4),
                              lambda: costmodel.estimate("llama3-8b", device="h100", gpus=8, nodes=2)),
+    "texts for numbers": (
+        lambda: costmodel.estimate(
+            "llama3-8b", device="h100", gpus="8", gbs="64", seq_len="8k", zero="3", optimizer_offload="0.5"),
+        lambda: costmodel.estimate("llama3-8b", "8xh100", gbs=64, seq_len=8192, zero_stage=3, optimizer_offload=0.5)),
+    "answers and modes as texts": (
+        lambda: costmodel.estimate("llama3-8b", "8xh100", tp=2, sp="no", activation_checkpointing="full"),
+        lambda: costmodel.estimate("llama3-8b", "8xh100", tp=2, sequence_parallel=False, recompute="full")),
+    "a precision as accelerate says it": (lambda: costmodel.estimate("llama3-8b", "8xh100", Plan(mixed_precision="fp16")),
+                                          lambda: costmodel.estimate("llama3-8b", "8xh100", mixed_precision="fp16")),
+    "a rate in letters": (
+        lambda: costmodel.diagnose("llama3-8b", "8xh100", tokens_per_second="60k", tp=2).estimate,
+        lambda: costmodel.diagnose("llama3-8b", "8xh100", tokens_per_second=6e4, tp=2).estimate),
+    "a share in per cent": (
+        lambda: costmodel.diagnose("llama3-8b", "8xh100", mfu="38%", tp=2).estimate,
+        lambda: costmodel.diagnose("llama3-8b", "8xh100", mfu=0.38, tp=2).estimate),
+    "a length in millions": (lambda: costmodel.estimate("llama3-8b", "64xh100", Plan(seq_len="1M", gbs="1k", cp=64)),
+                             lambda: costmodel.estimate("llama3-8b", "64xh100", Plan(seq_len=1 << 20, gbs=1024, cp=64))),
+    "texts of a search": (
+        lambda: costmodel.search("llama3-8b", "8xh100", pp=1, cp=1, tp=["1", "2"], seq_len="8k").best,
+        lambda: costmodel.search("llama3-8b", "8xh100", pp=1, cp=1, tp=[1, 2], seq_len=8192).best),
+    "one width off, another on": (lambda: costmodel.estimate("llama3-8b", "8xh100", bf16=False, fp16=True),
+                                  lambda: costmodel.estimate("llama3-8b", "8xh100", dtype="fp16")),
+    "recomputation as Megatron says it": (
+        lambda: costmodel.estimate("llama3-8b", "8xh100", recompute_granularity="full", recompute_method="uniform",
+                                   recompute_num_layers=1),
+        lambda: costmodel.estimate("llama3-8b", "8xh100", recompute="full")),
+    "sharding as Trainer says it": (lambda: costmodel.estimate("llama3-8b", "8xh100", fsdp="full_shard auto_wrap"),
+                                    lambda: costmodel.estimate("llama3-8b", "8xh100", framework="fsdp2", zero_stage=3)),
+    "the updates of a step": (
+        lambda: costmodel.post_training("llama3-8b", gpus="8xh100", method="dpo", gbs="64", zero=3).update,
+        lambda: costmodel.estimate("llama3-8b", "8xh100", gbs=64, zero_stage=3, seq_len=1024)),
+    "micro-batches of an unsaid batch": (
+        lambda: costmodel.longest_sequence("llama3-8b", "h100", adapter="lora", mbs=2).best,
+        lambda: costmodel.longest_sequence("llama3-8b", "h100", adapter="lora", mbs=2, gbs=2).best),
     "GPUs of a node, of no number": (lambda: costmodel.estimate("llama3-8b", gpu="h100", nodes=None, gpus_per_node=4),
                                      lambda: costmodel.estimate("llama3-8b", "4xh100")),
     "no adapter in capitals": (lambda: costmodel.estimate("llama3-8b", "8xh100", method="NONE", precision="BF16"),
@@ -271,6 +311,7 @@ ATTRIBUTES = [
     (costmodel.time_to_train(STEP, tokens=1e12, price=2.0), "price", "cost.price"),
     (costmodel.time_to_train(STEP, tokens=1e12), "hours", "days"), (costmodel.diagnose(STEP, mfu=0.3), "causes", "explanations"),
     (costmodel.longest_sequence("llama3.2-1b", "h100"), "seq_len", "value"),
+    (load_model("llama3-8b"), "num_attention_heads", "heads"), (NODE, "num_gpus", "gpus"), (STEP.plan, "tp", "tensor_parallel"),
     (costmodel.compare({"a": STEP, "b": FOUND}), "winner", "fastest"), (STEP, "step_tim", "step_time"),
 ]
 

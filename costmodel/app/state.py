@@ -15,7 +15,7 @@ from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
 from costmodel.text.checks import choice, positive_int, real, whole
 from costmodel.text.errors import CostModelError, InvalidValue, UnknownName
-from costmodel.text.units import read_count, thousands
+from costmodel.text.units import read_count, whole_number
 
 LONGEST = 8000
 """Characters of a query."""
@@ -207,12 +207,9 @@ def _read(name: str, text: str, plain: object) -> object:
         return read_count(name, text)
     if isinstance(plain, float):
         return _number(name, text)
-    if (many := thousands(text)) is not None:
-        return many
-    digits = text.replace(",", "").strip().removeprefix("-")
-    if not (digits.isascii() and digits.isdigit() and len(digits) < 12):
+    number = whole_number(text.replace(",", "")) if text.isascii() and len(text) < 16 else None
+    if number is None:
         raise InvalidValue(name, text[:40], "a whole number")
-    number = -int(digits) if text.strip().startswith("-") else int(digits)
     return bool(number) if isinstance(plain, bool) else number
 
 

@@ -173,7 +173,7 @@ def asked(
         if micro_batches is not None:
             fields["global_batch"] = accumulated(micro_batches, fields, on.gpus or 1)
         elif "global_batch" not in fields:
-            fields["global_batch"] = usual_batch(on.gpus or 1, adapted)
+            fields["global_batch"] = usual_batch(on.gpus or 1, fields)
         fields.setdefault("seq_len", usual_length(trained, adapted))
         fields |= as_it_trains(on, UNSAID if framework is None else framework, fields)
         plan = Plan(**fields)  # type: ignore[arg-type]
@@ -258,7 +258,7 @@ def asked_search(
     batch = fields.pop("global_batch", None)
     length = fields.pop("seq_len", None)
     work = {
-        "global_batch": usual_batch(on.gpus or 1, adapted) if batch is None else batch,
+        "global_batch": usual_batch(on.gpus or 1, fields) if batch is None else batch,
         "seq_len": usual_length(trained, adapted) if length is None else length,
     }
     return AskedSearch(trained, on, framework, work, fields)

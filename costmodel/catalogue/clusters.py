@@ -31,7 +31,8 @@ def load_cluster(
     gpus : how many, where the name doesn't say it; of the catalogue the size of the outermost level if not given, of a file
         what it says, or one node
     device : in place of a name, the kind of GPU: one of them if `gpus` isn't given
-    nodes, network : of a device, as `costmodel.catalogue.machines.machine` takes them
+    nodes : of the cluster's own, in place of `gpus`; of a device those over which its GPUs are spread
+    network : as `costmodel.catalogue.machines.on_network` takes it; its own if None
 
     Raises
     ------
@@ -53,10 +54,9 @@ def load_cluster(
         raise InvalidValue("name", name, "a cluster's name or device=..., one of both")
     if device is not None:
         return machine(device, gpus, nodes, network)
-    if nodes is not None or network is not None:
-        given = "nodes" if nodes is not None else "network"
-        raise InvalidValue(given, nodes if nodes is not None else network, "None with a cluster's name: they go with device=...")
     assert name is not None
+    if nodes is not None or network is not None:
+        return cluster_of(name, gpus=gpus, nodes=nodes, network=network)
     found = loader.own_cluster(name, gpus)
     if found is None:
         found = cloud_instance(loader.path_or_name(name), gpus)

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from costmodel.catalogue.hardware_words import called_hardware, said_hardware
-from costmodel.description.fields import other_names, table
+from costmodel.description.fields import nearest, short_names, table
 from costmodel.description.plan import Plan
 from costmodel.text.errors import InvalidValue
-from costmodel.text.other_names import ALGORITHMS, value_meant
+from costmodel.text.other_names import ALGORITHMS, all_meant, argument_meant, said_by_value, value_meant
+from costmodel.text.units import plain_number, read_count, whole_number
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -19,7 +20,7 @@ OF_RUNS = ("tokens", "price", "days", "epochs")
 """Arguments of a whole run, which people give a step, too."""
 OF_A_NODE = "gpus_per_node"
 """What says with the nodes how many GPUs there are."""
-READ_HERE = ("gpus", "adapter")
+READ_HERE = ("gpus", "nodes", "global_batch", "seq_len", "adapter", "price", "days", "mfu", "tokens_per_second")
 """Arguments whose values may be words for something else."""
 
 
@@ -60,7 +61,12 @@ def by_other_names(**instead: str) -> Callable[[Callable[P, R]], Callable[P, R]]
             fits = len(arguments) <= code.co_argcount  # else Python says so
             if not fits or (said.keys() <= plain and not _has_plan_for_hardware(arguments)):
                 return function(*arguments, **said)
-            return function(*arguments[:1], **_as_meant(door, arguments, said))  # type: ignore[arg-type]
+            try:
+                return function(*arguments[:1], **_as_meant(door, arguments, said))  # type: ignore[arg-type]
+            except InvalidValue as refused:
+                if refused.expected != "a field of Plan":  # near to none of them: it may be near to an argument
+                    raise
+                raise InvalidValue(refused.field, refused.value, f"{refused.expected}{nearest(refused.field, own)}") from None
 
         return asked
 
@@ -75,12 +81,7 @@ def _has_plan_for_hardware(by_place: tuple[object, ...]) -> bool:
 def _as_meant(door: _Door, by_place: tuple[object, ...], said: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments behind the first by the names that a function has for them."""
     names = ("plan" if _has_plan_for_hardware(by_place) else door.own[1], *door.own[2 : door.places])
-    found: dict[str, Any] = dict(zip(names, by_place[1:], strict=False))
-    for name, value in said.items():
-        for own, one in _own_names(door, name, value).items():
-            if own in found:
-                raise InvalidValue(name, value, f"nothing beside {own}={found[own]!r}, which says the same")
-            found[own] = one
+    found: dict[str, Any] = all_meant(said, functools.partial(_own_names, door), dict(zip(names, by_place[1:], strict=False)))
     where = "clusters" if "clusters" in door.own else "cluster"
     unsaid = found.get(where) is None and found.get("device") is None
     if unsaid and _is_hardware(found.get("gpus")):
@@ -93,14 +94,12 @@ def _as_meant(door: _Door, by_place: tuple[object, ...], said: Mapping[str, Any]
 
 def _own_names(door: _Door, name: str, value: Any) -> dict[str, Any]:
     """One argument by the names that a function has for it."""
-    fields = table(Plan)
-    if name in door.own or name in fields:
-        meant = {name: value}
-    elif name in OF_RUNS and door.open_ended:
+    if name in OF_RUNS and door.open_ended and name not in door.own:
         raise InvalidValue(name, value, f"nothing of {door.name}: time_to_train(...) takes it, of a whole run")
-    else:
-        meant = other_names(Plan, name, value)
-    meant = {one: value_meant(one, told, fields[one].kind.choices if one in fields else ()) for one, told in meant.items()}
+    short = short_names(Plan)
+    known = (name in door.own or name in table(Plan) or name in short) and said_by_value(name, value) is None
+    meant = {short.get(name, name): value} if known else argument_meant(name, value)
+    meant = {one: _read(one, told) for one, told in meant.items()}
     algorithm = str(meant.get("algorithm", meant.get("adapter"))).lower()
     if algorithm in ALGORITHMS and "algorithm" not in door.own:
         wanted = "an adapter" if "adapter" in meant else f"nothing of {door.name}"
@@ -109,6 +108,22 @@ def _own_names(door: _Door, name: str, value: Any) -> dict[str, Any]:
     if not door.open_ended and not meant.keys() <= set(door.own):
         raise InvalidValue(name, value, f"an argument of {door.name}: {', '.join(door.own)}")
     return meant
+
+
+def _read(name: str, value: Any) -> Any:
+    """A value, or each of several, as its field has it where it is a text or another word."""
+    if name in ("gpus", "nodes") and isinstance(value, str):
+        return whole_number(value) or value
+    if name in ("price", "days", "mfu") and isinstance(value, str):
+        return plain_number(value)
+    if name == "tokens_per_second" and isinstance(value, str):
+        return read_count(name, value)
+    if name not in (fields := table(Plan)):
+        return value_meant(name, value)
+    kind = fields[name].kind
+    if isinstance(value, list | tuple) and not kind.several:
+        return type(value)(kind.read(name, one) for one in value)
+    return kind.read(name, value)
 
 
 def _is_hardware(value: object) -> bool:

@@ -20,11 +20,11 @@ from costmodel.cli import codes, layout
 from costmodel.cli.advice import as_options
 from costmodel.cli.arguments import NO_HARDWARE, Misused, Parser
 from costmodel.cli.calibrated import OPTION, not_applicable
-from costmodel.cli.guesses import guessed
+from costmodel.cli.guesses import changes_nothing, guessed
 from costmodel.cli.openings import opened
 from costmodel.text import progress
 from costmodel.text.errors import CostModelError, Interrupted
-from costmodel.text.other_names import FLAGS
+from costmodel.text.other_names import FLAGS, UNSURE
 from costmodel.text.suggestions import MEANT, did_you_mean
 from costmodel.text.version import __version__
 
@@ -182,9 +182,11 @@ def _meant(reading: Parser, argv: Sequence[str], argument: str) -> str:
     meant = MEANT["option"].get(option, option)
     if meant == "--gradient-accumulation":
         return "; did you mean --global-batch? It says the sequences of a step: micro-batch x accumulation x replicas"
+    if option in UNSURE and option == meant:
+        return f": expected {UNSURE[option]}"
     if option in FLAGS and (holders := _elsewhere(FLAGS[option][0], reading, " ".join(FLAGS[option]))):
         return holders
-    if option.startswith("--") and option == meant and _idle(option):
+    if option.startswith("--") and option == meant and changes_nothing(option):
         return ": it changes neither time nor memory, leave it out"
     known = next((one for given, one in reading.variants.items() if given in argv), reading)._option_string_actions
     if meant == "--device" and meant not in known and "--cluster" in known:
@@ -195,15 +197,6 @@ def _meant(reading: Parser, argv: Sequence[str], argument: str) -> str:
     every = "--help-all" if "--help-all" in known else "--help"
     elsewhere = _elsewhere(meant, reading, meant if meant != option else "it")
     return hint or elsewhere or f" (`costmodel {argv[0]} {every}` lists the options)"
-
-
-def _idle(option: str) -> bool:
-    """Whether a framework has an option that changes neither time nor memory."""
-    from costmodel.interop.launchers.dialects import DIALECTS
-
-    key = option.removeprefix("--").replace("-", "_")
-    standing = {dialect.standing(key) for dialect in DIALECTS}
-    return any(key in one.irrelevant for one in DIALECTS) and {"row", "unpriced"}.isdisjoint(standing)
 
 
 def _elsewhere(option: str, reading: Parser, called: str) -> str:

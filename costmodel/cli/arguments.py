@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.cli import layout
 from costmodel.text.errors import CostModelError, InvalidValue
-from costmodel.text.units import thousands
+from costmodel.text.units import ANSWERS, whole_meant, whole_number
 
 if TYPE_CHECKING:
     from costmodel.description.cluster import Cluster
@@ -217,30 +217,25 @@ def add_output(parser: argparse.ArgumentParser, plain: str = "tables") -> argpar
 
 def whole(text: str) -> int:
     """A whole number, or such as ``16k``, which counts by 1,024 as clusters and batches do."""
-    if (many := thousands(text)) is not None:
-        return many
-    try:
-        return int(text)
-    except ValueError:
-        wrong = "has too many digits" if text.isdecimal() else f"is not a whole number{_meant(text)}"
-        raise argparse.ArgumentTypeError(f"{text[:80]!r} {wrong}") from None
-
-
-def _meant(text: str) -> str:
-    """What a number that isn't written out may stand for."""
-    match = re.fullmatch(r"([0-9]{1,9}(?:[.][0-9]{1,9})?)(?:([kKmM])i?)?", text.strip())
-    if match is None:
-        return ""
-    power = {"k": 1, "m": 2}.get((match[2] or "").lower(), 0)
-    values = dict.fromkeys(float(match[1]) * base**power for base in (1024, 1000))
-    wholes = [f"{value:.0f}" for value in values if value == int(value)]
-    return f"; did you mean {' or '.join(wholes)}?" if wholes else ""
+    return _whole(text, whole_number(text))
 
 
 def length(text: str) -> int:
     """Tokens of a sequence: a whole number, or such as ``8k`` and ``1M``, which count by 1,024 there."""
-    match = re.fullmatch(r"([0-9]{1,6})([kKmM])", text.strip())
-    return whole(text) if match is None else int(match[1]) * 1024 ** (1 if match[2] in "kK" else 2)
+    return _whole(text, whole_number(text, "km"))
+
+
+def _whole(text: str, found: int | None) -> int:
+    if found is not None:
+        return found
+    parts = text.split(",")
+    if text.isdecimal():
+        wrong = "has too many digits"
+    elif len(parts) > 1 and None not in map(whole_number, parts) and not whole_meant(text):
+        wrong = "is not one whole number: `costmodel compare` takes several"
+    else:
+        wrong = f"is not a whole number{whole_meant(text)}"
+    raise argparse.ArgumentTypeError(f"{text[:80]!r} {wrong}")
 
 
 def number(text: str) -> float:
@@ -322,10 +317,9 @@ def nbytes(text: str) -> float:
 
 def yes(text: str) -> bool:
     """Yes or no."""
-    answers = {"yes": True, "true": True, "on": True, "no": False, "false": False, "off": False}
-    if text.lower() not in answers:
+    if text.lower() not in ANSWERS:
         raise argparse.ArgumentTypeError(f"{text[:80]!r} is neither yes nor no")
-    return answers[text.lower()]
+    return ANSWERS[text.lower()]
 
 
 def _word(text: str) -> str:

@@ -136,7 +136,9 @@ def _card_table(made: CardTable) -> list[TerminalTable | str]:
     page: list[TerminalTable | str] = []
     if rows:
         page.append(table(heads, [row[: len(heads)] for row in rows], words={0, 1, 6}, titles=2))
-        page.append("longest: tokens of a sequence, micro-batch 1; batch: largest micro-batch; both with full recomputation")
+        whose = "of the fastest plan's split " if (made.gpus or 1) > 1 else ""
+        both = f"both {whose}with full recomputation"
+        page.append(f"longest: tokens of a sequence, micro-batch 1; batch: largest micro-batch; {both}")
     for adapter in dict.fromkeys(one.adapter for one in made.rows):
         misses = [one for one in made.rows if one.adapter == adapter and one.estimate is None]
         if misses:

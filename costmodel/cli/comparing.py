@@ -93,7 +93,7 @@ def _compare(arguments: argparse.Namespace) -> int:
     models = _models(arguments)
     adapted, first = adapts(arguments.adapter), next(iter(models.values()))
     most = max(arguments.gpus or [GPUS * max(arguments.nodes or [1])])
-    batch = usual_batch(most, adapted) if adapted else BATCH
+    batch = usual_batch(most, vars(arguments)) if adapted else BATCH
     taken = fill_work(arguments, first, global_batch=batch, seq_len=usual_length(first, adapted))
     if arguments.device and arguments.gpus is None and arguments.nodes is None and not COUNTED.match(arguments.device):
         arguments.gpus = GPUS

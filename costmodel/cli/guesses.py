@@ -21,6 +21,7 @@ from costmodel.cli.words import MOST, SAID, option_of, settings
 from costmodel.text.errors import CostModelError
 from costmodel.text.other_names import (
     ALGORITHMS,
+    ELSEWHERE,
     FLAGS,
     HIGHEST,
     IN_TOKENS,
@@ -28,6 +29,8 @@ from costmodel.text.other_names import (
     OFFERED,
     VALUED,
     WORDED,
+    left_open,
+    said_by_value,
     value_meant,
     without_size,
 )
@@ -35,6 +38,10 @@ from costmodel.text.suggestions import MEANT
 
 LEADING = {"collective": 2, "write": 2}
 """Words that stand in front of the hardware and belong to the command; one, the model, where it isn't said."""
+SIDE_BY_SIDE = ("compare", "cards", "gpus", "design")
+"""Commands that are about several kinds of hardware."""
+SEVERAL = ("--device", "--cluster", "--framework", "--gpus", "--nodes", "--global-batch", "--seq-len")
+"""Their options that say several of one kind."""
 MANY_MODELS = ("sweep", "read", "explain", "calibrate", "trace", "new", "show", "formula", "models", "devices", "clusters")
 """Commands whose words are left as they are: names of files, several models, or no hardware."""
 OF_FILES = ("explain", "calibrate")
@@ -43,20 +50,16 @@ BETWEEN = ("on", "vs", "vs.", "versus", "against", "with", "and", "or", "of", "f
            "fastest", "best", "fine-tune", "finetune", "training", "model", "mfu", "cost", "throughput", "speed")
 FAMILIES = ("llama3", "llama3.1", "llama3.2", "llama2", "llama", "qwen2.5")
 """Families of dense models: where a size alone is said, the first of them that has it stands for it."""
-OFFLOADED = {
-    "optimizer": "--optimizer-offload", "optim": "--optimizer-offload", "optimizer-states": "--optimizer-offload",
-    "cpu": "--optimizer-offload", "parameters": "--parameter-offload", "params": "--parameter-offload",
-    "weights": "--parameter-offload", "activations": "--activation-offload",
-}  # fmt: skip
-"""What ``--offload`` moves to the host."""
 SETTINGS = re.compile(r"[a-z][a-z_-]*=[^,=]+(,[a-z][a-z_-]*=[^,=]+)+")
 """Several of a plan in one word."""
 SCALED = re.compile(r"[0-9]{1,4}(\.[0-9]{1,6})?x")
 """So many times what a network has."""
 SWITCHED, SWITCHED_ON = ("false", "no", "off", "none", "0", "true", "yes", "on", "1"), 5
 """Values of other programs' switches, those that turn one off first."""
-SHARDED = {"full_shard": "3", "shard_grad_op": "2", "no_shard": "0"}
-"""Strategies of PyTorch's FSDP by their stages of ZeRO."""
+PLAIN = re.compile(r"[0-9.]{1,12}(e-?[0-9]{1,2})?|true|false|yes|no", re.IGNORECASE)
+"""Values that are nothing else: no name of a model, of hardware or of a file."""
+MEMORY = re.compile(r"([0-9]{1,6}(?:[.][0-9]{1,3})?) ?(?:([gt])(i?)b?)?", re.IGNORECASE)
+"""Of a GPU, in GB where no unit stands behind it."""
 SOUGHT = {"--batch-size": "batch", "--global-batch": "batch", "--batch": "batch", "--bs": "batch", "--micro-batch": "micro-batch",
           "--micro-batch-size": "micro-batch", "--mbs": "micro-batch", "--seq-len": "sequence", "--seq": "sequence"}  # fmt: skip
 """Options whose largest value people ask for, and what finds it."""
@@ -71,7 +74,8 @@ WITH_WORDS = {
     **dict.fromkeys(TOLD, "left out, the answer has it"), "--strategy": "", "--gpus": "",
 }  # fmt: skip
 """Options that aren't here and whose next word says what is meant; why where nothing is."""
-PER_GPU = ("--tokens-per-second-per-gpu", "--tokens-per-gpu-per-second", "--tgs", "--tok/s/gpu", "--tokens/s/gpu")
+PER_GPU = ("--tokens-per-gpu", "--tokens-per-second-per-gpu", "--tokens-per-gpu-per-second", "--tgs", "--tok/s/gpu",
+           "--tokens/s/gpu")
 """Options that say what a GPU alone gets through."""
 IN_NODES = ("--gpus-per-node", "--nproc-per-node", "--gpus_per_node", "--nproc_per_node", "--devices-per-node")
 """Options that say how many GPUs a node has."""
@@ -100,6 +104,7 @@ def guessed(parser: Parser, argv: Sequence[str]) -> CommandLine:
     words = phrases.standing(_short(words, known, notes), parser)
     words = _of_nodes(words, known, notes)
     words = _spelled(amounts.in_days(words, known), known, notes)
+    words = _repeated(words, notes) if command in SIDE_BY_SIDE else words
     words = phrases.whole_options(amounts.cleaned(amounts.joined(words), known), known, notes)
     unknown = any(word.startswith("--") and word.partition("=")[0] not in known for word in words)  # it may have a value
     if unknown or command in MANY_MODELS:
@@ -185,6 +190,8 @@ def _is_file(word: str) -> bool:
 def _spelled(words: Sequence[str], known: dict[str, argparse.Action], notes: list[str]) -> list[str]:
     """Options by their own names, and what people call some of their values."""
     found: list[str] = []
+    off: list[str] = []
+    implied: list[str] = []
     left = list(words)
     while left:
         word = left.pop(0)
@@ -200,7 +207,7 @@ def _spelled(words: Sequence[str], known: dict[str, argparse.Action], notes: lis
         after = left[0].lower() if left and not equals else ""
         if name in SOUGHT and (value.lower() or after) in MOST:
             raise Misused(f"{said} {value or after}: `costmodel capacity MODEL ... --find {SOUGHT[name]}` looks for it")
-        if name in known:
+        if name in known and said_by_value(name, value or after) is None:
             found.append(_value("", word, notes))
             continue
         flag = FLAGS.get(name)
@@ -209,11 +216,16 @@ def _spelled(words: Sequence[str], known: dict[str, argparse.Action], notes: lis
             taken_for = f"taken as {' '.join(taken)}" if taken else WITH_WORDS[name]
             notes.append(f"{said}{f' {left.pop(0)}' if after and not after.startswith('-') else ''}: {taken_for}")
             found += taken
+        elif (meaning := said_by_value(name, value or after)) is not None and known.keys() >= set(meaning[:1]):
+            notes.append(f"{said} {value or left.pop(0)}: {' '.join(('taken as', *meaning)) if meaning else 'left out'}")
+            implied += meaning
         elif flag is not None and flag[0] in known and not (flag[0] != other and after.isdigit()):
-            found += _switched(said, name, flag, left, known, notes)
-        elif other == "--network" and SCALED.fullmatch(value or after) and "--set" in known:
-            found += ["--set", f"network.bandwidth={value or left.pop(0)}"]
-            notes.append(f"{said}: taken as {' '.join(found[-2:])}")
+            if not (switched := _switched(said, name, flag, left, known, notes)):
+                off.append(name)
+            implied += switched
+        elif "--set" in known and (setting := _setting(other or "", value or after)):
+            notes.append(f"{said} {value or left.pop(0)}: taken as --set {setting}")
+            found += ["--set", setting]
         elif name in HIGHEST and after.isdigit() and isinstance(getattr(known.get(other or ""), "type", None), Several):
             found += [str(other), ",".join(map(str, phrases.spans(f"1-{left.pop(0)}")))]
             notes.append(f"{said}: taken as {' '.join(found[-2:])}")
@@ -228,6 +240,53 @@ def _spelled(words: Sequence[str], known: dict[str, argparse.Action], notes: lis
             notes.append(f"{said}: taken as {other}")
         elif (match := re.fullmatch(r"(--[a-z-]+?)-?([0-9]{1,7})", word)) and option_of(match[1], known) in VALUED:
             found += [match[1], match[2]]
+        elif PLAIN.fullmatch(value or after) and name not in ELSEWHERE and changes_nothing(name):
+            notes.append(f"{said} {value or left.pop(0)}: left out, it changes neither time nor memory")
+        else:
+            found.append(word)
+    pairs = set(itertools.pairwise(found))
+    found += itertools.chain.from_iterable(pair for pair in zip(implied[::2], implied[1::2], strict=True) if pair not in pairs)
+    for name in off:
+        field = f"--{left_open(name).replace('_', '-')}"
+        if field != "--" and field not in found:
+            raise Misused(f"{name} that is off: expected {field} beside it, which says what is so instead")
+    return found
+
+
+def _setting(other: str, value: str) -> str:
+    """What ``--set`` takes for an option that stands for it, with a value; empty where it can't."""
+    if other == "--network":
+        return f"network.bandwidth={value}" if SCALED.fullmatch(value) else ""
+    path = other.removeprefix("--set ").partition("=")[0]
+    if path == "device.memory" and (size := MEMORY.fullmatch(value)):
+        return f"{path}={size[1]}{(size[2] or 'G').upper()}{size[3] or ''}B"
+    return f"{path}={value}" if path.startswith("model.") and value.isdigit() else ""
+
+
+def changes_nothing(option: str) -> bool:
+    """Whether a framework has an option that changes neither time nor memory.
+
+    Parameters
+    ----------
+    option : with its dashes
+    """
+    from costmodel.interop.launchers.dialects import DIALECTS
+
+    key = option.removeprefix("--").replace("-", "_")
+    standing = {dialect.standing(key) for dialect in DIALECTS}
+    return any(key in one.irrelevant for one in DIALECTS) and {"row", "unpriced"}.isdisjoint(standing)
+
+
+def _repeated(words: Sequence[str], notes: list[str]) -> list[str]:
+    """Options that stand in front of each of their values, once, with commas between these."""
+    found: list[str] = []
+    left = list(words)
+    while left:
+        word = left.pop(0)
+        if word in SEVERAL and word in found and left:
+            place = found.index(word) + 1
+            found[place] += f",{left.pop(0)}"
+            notes.append(f"{word} again: taken as {word} {found[place]}")
         else:
             found.append(word)
     return found
@@ -238,10 +297,6 @@ def _by_its_word(name: str, after: str, known: dict[str, argparse.Action]) -> li
 
     None are needed for what an answer has unasked; None where the word says none.
     """
-    if name == "--offload" and OFFLOADED.get(after) in known:
-        return [OFFLOADED[after], "1"]
-    if name == "--fsdp" and after in SHARDED and "--zero-stage" in known:
-        return ["--framework", "fsdp2", "--zero-stage", SHARDED[after]]
     if name == "--strategy" and (flag := FLAGS.get(f"--{after}", ("",)))[0] in known:
         return list(flag)
     if name == "--gpus" and "--device" in known and called_hardware(after) is not None:  # of a command that counts them
@@ -270,7 +325,7 @@ def _switched(
 def _with_dashes(name: str, known: dict[str, argparse.Action]) -> str:
     """An option that programs in Python spell with underscores, by dashes, where that is one."""
     dashed = name.lower().replace("_", "-")
-    return next((one for one in (dashed, without_size(dashed)) if one in known or one in FLAGS or one in MEANT["option"]), name)
+    return next((one for one in (dashed, without_size(dashed)) if one in known or one in ELSEWHERE), name)
 
 
 def _planned(words: Sequence[str], known: dict[str, argparse.Action], notes: list[str]) -> list[str]:
@@ -368,10 +423,12 @@ def _of_their_kind(options: Sequence[str], known: dict[str, argparse.Action]) ->
         value = value if equals else "".join(options[place + 1 : place + 2])
         if name not in ("--device", "--cluster") or not {"--device", "--cluster"} <= set(known) or "+" in value:
             continue
-        kinds = {None if _is_file(one) or (said := called_hardware(one)) is None else said.kind for one in value.split(",")}
+        called = [None if _is_file(one) else called_hardware(one) for one in value.split(",")]
+        kinds = {None if one is None else one.kind for one in called}
         kind = kinds.pop() if len(kinds) == 1 else None
         if kind is not None:
-            found[place] = f"--{kind}{equals}{value if equals else ''}"
+            names = f"--{kind}={','.join(one.name for one in called if one is not None)}"
+            found[place : place + (1 if equals else 2)] = [names] if equals else names.split("=", 1)
     return found
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from costmodel.cli.arguments import Misused, Parser, chosen
@@ -13,6 +12,7 @@ from costmodel.cli.completed import completed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from costmodel.description.cluster import Cluster
     from costmodel.interop.launchers import Launch, Priced
@@ -61,11 +61,15 @@ def files_of(arguments: argparse.Namespace) -> list[str | Path]:
     """The launch files that stand where a model does; none where a model does."""
     if not getattr(arguments, "launches", False):
         return []
-    files = [name if is_line(name) else Path(name) for name in (arguments.model, *arguments.beside)]
-    from costmodel.interop.launchers import is_launch_file
+    told = arguments.beside or arguments.dialect is not None or is_line(arguments.model)
+    if told or os.path.isfile(arguments.model):
+        from pathlib import Path
 
-    if arguments.beside or arguments.dialect is not None or isinstance(files[0], str) or is_launch_file(files[0]):
-        return files
+        from costmodel.interop.launchers import is_launch_file
+
+        files = [name if is_line(name) else Path(name) for name in (arguments.model, *arguments.beside)]
+        if told or is_launch_file(files[0]):
+            return files
     if arguments.instead is not None:
         raise Misused(f"--model goes with a launch file; {arguments.model[:80]!r} is the model")
     return []

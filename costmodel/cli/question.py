@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -305,7 +306,7 @@ def _take_work(arguments: argparse.Namespace, model: Transformer) -> None:
         arguments.global_batch = _accumulated(arguments)
     any_share = arguments.global_batch is not None or is_joined(arguments)  # groups of unlike GPUs share it unevenly
     adapted = adapts(arguments.adapter)
-    batch = usual_batch(1 if any_share else world(arguments), adapted)
+    batch = usual_batch(1 if any_share else world(arguments), vars(arguments))
     taken = defaults.fill_work(arguments, model, global_batch=batch, seq_len=usual_length(model, adapted))
     arguments.notes += defaults.as_note(taken)
 
@@ -362,7 +363,9 @@ def read_with_notes(name: str, arguments: argparse.Namespace) -> Transformer:
 
     if is_line(name):
         raise Misused(f"{name[:80]!r} is a command line: `costmodel explain` prices it")
-    if name.lower().endswith(LAUNCHING) and loader.is_file(name):
+    if name.lower().endswith(LAUNCHING) and not os.path.exists(name):
+        raise Misused(f"{name[:80]}: No such file or directory")
+    if name.lower().endswith(LAUNCHING):
         raise Misused(
             f"{name[:80]!r} is a launch file: `costmodel explain` prices it, `simulate`, `timeline` and `ledger` play it out"
         )

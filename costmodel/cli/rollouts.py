@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 MOST_PLANS = 100
 """Among which one is looked for that has room for other models beside the policy."""
-SHORTER = 4
-"""Times as long as the mean sample is taken to be the longest, where nothing says."""
 
 
 def add(commands: Commands) -> None:
@@ -76,6 +74,8 @@ def add(commands: Commands) -> None:
 
 def _fill_samples(arguments: argparse.Namespace) -> str:
     """Give a step the samples that aren't said: as many as one update takes, of a quarter of the longest."""
+    from costmodel.training.rollouts import SHORTER
+
     taken = []
     if arguments.samples is None:
         arguments.samples = arguments.global_batch

@@ -14,7 +14,7 @@ from costmodel.arithmetic.named_tuples import Row
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, Misused, plan_fields
 from costmodel.cli.calibrated import add_calibration
-from costmodel.description.fields import other_names
+from costmodel.description.fields import full_names
 from costmodel.description.plan import Plan
 from costmodel.text.errors import InvalidValue
 
@@ -32,7 +32,7 @@ INTERVALS = {
     "days": ("days_low", "days_high"),
 }  # fmt: skip
 """Of an answer: the ends of the interval in which 90 % of such estimates lie."""
-Options: TypeAlias = dict[str, str | float | bool | list[str | float]]
+Options: TypeAlias = dict[str, str | int | float | bool | list[str | int | float]]
 CALIBRATIONS: list[str] = []
 """Files of own runs that the server was started with: one counts where a tool is asked about its device and names none."""
 _one_at_a_time = threading.Lock()
@@ -72,8 +72,8 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 
 def search(
-    model: str, cluster: str, global_batch: int | None = None, seq_len: int | None = None, framework: str | None = None,
-    top: int = 5, options: Options | None = None,
+    model: str, cluster: str, global_batch: int | str | None = None, seq_len: int | str | None = None,
+    framework: str | None = None, top: int = 5, options: Options | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Rank every legal plan of a training run by its step time, and say which plans are tied within the error.
 
@@ -87,8 +87,8 @@ def search(
 
 
 def estimate(
-    model: str, cluster: str, global_batch: int | None = None, seq_len: int | None = None, framework: str | None = None,
-    options: Options | None = None,
+    model: str, cluster: str, global_batch: int | str | None = None, seq_len: int | str | None = None,
+    framework: str | None = None, options: Options | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Time and memory of one plan part by part, whether it fits, and what would make it fit.
 
@@ -143,7 +143,7 @@ def gpus(
 
 def diagnose(
     model: str, cluster: str, step_time: str | float | None = None, mfu: str | float | None = None,
-    tokens_per_second: str | float | None = None, global_batch: int | None = None, seq_len: int | None = None,
+    tokens_per_second: str | float | None = None, global_batch: int | str | None = None, seq_len: int | str | None = None,
     framework: str | None = None, options: Options | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Why a measured step takes what it takes: the gap to the estimate by parts, what would explain it, what to change first.
@@ -170,7 +170,7 @@ def explain(files: list[str], cluster: str, log: str | None = None, options: Opt
 
 
 def compare(
-    model: str, over: str, values: list[str | float], global_batch: int | None = None, seq_len: int | None = None,
+    model: str, over: str, values: list[str | float], global_batch: int | str | None = None, seq_len: int | str | None = None,
     options: Options | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """The best plan under each value of one choice, side by side: how much faster, how surely, each with its interval.
@@ -216,24 +216,15 @@ def _best(plans: Sequence[Mapping[str, Any]]) -> Row:
 
 def _allowed(options: Options | None, *names: str, plan: bool = True) -> Options:
     """Options of a tool; any other name is refused, so that a call writes no file but the one that it says."""
-    known = [*names, *(plan_fields() if plan else ())]
-    found: Options = {}
-    for said, value in (options or {}).items():
-        for name, told in ({said: value} if said in known else _meant(said, value)).items():
-            if name not in known:
-                raise _refusal(f"options: {said[:80]!r}: expected one of {', '.join(known)}")
-            if name in found:
-                raise _refusal(f"options: {said[:80]!r} says {name} a second time")
-            found[name] = told
-    return found
-
-
-def _meant(said: str, value: str | float | bool | list[str | float]) -> Options:
-    """An option by the names that the commands have for it."""
+    fields = plan_fields() if plan else ()
     try:
-        return other_names(Plan, said, value)  # type: ignore[return-value]
+        found: Options = full_names(Plan, options or {}, besides=names)
     except InvalidValue as refused:
         raise _refusal(f"options: {refused}") from None
+    for name in found:
+        if name not in (*names, *fields):
+            raise _refusal(f"options: {name[:80]!r}: expected one of {', '.join((*names, *fields))}")
+    return found
 
 
 def _answer(command: str, words: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:

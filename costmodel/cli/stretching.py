@@ -14,7 +14,7 @@ from costmodel.cli.output import TerminalTable, heading_of, print_json, print_pa
 from costmodel.cli.question import add_question, read_asked_model, read_hardware, world
 from costmodel.description.dimensions import DIMENSIONS
 from costmodel.description.labels import CAPACITIES
-from costmodel.description.usual_work import adapts, usual_batch, usual_length
+from costmodel.description.usual_work import adapts, least_batch, usual_batch, usual_length
 from costmodel.evaluation.estimation import memory_limit, of_limit
 
 if TYPE_CHECKING:
@@ -81,10 +81,10 @@ def _found(arguments: argparse.Namespace) -> Capacity:
             raise Misused(f"--{field.replace('_', '-')} is what --find {find} looks for")
     asked: Row = {field: getattr(arguments, field) for field in sought.asked}
     if None in asked.values():
-        gpus = world(arguments)  # a sequence a GPU is the least, where the longest is looked for
+        gpus = world(arguments)
         only = argparse.Namespace(**{"global_batch": 0, "seq_len": 0, **asked})  # what isn't asked needs no saying
         adapted = adapts(arguments.adapter)
-        batch = gpus if find == "sequence" else usual_batch(gpus, adapted)
+        batch = (least_batch if find == "sequence" else usual_batch)(gpus, vars(arguments))
         taken = fill_work(only, model, global_batch=batch, seq_len=usual_length(model, adapted))
         arguments.notes += as_note(taken)
         vars(arguments).update({field: getattr(only, field) for field in asked})

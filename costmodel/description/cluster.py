@@ -13,6 +13,7 @@ from costmodel.description.framework import Framework
 from costmodel.formulas.hardware import level_numbers
 from costmodel.formulas.network import nccl, rccl
 from costmodel.formulas.quantities import WITHOUT_LIMIT, LevelFigures, LevelNumbers, NetworkNumbers
+from costmodel.text.attributes import names_what_is_there
 from costmodel.text.checks import kind, listing, text
 from costmodel.text.errors import InvalidValue
 from costmodel.text.results import brief
@@ -76,6 +77,7 @@ class Level:
         return level_numbers(self.figures())
 
 
+@names_what_is_there
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cluster:
     """Devices on nested network levels, innermost first.

@@ -13,6 +13,7 @@ from costmodel.formulas.compute import limited_clock
 from costmodel.formulas.hardware import device_numbers
 from costmodel.formulas.quantities import DeviceFigures, DeviceNumbers
 from costmodel.formulas.settings import ATTENTION_DTYPES, FORMATS
+from costmodel.text.attributes import names_what_is_there
 from costmodel.text.checks import filled, mapping, real
 from costmodel.text.errors import InvalidValue, NotModelled
 from costmodel.text.results import brief
@@ -183,6 +184,7 @@ class LayerEfficiency:
         fields.check(self)
 
 
+@names_what_is_there
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Device:
     """An accelerator.

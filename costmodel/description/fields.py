@@ -13,16 +13,16 @@ import functools
 import itertools
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from costmodel.formulas.settings import OPEN
 from costmodel.text.checks import PLAIN, choice, flag, integer, listing, mapping, plain, real, text
 from costmodel.text.errors import InvalidValue
-from costmodel.text.other_names import argument_meant, value_meant
+from costmodel.text.other_names import all_meant, argument_meant, said_by_value, value_meant
 from costmodel.text.suggestions import did_you_mean
 from costmodel.text.templates import filled
-from costmodel.text.units import QUANTITIES, quantity, span
+from costmodel.text.units import ANSWERS, QUANTITIES, plain_number, quantity, span, whole_number
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -51,6 +51,10 @@ class ValueKind:
     whole = False
     several = False
 
+    def read(self, field: str, value: Any) -> Any:
+        """The value that a text or another word stands for; any other as it is."""
+        return value if value in self.choices else value_meant(field, value, self.choices)
+
     def check(self, field: str, value: Any) -> Any:
         """The value to keep; InvalidValue where it is none of this kind."""
         raise NotImplementedError
@@ -68,17 +72,28 @@ class ValueKind:
 
 
 class Whole(ValueKind):
-    """Whole numbers from the least to the most."""
+    """Whole numbers from the least to the most, or texts of them.
+
+    Parameters
+    ----------
+    least, most : of them
+    letters : that may stand behind a number, of `costmodel.text.units.BINARY_STEPS`
+    """
 
     whole = True
 
-    def __init__(self, least: int, most: int) -> None:
-        self.least, self.most, self.bounds = least, most, (float(least), float(most))
+    def __init__(self, least: int, most: int, letters: str = "k") -> None:
+        self.least, self.most, self.bounds, self.letters = least, most, (float(least), float(most)), letters
         self.wish = f"a whole number from {least} to {most}"
+
+    def read(self, field: str, value: Any) -> Any:
+        """The number that a text is."""
+        number = whole_number(value, self.letters) if isinstance(value, str) else None
+        return value if number is None else number
 
     def check(self, field: str, value: Any) -> Any:
         """The value, if it is one."""
-        return integer(field, value, self.least, self.most)
+        return integer(field, self.read(field, value), self.least, self.most)
 
 
 class Real(ValueKind):
@@ -88,8 +103,13 @@ class Real(ValueKind):
         self.least, self.most, self.bounds = least, most, (least, most)
         self.wish = f"a number from {least:g} to {most:g}"
 
+    def read(self, field: str, value: Any) -> Any:
+        """The number that a text is."""
+        return plain_number(value) if isinstance(value, str) else value
+
     def check(self, field: str, value: Any) -> Any:
         """The value, if it is one."""
+        value = self.read(field, value)
         real(field, value, self.least, self.most)
         return value
 
@@ -100,18 +120,17 @@ class Flag(ValueKind):
     wish = "true or false"
     choices = (False, True)
 
+    def read(self, field: str, value: Any) -> Any:
+        """The answer that a text is."""
+        return ANSWERS.get(value.lower(), value) if isinstance(value, str) else value
+
     def check(self, field: str, value: Any) -> Any:
         """The value, if it is one."""
-        return flag(field, value)
+        return flag(field, self.read(field, value))
 
     def value(self, code: float) -> Any:
         """Whether a code is yes."""
         return None if code == OPEN else code == 1.0
-
-
-def _as_known(field: str, value: Any, choices: Collection[object]) -> Any:
-    """A value, or the one of the choices that it is another word for."""
-    return value if value in choices else value_meant(field, value, choices)
 
 
 class OneOf(ValueKind):
@@ -124,7 +143,7 @@ class OneOf(ValueKind):
 
     def check(self, field: str, value: Any) -> Any:
         """The value, if it is one, or a word that people have for it."""
-        return choice(field, _as_known(field, value, self.choices), self.choices)
+        return choice(field, self.read(field, value), self.choices)
 
     def code(self, value: Any) -> float:
         """A number of numbers, else the place of a choice."""
@@ -166,7 +185,7 @@ class Spelled(ValueKind):
 
     Parameters
     ----------
-    read : from a value to the one that is kept
+    kept : from a value to the one that is kept
     words : that can stand for themselves
     coded : from the value that is kept to the numbers that formulas take
     numbers : least and most of a whole number that can stand in their place, as can a share below 1
@@ -175,10 +194,10 @@ class Spelled(ValueKind):
     """
 
     def __init__(
-        self, read: Callable[[Any], Any], words: Iterable[str], coded: Callable[[Any], tuple[float, ...]],
+        self, kept: Callable[[Any], Any], words: Iterable[str], coded: Callable[[Any], tuple[float, ...]],
         numbers: tuple[int, int] | None = None, counted: str = "", several: bool = False,
     ) -> None:  # fmt: skip
-        self.read, self.choices, self.coded, self.counted, self.several = read, tuple(words), coded, counted, several
+        self.kept, self.choices, self.coded, self.counted, self.several = kept, tuple(words), coded, counted, several
         self.wish = "one of " + ", ".join(self.choices)
         if numbers is not None:
             self.whole, self.bounds = True, (float(numbers[0]), float(numbers[1]))
@@ -186,7 +205,7 @@ class Spelled(ValueKind):
 
     def check(self, field: str, value: Any) -> Any:
         """The value that is kept."""
-        return self.read(_as_known(field, value, self.choices))
+        return self.kept(self.read(field, value))
 
     def code(self, value: Any) -> tuple[float, ...]:
         """The numbers of a value, or of none."""
@@ -358,58 +377,47 @@ def short_names(described: type[DataclassInstance]) -> dict[str, str]:
     return {row.short: name for name, row in table(described).items() if row.short}
 
 
-def other_names(described: type[DataclassInstance], said: str, value: object) -> dict[str, object]:
-    """An argument that goes by no field's own name, by the names that its short name or other programs' word stands for.
+def full_names(described: type[DataclassInstance], given: Mapping[str, Any], besides: Iterable[str] = ()) -> dict[str, Any]:
+    """Values by the names of a class's fields, where some go by their short names or by what other programs call them.
 
     Parameters
     ----------
     described : a dataclass with rows
-    said : the name
-    value : of it
+    given : values by any name
+    besides : further names, which stay as they are
 
     Raises
     ------
     InvalidValue
-        as `costmodel.text.other_names.argument_meant`
-    """
-    whole = short_names(described).get(said)
-    return argument_meant(said, value) if whole is None else {whole: value}
-
-
-def full_names(described: type[DataclassInstance], given: Mapping[str, Value], besides: Iterable[str] = ()) -> dict[str, Value]:
-    """Values by the names of a class's fields, where some may go by their short names.
-
-    Parameters
-    ----------
-    described : a dataclass with rows
-    given : values by either name
-    besides : what may be meant that is no field
-
-    Raises
-    ------
-    InvalidValue
-        for a name that is neither, with what may be meant, or a field that is given by both
+        for a name that is none, with what may be meant, and as `costmodel.text.other_names.all_meant`
 
     Examples
     --------
     >>> from costmodel import Plan
-    >>> full_names(Plan, {"tp": 2, "micro_batch": 4})
-    {'tensor_parallel': 2, 'micro_batch': 4}
+    >>> full_names(Plan, {"tp": 2, "micro_batch_size": 4, "gpus": 8}, besides=["gpus"])
+    {'tensor_parallel': 2, 'micro_batch': 4, 'gpus': 8}
     """
-    rows, whole = table(described), short_names(described)
-    found: dict[str, Value] = {}
-    for said, value in given.items():
-        name = said if said in rows else whole.get(said)
-        if name is None:
-            raise InvalidValue("dimension", said, f"a field of {described.__name__}{_meant(said, [*rows, *besides])}")
-        if name in found:
-            raise InvalidValue(said, value, f"{name} or {rows[name].short}, which are one, not both")
-        found[name] = value
-    return found
+    short = short_names(described)
+    names = {*(one.name for one in dataclasses.fields(described)), *besides}
+
+    def by_fields(said: str, value: Any) -> dict[str, Any]:
+        own = (said in names or said in short) and said_by_value(said, value) is None
+        found = {short.get(said, said): value} if own else argument_meant(said, value)
+        if not found.keys() <= names:
+            raise InvalidValue(said, value, f"a field of {described.__name__}{nearest(said, names)}")
+        return found
+
+    return all_meant(given, by_fields)
 
 
-def _meant(said: str, names: Iterable[str]) -> str:
-    """The field that a word may stand for, as the end of a refusal."""
+def nearest(said: str, names: Iterable[str]) -> str:
+    """The argument that a word may stand for, as the end of a refusal.
+
+    Parameters
+    ----------
+    said : the word
+    names : of arguments
+    """
     options = [f"--{name.replace('_', '-')}" for name in names]
     near = did_you_mean("option", f"--{said.replace('_', '-')}", options)
     return re.sub(r"--([a-z-]+)", lambda match: match[1].replace("-", "_"), near)
@@ -422,24 +430,11 @@ def by_short_names_too(described: type[Described]) -> type[Described]:
 
     @functools.wraps(make)
     def made(self: Described, **given: object) -> None:
-        if not given.keys() <= names:
-            known = names | short_names(described).keys()
-            meant = [{name: value} if name in known else argument_meant(name, value) for name, value in given.items()]
-            given = full_names(described, _joined(meant))
-        make(self, **given)
+        usual = given.keys() <= names and not any(said_by_value(name, value) for name, value in given.items())
+        make(self, **(given if usual else full_names(described, given)))
 
     described.__init__ = made  # type: ignore[method-assign,assignment]
     return described
-
-
-def _joined(parts: Iterable[Mapping[str, object]]) -> dict[str, object]:
-    """Arguments of which none is said twice."""
-    found: dict[str, object] = {}
-    for name, value in itertools.chain.from_iterable(part.items() for part in parts):
-        if name in found:
-            raise InvalidValue(name, value, f"one value, not {found[name]!r} beside it")
-        found[name] = value
-    return found
 
 
 @functools.cache

@@ -37,6 +37,7 @@ from costmodel.formulas.settings import (
     OPTIMIZER_KERNELS,
     OPTIMIZERS,
 )
+from costmodel.text.attributes import names_what_is_there
 from costmodel.text.checks import choice, kind, listing, real, text
 from costmodel.text.errors import InvalidValue
 from costmodel.text.results import brief
@@ -88,6 +89,7 @@ def _offered(name: str, values: Sequence[object], has: str, reason: str, beside:
     return Restriction(name, tuple(values), text, beside, above=1 if beside else None, reason=reason)
 
 
+@names_what_is_there
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Framework:
     """A software stack.

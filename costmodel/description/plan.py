@@ -60,6 +60,7 @@ from costmodel.formulas.settings import (
 )
 from costmodel.formulas.transformer import lengths
 from costmodel.formulas.transformer.adapters import KINDS as ADAPTERS
+from costmodel.text.attributes import names_what_is_there
 from costmodel.text.errors import IllegalPlan
 from costmodel.text.results import brief
 from costmodel.text.templates import filled
@@ -98,6 +99,7 @@ def degree(name: str, **words: Any) -> Mapping[str, FieldRow]:
     )  # fmt: skip
 
 
+@names_what_is_there
 @fields.by_short_names_too
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
@@ -228,7 +230,7 @@ class Plan:
     global_batch: int = field(default=BATCH, metadata=row(
         Whole(1, MOST), unit="sequences", role="size", short="gbs", launched=True, asked=True))  # fmt: skip
     seq_len: int = field(default=LENGTH, metadata=row(
-        Whole(1, 10**8), unit="tokens", role="size", called="sequence length", launched=True, asked=True))  # fmt: skip
+        Whole(1, 10**8, "km"), unit="tokens", role="size", called="sequence length", launched=True, asked=True))  # fmt: skip
     batching: str = field(default="full", metadata=row(
         OneOf(BATCHINGS), brief="of samples of unlike lengths: full, packed, padded, ...", usual=("full",), said="{}", rare=True,
         inert="all samples are as long as the longest: mean_length says how long they are on average"))  # fmt: skip
@@ -311,7 +313,7 @@ class Plan:
         Flag(), rare=True, software=True, inert="the framework's loss is this one", leaner=(True,), faster=(True,)))  # fmt: skip
     fused_norms: bool | None = field(default=None, metadata=row(Flag(), rare=True, software=True))
     fused_activation: bool | None = field(default=None, metadata=row(
-        Flag(), rare=True, software=True, inert="no MLP of the model has a gate"))  # fmt: skip
+        Flag(), rare=True, software=True, inert="it is the framework's kernel, or no MLP of the model has a gate"))  # fmt: skip
     cuda_graphs: bool = field(default=False, metadata=row(Flag(), rare=True, software=True, called="CUDA graphs"))
     graph_modules: str | None = field(default=None, metadata=row(
         Spelled(graphs.captured_or_all, ("all", graphs.ITERATION, *graphs.MODULES), graphs.module_numbers),

@@ -23,6 +23,7 @@ from costmodel.formulas.quantities import (
     VocabularyNumbers,
 )
 from costmodel.formulas.transformer import flops, parameters
+from costmodel.text.attributes import names_what_is_there
 from costmodel.text.checks import filled, positive_int, whole
 from costmodel.text.errors import InvalidValue
 from costmodel.text.results import brief
@@ -62,6 +63,7 @@ class AttentionShape(NamedTuple):
     feed_forward: int  # width of the MLP behind it
 
 
+@names_what_is_there
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Transformer:
     """A decoder-only transformer, or an encoder.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -71,15 +72,39 @@ def implied_choices(choices: Mapping[str, object]) -> dict[str, str]:
     return {"adapter": "lora"} if {"lora_rank", "lora_targets"} & said and "adapter" not in said else {}
 
 
-def usual_batch(gpus: int, adapted: bool = False) -> int:
-    """Sequences of a step where they aren't said, which split over all GPUs.
+def least_batch(gpus: int, choices: Mapping[str, object]) -> int:
+    """Sequences of a step that give each GPU one micro-batch, of any of the sizes that are said.
+
+    Parameters
+    ----------
+    gpus : that may all be replicas
+    choices : fields of a plan that are said, by their names: one value or several of each
 
     Examples
     --------
-    >>> usual_batch(8), usual_batch(96), usual_batch(1, adapted=True)
-    (256, 288, 16)
+    >>> least_batch(8, {}), least_batch(8, {"micro_batch": 2}), least_batch(8, {"micro_batch": [2, 3]})
+    (8, 16, 48)
     """
-    return gpus * -(-(ADAPTED_BATCH if adapted else BATCH) // gpus)
+    said = choices.get("micro_batch")
+    sizes = [one for one in (said if isinstance(said, list | tuple) else [said]) if isinstance(one, int)]
+    each = math.lcm(*sizes)
+    return gpus * each if 0 < each <= ADAPTED_BATCH * BATCH else gpus  # what is no size is refused where the plan is made
+
+
+def usual_batch(gpus: int, choices: Mapping[str, object]) -> int:
+    """Sequences of a step where they aren't said, which split over all GPUs into the micro-batches that are.
+
+    Parameters
+    ----------
+    gpus, choices : as of `least_batch`
+
+    Examples
+    --------
+    >>> usual_batch(8, {}), usual_batch(96, {}), usual_batch(1, {"adapter": "lora"}), usual_batch(8, {"micro_batch": 3})
+    (256, 288, 16, 264)
+    """
+    least = least_batch(gpus, choices)
+    return least * -(-(ADAPTED_BATCH if adapts(choices.get("adapter")) else BATCH) // least)
 
 
 def usual_length(model: Transformer, adapted: bool = False) -> int:

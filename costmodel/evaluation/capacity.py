@@ -21,7 +21,7 @@ from costmodel.description.judgement import CHOSEN
 from costmodel.description.labels import CAPACITIES
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import MAX_LAYERS, Transformer
-from costmodel.description.usual_work import adapts, usual_batch
+from costmodel.description.usual_work import least_batch, usual_batch
 from costmodel.evaluation.estimation import Estimate, estimate, lack, sentence, title
 from costmodel.evaluation.offers import Offer, offered, offers
 from costmodel.evaluation.search_result import SearchResult
@@ -245,9 +245,9 @@ def _asked(
     grows = find == "gpus" and is_bare_device(cluster, dimensions)
     on, said = hardware_of(cluster, {**dimensions, **given(work), **({"gpus": ROOM} if grows else {})})
     if plan is None and find == "sequence":
-        said.setdefault("global_batch", on.gpus or 1)  # a sequence a GPU is the least
+        said.setdefault("global_batch", least_batch(on.gpus or 1, said))
     elif plan is None and find == "gpus":
-        said.setdefault("global_batch", usual_batch(1, adapts(said.get("adapter"))))
+        said.setdefault("global_batch", usual_batch(1, said))
     named = asked_search(model, on, framework, said)
     software = framework_on(on, named.framework)
     if plan is None:

@@ -188,5 +188,5 @@ def _choices(kind: ValueKind) -> tuple[object, ...]:
     if isinstance(kind, Order):
         return kind.orders
     if isinstance(kind, Spelled):
-        return tuple(value for value in dict.fromkeys(map(kind.read, kind.choices)) if value is not None)
+        return tuple(value for value in dict.fromkeys(map(kind.kept, kind.choices)) if value is not None)
     return kind.choices

@@ -7,7 +7,7 @@ from collections import deque
 from typing import Any, TypeVar
 
 from costmodel.text.errors import CostModelError
-from costmodel.text.suggestions import did_you_mean
+from costmodel.text.suggestions import MEANT, did_you_mean
 
 T = TypeVar("T", bound=type)
 HOLDING = ("best", "estimate", "memory", "plan", "cost", "expected", "run")
@@ -25,14 +25,18 @@ MEANT_BY = {
     "memory_margin": "headroom free_memory margin", "fits": "oom feasible fits_in_memory",
     "ranked": "plans results top candidates", "choices": "results plans", "rows": "results",
     "to_pandas": "to_dataframe to_df to_frame df dataframe table", "to_rows": "to_list to_dict as_dict to_json json",
-    "to_dict": "as_dict asdict to_json json", "said": "summary verdict answer",
+    "said": "summary verdict answer", "to_dict": "as_dict asdict to_json json summary describe report",
     "gpus": "num_gpus n_gpus gpu_count world_size", "days": "hours", "price": "dollars total_cost usd",
     "explanations": "causes reasons", "advice": "suggestions fixes recommendations", "fastest": "winner best",
     "fitting": "cards devices best", "reached": "clusters best", "against": "speedup ratio",
     "value": "max_seq_len seq_len length tokens batch max_batch_size batch_size layers gpus micro_batch",
     "global_batch": "batch_size global_batch_size", "micro_batch": "micro_batch_size",
     "time_interval": "interval confidence error confidence_interval", "fit_probability": "probability",
-    "parameters": "num_parameters n_params params", "layers": "num_layers n_layers", "hidden": "hidden_size d_model",
+    "parameters": "num_parameters n_params num_params total_params total_parameters params size",
+    "layers": "num_layers n_layers n_layer num_hidden_layers depth", "hidden": "hidden_size d_model n_embd dim",
+    "heads": "num_heads n_heads n_head num_attention_heads", "kv_heads": "num_kv_heads n_kv_heads num_key_value_heads",
+    "vocabulary": "vocab vocab_size", "feed_forward": "intermediate_size ffn_hidden_size d_ff ffn",
+    "experts": "num_experts n_experts num_local_experts", "dense_peak": "flops tflops peak_flops peak",
 }  # fmt: skip
 """What says it, and words under which people look for it."""
 OF_ESTIMATES = ("fits", "step_time", "mfu", "tokens_per_second", "fit_probability", "memory_margin", "time_interval")
@@ -48,7 +52,9 @@ class MissingAttribute(AttributeError):
 
     def __str__(self) -> str:
         wanted = self.missing.lower()
-        meant = [self.missing, *(name for name, words in MEANT_BY.items() if wanted in words.split())]
+        option = MEANT["option"].get(f"--{wanted.replace('_', '-')}", "")
+        words = [name for name, words in MEANT_BY.items() if wanted in words.split()]
+        meant = [self.missing, *words, option.removeprefix("--").replace("-", "_")]
         found = [path for name in meant if (path := _path_to(self.owner, name))]
         near = min(found, key=lambda path: path.count("."), default="")
         if self.missing in OF_ESTIMATES and not near:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from costmodel.text.errors import InvalidValue
 from costmodel.text.suggestions import did_you_mean
+from costmodel.text.units import whole_meant
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -47,7 +48,8 @@ def _own(value: object, name: str) -> str:
 def integer(field: str, value: object, least: int, most: int) -> int:
     """`value` if it is a whole number from `least` to `most`."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise InvalidValue(field, value, f"a whole number from {least} to {most}{_own(value, 'int')}")
+        meant = whole_meant(value) if isinstance(value, str) else _own(value, "int")
+        raise InvalidValue(field, value, f"a whole number from {least} to {most}{meant}")
     return value
 
 

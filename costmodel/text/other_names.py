@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from costmodel.text.errors import InvalidValue
 from costmodel.text.suggestions import MEANT, meant, squeezed
@@ -15,7 +15,9 @@ FLAGS = {
     "--zero3-offload": ("--zero-stage", "3", "--optimizer-offload", "1", "--parameter-offload", "1"),
     "--zero2-offload": ("--zero-stage", "2", "--optimizer-offload", "1"),
     "--zero-offload": ("--zero-stage", "2", "--optimizer-offload", "1"),
-    "--fsdp": ("--framework", "fsdp2"), "--fp8": ("--dtype", "fp8"), "--fp16": ("--dtype", "fp16"),
+    "--fsdp": ("--framework", "fsdp2"), "--fsdp2": ("--framework", "fsdp2"), "--full-shard": ("--zero-stage", "3"),
+    "--use-liger-kernel": ("--fused-cross-entropy", "yes", "--fused-norms", "yes", "--fused-activation", "yes"),
+    "--recompute-activations": ("--recompute", "selective"), "--fp8": ("--dtype", "fp8"), "--fp16": ("--dtype", "fp16"),
     "--ddp": ("--framework", "ddp"), "--deepspeed": ("--framework", "deepspeed"), "--megatron": ("--framework", "megatron-core"),
     "--gradient-checkpointing": ("--recompute", "full"), "--activation-checkpointing": ("--recompute", "full"),
     "--use-distributed-optimizer": ("--zero-stage", "1"),
@@ -46,6 +48,24 @@ OFF = {
     "--use-distributed-optimizer": ("--zero-stage", "0"),
 }  # fmt: skip
 """The same where such a switch is turned off; one that isn't here says then what is so without it."""
+BY_VALUE = {
+    ("--recompute-method", "uniform"): ("--recompute", "full"), ("--recompute-num-layers", "1"): (),
+    ("--activation-checkpoint-mode", "selective"): ("--recompute", "operators"),
+    **{(f"--{option}", word): ("--recompute", word) for word in ("none", "full")
+       for option in ("activation-checkpoint-mode", "activation-checkpointing", "gradient-checkpointing")},
+    **{("--method", word): ("--algorithm", word) for word in ALGORITHMS},
+    **{("--mixed-precision", word): ("--dtype", word) for word in ("bf16", "fp16", "fp8")},
+    **{(option, word): (*software, "--zero-stage", stage) for option, software in {
+        "--fsdp": ("--framework", "fsdp2"), "--fsdp-sharding-strategy": (), "--sharding-strategy": (),
+    }.items() for word, stage in (("full_shard", "3"), ("shard_grad_op", "2"), ("no_shard", "0"))},
+    **{("--offload", word): (option, "1") for option, words in {
+        "--optimizer-offload": ("optimizer", "optim", "optimizer-states", "cpu"),
+        "--parameter-offload": ("parameters", "params", "weights"), "--activation-offload": ("activations",),
+    }.items() for word in words},
+}  # fmt: skip
+"""Options of other programs of which one value says what options here say, each with its value; none where it is so anyway."""
+ELSEWHERE = {*FLAGS, *MEANT["option"], *(option for option, _ in BY_VALUE)}
+"""Every option of another program that is known here."""
 USUAL = {
     "--zero-stage", "--framework", ("--dtype", "bf16"), ("--adapter", "none"), ("--synchronisation", "all-reduce"),
 }  # fmt: skip
@@ -56,7 +76,7 @@ VALUED = (
     "--tokens-per-second", "--step-time", "--log", "--days", "--adapter", "--cluster", "--dtype", "--optimizer", "--recompute",
     "--price", "--find", "--mfu", "--tokens", "--algorithm", "--sequence-parallel", "--gradient-accumulation", "--attention",
     "--lora-rank", "--lora-targets", "--synchronisation", "--shard-group", "--overlap-gradients", "--overlap-parameters",
-    "--overlap-tensor", "--schedule", "--top", "--steps", "--samples",
+    "--overlap-tensor", "--schedule", "--top", "--steps", "--samples", "--sure",
 )  # fmt: skip
 """Options whose other spellings (`MEANT`) take the same value."""
 HIGHEST = ("--max-tp", "--max-pp", "--max-cp", "--max-ep")
@@ -70,7 +90,16 @@ UNSURE = {
     **dict.fromkeys(("--bandwidth", "--network-bandwidth", "--interconnect", "--inter-node-bandwidth", "--internode-bandwidth"),
                     "network, of a node's NICs together [bytes/s], or a text as '50 GB/s per GPU'"),
     "--cost": "price, of a GPU for an hour", "--throughput": "tokens_per_second, of all GPUs together",
+    **dict.fromkeys(("--gpu-memory", "--max-memory", "--memory-limit"),
+                    "a cluster of such GPUs: replace(load_cluster(...), {'device.memory': '60 GB'})"),
+    "--num-layers-per-virtual-pipeline-stage": "virtual_stages: the layers of a pipeline rank over these",
+    "--num-generations": "samples of a step: prompts times generations of each",
+    "--max-completion-length": "seq_len, of the longest sample with its prompt",
+    **dict.fromkeys(("--fsdp-sharding-strategy", "--sharding-strategy"),
+                    "full_shard, shard_grad_op or no_shard; of others zero_stage, with shard_group ranks that share a copy"),
     "--workers": "gpus, or of a sweep its processes",
+    **dict.fromkeys(("--recompute-method", "--recompute-num-layers"),
+                    "recompute, the share of a stage's layers that a block is, as 0.25"),
     **dict.fromkeys(("--offload", "--cpu-offload"), "optimizer_offload, parameter_offload or activation_offload, each a share"),
 }  # fmt: skip
 """Words that mean one thing to some people and another to others: taken where a note says as what, else refused."""
@@ -113,7 +142,7 @@ def value_meant(argument: str, value: object, known: Iterable[object] = ()) -> o
 
 
 def argument_meant(name: str, value: object) -> dict[str, object]:
-    """An argument of a function by the names that it has here, each with its value; empty where it says what is so anyway.
+    """An argument of a function by the names that it has here, each with its value; empty of a switch that is off.
 
     Parameters
     ----------
@@ -123,7 +152,7 @@ def argument_meant(name: str, value: object) -> dict[str, object]:
     Raises
     ------
     InvalidValue
-        for a name that means several things, and for one that is turned off where that doesn't say what is so
+        for a name that means several things
 
     Examples
     --------
@@ -132,23 +161,85 @@ def argument_meant(name: str, value: object) -> dict[str, object]:
     >>> argument_meant("gradient_checkpointing", False), argument_meant("colour", "red")
     ({'recompute': 'none'}, {'colour': 'red'})
     """
-    option = f"--{name.lower().replace('_', '-')}"
+    option = _option(name)
+    if (said := said_by_value(option, value)) is not None:
+        return _as_arguments(said)
     if option in UNSURE:
         raise InvalidValue(name, value, UNSURE[option])
     if option in IN_TOKENS:
         raise InvalidValue(name, value, "global_batch in its place, in sequences: these tokens over seq_len")
     if isinstance(value, bool) and option in FLAGS:
-        if not value and option not in OFF and {FLAGS[option][0], FLAGS[option]} & USUAL:
-            raise InvalidValue(name, value, f"{_argument(FLAGS[option][0])} in its place, which says what is so instead")
-        said = FLAGS[option] if value else OFF.get(option, ())
-        pairs = zip(said[::2], said[1::2], strict=True)
-        return {_argument(one): int(word) if word.isdigit() else word for one, word in pairs}
+        return _as_arguments(FLAGS[option] if value else OFF.get(option, ()))
     if option not in MEANT["option"] and (shorter := without_size(option)) in (*VALUED, *MEANT["option"]):
         option = shorter
     other = MEANT["option"].get(option, option)
     taken = other in VALUED and option not in OFFERED and not isinstance(value, bool)
     found = _argument(other) if taken else name
     return {found: value_meant(found, value)}
+
+
+def all_meant(
+    given: Mapping[str, object], meant: Callable[[str, object], Mapping[str, object]], before: Mapping[str, object] | None = None
+) -> dict[str, object]:
+    """Arguments by the names that they have here, of which none is said twice, nor left open by a switch that is off.
+
+    Parameters
+    ----------
+    given : values by the names under which they were given
+    meant : from one of them to what it is by its names here
+    before : what is said already, by its names here
+
+    Raises
+    ------
+    InvalidValue
+        for an argument that says otherwise what another one says, and for a switch that is off where nothing says what is so
+
+    Examples
+    --------
+    >>> all_meant({"bf16": False, "fp16": True, "mbs": 2}, argument_meant)
+    {'dtype': 'fp16', 'micro_batch': 2}
+    """
+    found = dict(before or {})
+    by = {name: name for name in found}
+    for said, value in given.items():
+        for name, one in meant(said, value).items():
+            if name in found and found[name] != one:
+                other = f"{by[name]}={given.get(by[name], found[name])!r}"
+                raise InvalidValue(said, value, f"nothing beside {other}, which says the same")
+            found[name] = one
+            by.setdefault(name, said)
+    for said, value in given.items():
+        if value is False and (field := left_open(said)) and field not in found:
+            raise InvalidValue(said, value, f"{field} beside it, which says what is so instead")
+    return found
+
+
+def said_by_value(option: str, value: object) -> tuple[str, ...] | None:
+    """Options, each with its value, that a value of another program's option says; None where it says none.
+
+    Parameters
+    ----------
+    option : with its dashes, or as an argument
+    value : of it; words behind the first say nothing, as in ``full_shard auto_wrap``
+    """
+    return BY_VALUE.get((_option(option), str(value).lower().partition(" ")[0]))
+
+
+def left_open(name: str) -> str:
+    """The argument that must say what is so where a switch of another program is off; empty of what is so without it anyway.
+
+    Parameters
+    ----------
+    name : of the switch, in Python or on the command line
+
+    Examples
+    --------
+    >>> left_open("bf16"), left_open("lora"), left_open("gradient_checkpointing")
+    ('dtype', '', '')
+    """
+    option = _option(name)
+    said = FLAGS.get(option, ("", ""))
+    return _argument(said[0]) if option not in OFF and {said[0], said[:2]} & USUAL else ""
 
 
 def without_size(option: str) -> str:
@@ -161,5 +252,14 @@ def without_size(option: str) -> str:
     return re.sub("-(size|degree)$", "", option)
 
 
+def _as_arguments(said: Sequence[str]) -> dict[str, object]:
+    """Options, each with its value, as arguments."""
+    return {_argument(one): int(word) if word.isdigit() else word for one, word in zip(said[::2], said[1::2], strict=True)}
+
+
 def _argument(option: str) -> str:
     return option.removeprefix("--").replace("-", "_")
+
+
+def _option(name: str) -> str:
+    return f"--{name.removeprefix('--').lower().replace('_', '-')}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from html import escape
 
 from costmodel.text.results import fitted
 
@@ -26,6 +25,8 @@ def table(heading: str, columns: Sequence[str], rows: Iterable[Sequence[str]], n
     >>> table("a < b", ["x"], [["1"]])
     '<div><b>a &lt; b</b><table><thead><tr><th>x</th></tr></thead><tbody><tr><td>1</td></tr></tbody></table></div>'
     """
+    from html import escape  # which a command line never needs
+
     every = list(rows)
     head = "".join(f"<th>{escape(column)}</th>" for column in columns)
     body = "".join("<tr>" + "".join(f"<td>{escape(text)}</td>" for text in row) + "</tr>" for row in every[:ROWS])

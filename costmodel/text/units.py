@@ -222,20 +222,71 @@ def counted(count: float, thing: str, things: str = "") -> str:
     return f"{count:,} {thing if count == 1 else things or thing + 's'}"
 
 
-def thousands(text: str) -> int | None:
-    """A whole number of thousands, which count by 1,024 as batches, lengths and clusters do; None of any other text.
+BINARY_STEPS = {"k": 1, "m": 2}
+"""Powers of 1,024 by the letter behind a number of what comes in powers of two, as batches, lengths and clusters do."""
+
+
+def whole_number(text: str, letters: str = "k") -> int | None:
+    """A whole number as people write it, in figures or in thousands of 1,024; None of any other text.
 
     Parameters
     ----------
-    text : such as ``16k``
+    text : such as ``64`` or ``16k``
+    letters : of `BINARY_STEPS` that may stand behind the number: millions only where nothing else comes in them
 
     Examples
     --------
-    >>> thousands("16k"), thousands("1 K"), thousands("16")
-    (16384, 1024, None)
+    >>> whole_number("16k"), whole_number("1 K"), whole_number("16"), whole_number("1M"), whole_number("1M", "km")
+    (16384, 1024, 16, None, 1048576)
     """
-    match = re.fullmatch(r"([0-9]{1,6}) ?[kK]i?", text.strip())
-    return None if match is None else 1024 * int(match[1])
+    match = re.fullmatch(f"([0-9]{{1,6}}) ?([{letters}])i?", text.strip().lower())
+    if match is not None:
+        return int(match[1]) * 1024 ** BINARY_STEPS[match[2]]
+    try:
+        return int(text)
+    except ValueError:
+        return None
+
+
+ANSWERS = {"yes": True, "true": True, "on": True, "no": False, "false": False, "off": False}
+"""What people answer, in small letters."""
+
+
+def plain_number(text: str) -> float | str:
+    """The number that a text writes out, in per cent or not; any other text as it is.
+
+    Examples
+    --------
+    >>> plain_number("0.5"), plain_number("38%"), plain_number("a half")
+    (0.5, 0.38, 'a half')
+    """
+    percent = text.strip().endswith("%")
+    try:
+        return float(text.strip().removesuffix("%")) / (100.0 if percent else 1.0)
+    except ValueError:
+        return text
+
+
+def whole_meant(text: str) -> str:
+    """Which whole number a text may stand for that is none, as the end of a refusal.
+
+    Parameters
+    ----------
+    text : as it was given
+
+    Examples
+    --------
+    >>> whole_meant("1M"), whole_meant("1,024"), whole_meant("64.0"), whole_meant("abc")
+    ('; did you mean 1048576 or 1000000?', '; did you mean 1024?', '; did you mean 64?', '')
+    """
+    if re.fullmatch("[1-9][0-9]{0,2}(,[0-9]{3}){1,4}", text.strip()):
+        return f"; did you mean {text.strip().replace(',', '')}?"
+    match = re.fullmatch(r"([0-9]{1,9}(?:[.][0-9]{1,9})?)(?:([km])i?)?", text.strip().lower())
+    if match is None:
+        return ""
+    values = dict.fromkeys(float(match[1]) * base ** BINARY_STEPS.get(match[2], 0) for base in (1024, 1000))
+    wholes = [f"{value:.0f}" for value in values if value == int(value)]
+    return f"; did you mean {' or '.join(wholes)}?" if wholes else ""
 
 
 def between(low: float, high: float | None = None) -> str:

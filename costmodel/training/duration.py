@@ -227,6 +227,8 @@ def time_to_train(
     estimate = step_of(answer, cluster, asked)
     if price is not None and tariff is not None:
         raise InvalidValue("price", price, "None beside a tariff, whose gpu_hour it is")
+    if price is not None:
+        real("price", price, 0.0, 1e9)
     tariff = Tariff(gpu_hour=price) if tariff is None else tariff
     reliability = Reliability() if reliability is None else reliability
     kind("reliability", reliability, Reliability, "Reliability(device_mtbf=..., ...)")

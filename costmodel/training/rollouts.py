@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
+from costmodel.catalogue.asking import ModelLike, asked
+from costmodel.catalogue.clusters import ClusterLike
+from costmodel.catalogue.keywords import by_other_names
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.plan import Plan
@@ -36,6 +40,8 @@ UNCOUNTED = 0.3
 """Median of log(measured / predicted) of the twelve steps that NeMo RL v0.4 and v0.6 publish for H100
 (docs/about/performance-summary.md), seen after the formulas were written: waiting for the slowest replica, the loop in Python,
 the conversion of weights. Only the interval moves by it."""
+SHORTER = 4
+"""Times as long as the mean sample is taken to be the longest, where nothing says."""
 DIVISIBLE = 64
 """Lengths are rounded up to a multiple of it."""
 
@@ -220,21 +226,13 @@ class PostTraining:
         return row
 
 
+@by_other_names()
 def post_training(
-    model: Transformer,
-    cluster: Cluster,
-    plan: Plan,
-    rollouts: Rollouts,
-    *,
-    algorithm: str = "grpo",
-    framework: Framework | str = "megatron-core",
-    epochs: int = 1,
-    off_policy: bool = False,
-    packed: bool = True,
-    offload_states: bool = True,
-    reward_time: float = 0.0,
-    reward_model: Transformer | None = None,
-) -> PostTraining:
+    model: ModelLike, cluster: ClusterLike | None = None, plan: Plan | None = None, rollouts: Rollouts | None = None, *,
+    algorithm: str = "grpo", framework: Framework | str | None = None, epochs: int = 1, off_policy: bool = False,
+    packed: bool = True, offload_states: bool = True, reward_time: float = 0.0, reward_model: ModelLike | None = None,
+    **choices: object,
+) -> PostTraining:  # fmt: skip
     """A step of reinforcement learning, or of preferences: generation, passes before the updates, updates, new weights.
 
     Updates are training steps as `estimate` has them. Passes without gradients take the share that forward passes have in an
@@ -246,18 +244,19 @@ def post_training(
 
     Parameters
     ----------
-    model : the policy; reference and critic are of its shape
-    cluster : that trains
-    plan : of an update: its global batch is the sequences of one, its length that of the longest
-    rollouts : samples of a step, and who generates them
+    model : the policy, or its name; reference and critic are of its shape
+    cluster : that trains, or what names it, as `costmodel.estimate` takes it
+    plan : of an update: its global batch is the sequences of one, its length that of the longest; if None as the choices say it
+    rollouts : samples of a step, and who generates them; if None those of one update, a quarter as long as the longest
     algorithm : one of `ALGORITHMS`
-    framework : that trains
+    framework : that trains, as of `costmodel.estimate`
     epochs : updates over the same samples
     off_policy : whether answers of the policy before this one will do, so that generation runs beside training
     packed : whether samples share a sequence; else each is padded to the longest
     offload_states : of GPUs that take turns, whether training's states leave the GPU while it generates
     reward_time : of a reward model elsewhere or a verifier, where the step waits for it [s]
     reward_model : that scores all samples in a forward pass on the GPUs that train, by their plan
+    choices : fields of `Plan` and hardware, as of `costmodel.estimate`
 
     Returns
     -------
@@ -280,6 +279,9 @@ def post_training(
     >>> list(step.times), step.fits
     (['generation', 'log probabilities', 'reference', 'updates', 'new weights', 'states to the host and back'], True)
     """
+    _refuse_samples(choices)
+    policy, cluster, plan, framework = asked(model, cluster, plan, framework, choices)
+    rollouts = Rollouts(samples=plan.global_batch, mean_length=max(1.0, plan.seq_len / SHORTER)) if rollouts is None else rollouts
     kind("rollouts", rollouts, Rollouts, "Rollouts(samples=..., mean_length=...)")
     traits = ALGORITHMS[choice("algorithm", algorithm, tuple(ALGORITHMS))]
     for field, value in (("off_policy", off_policy), ("packed", packed), ("offload_states", offload_states)):
@@ -288,23 +290,22 @@ def post_training(
     real("reward_time", reward_time, 0.0, 1e6)
     longest = _longest(rollouts, plan, off_policy, traits)
     sequences = rollouts.samples * traits.sequences
-    update = estimate(model, cluster, _of_samples(plan, rollouts.mean_length, longest, packed), framework=framework)
+    update = estimate(policy, cluster, _of_samples(plan, rollouts.mean_length, longest, packed), framework=framework)
     updates = epochs * sequences / update.plan.global_batch
     whole("updates", round(updates), 10**9)
     once = sequences / update.plan.global_batch * forward_time(update)
     scoring = None
     if reward_model is not None:
-        kind("reward_model", reward_model, Transformer, "load_model(name)")
         scoring = estimate(reward_model, cluster, passed_through(update.plan), framework=framework)
         reward_time += sequences / update.plan.global_batch * forward_time(scoring)
-    made = _generated(model, rollouts, rollouts.cluster or cluster, longest) if traits.generates else None
+    made = _generated(policy, rollouts, rollouts.cluster or cluster, longest) if traits.generates else None
     training = {
         "log probabilities": traits.policy_passes * once, "reference": traits.reference_passes * once,
         "critic": (once + updates * update.step_time) if traits.critic else 0.0, "updates": updates * update.step_time,
     }  # fmt: skip
     in_turn = rollouts.cluster is None and offload_states
     turns = {} if made is None else {
-        "new weights": _transferred(model, rollouts, made, cluster),
+        "new weights": _transferred(policy, rollouts, made, cluster),
         "states to the host and back": (1.0 + traits.critic) * in_turn * _moved(update),  # of models that make room
     }  # fmt: skip
     generating = {} if made is None else {"generation": made.time}
@@ -320,6 +321,13 @@ def post_training(
         gpus=update.plan.gpus + own, beside=0.0 if in_turn and traits.generates else _beside(update, traits, scoring),
         tokens=sequences * rollouts.mean_length, why=_why(times, made, off_policy, waiting),
     )  # fmt: skip
+
+
+def _refuse_samples(choices: Mapping[str, object]) -> None:
+    """Refuse what rollouts say, where the plan's choices stand."""
+    for name in ("samples", "mean_length", "batching"):
+        if choices.get(name) is not None:
+            raise InvalidValue(name, choices[name], "rollouts=Rollouts(samples=..., mean_length=...) in its place")
 
 
 def _longest(rollouts: Rollouts, plan: Plan, off_policy: bool, traits: PostTrainingTraits) -> int:

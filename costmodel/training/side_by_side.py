@@ -297,7 +297,7 @@ def _best_plans(models: object, clusters: object, asked: Mapping[str, Any]) -> d
         raise InvalidValue("answers", models, f"{wish}clusters=['8xh100', '8xb200'] or framework=['fsdp2', 'megatron-core']")
     on = {name: _cluster(row) for name, row in rows.items()}
     most = max(cluster.gpus or 1 for cluster in on.values())
-    usual = usual_batch(most, adapted=True) if adapts(said.get("adapter")) else BATCH
+    usual = usual_batch(most, said) if adapts(said.get("adapter")) else BATCH
     found = {}
     for name, row in rows.items():
         answer = search(row.pop("model"), on[name], **{"global_batch": usual, "top": 1, **row})
