@@ -187,8 +187,12 @@ class Verdicts(NamedTuple):
 
 
 def verdicts_of(entries: Sequence[Entry]) -> Verdicts:
-    """Of the ledger, all of which it is known."""
-    kept = [one for one in entries if one.ran is not None and one.room is not None]
+    """Of the ledger, all of which it is known.
+
+    A source that lists nothing that ran was written because it ran out: it says nothing of how many do.
+    """
+    ran = {one.source for one in entries if one.ran}
+    kept = [one for one in entries if one.ran is not None and one.room is not None and one.source in ran]
     return Verdicts(
         np.array([one.source for one in kept]), np.array([one.room for one in kept], dtype=float),
         np.array([one.ran for one in kept], dtype=bool),
