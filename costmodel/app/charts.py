@@ -12,6 +12,7 @@ import plotly.io
 from costmodel.app.answer import Answer, described, searched, under_sliders, unmoved
 from costmodel.app.state import State
 from costmodel.arithmetic.named_tuples import Row
+from costmodel.description.plan import Plan
 from costmodel.evaluation.dimension_sweeps import Scaling, scaling_of
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.plan_search import SearchResult
@@ -66,20 +67,26 @@ class Memories(NamedTuple):
     stages: tuple[Stages, ...]
 
 
+class Played(NamedTuple):
+    """Plans of no more micro-batches than are drawn, of the chosen one and the one beside it, and what is said of that."""
+
+    plans: tuple[tuple[Plan, str], ...]
+
+
 class Charts(NamedTuple):
     """One chart or two, each with a heading and the key to its series; of some what it shows, before it was drawn."""
 
     headings: tuple[str, ...]
     keys: tuple[tuple[Key, ...], ...]
     figures: tuple[dict[str, object], ...]
-    shown: FrontierChart | Sizes | Memories | None = None
+    shown: FrontierChart | Sizes | Memories | Played | None = None
 
 
 def charts(answer: Answer) -> Charts:
     """The charts of the tab that a state has open; none where no plan fits."""
     if answer.chosen is None:
         return Charts((), (), ())
-    shown: FrontierChart | Sizes | Memories | None = None
+    shown: FrontierChart | Sizes | Memories | Played | None = None
     if answer.state.tab == "frontier":
         shown = changed_frontier(answer.found, answer.before if answer.moved else None, MOST_POINTS)
         figures: list[Drawing] = [filled(FRONTIER, named(shown))]
@@ -89,9 +96,12 @@ def charts(answer: Answer) -> Charts:
     elif answer.state.tab == "memory":
         shown = _memories(answer)
         figures = [filled(STAGES, named(one)) for one in shown.stages]
+    elif answer.state.tab == "timeline":
+        both = [(answer.chosen, answer.unmoved), *([(answer.beside, None)] if answer.beside else [])]
+        shown = Played(tuple(_shortened(one.plan) for one, _ in both))
+        figures = [_played(*pair, *short) for pair, short in zip(both, shown.plans, strict=True)]
     else:
-        drawn = {"time": _time, "sensitivity": _sensitivity, "timeline": _timeline}
-        figures = drawn[answer.state.tab](answer)
+        figures = {"time": _time, "sensitivity": _sensitivity}[answer.state.tab](answer)
     return Charts(tuple(map(_headed, figures)), tuple(map(_keyed, figures)), tuple(map(_fitted, figures)), shown)
 
 
@@ -209,22 +219,19 @@ def _sensitivity(answer: Answer) -> list[Drawing]:
     return [first] if beside is None else [first, tornado_drawing(beside, sensitivities(beside))]
 
 
-def _timeline(answer: Answer) -> list[Drawing]:
-    assert answer.chosen is not None
-    first = _played(answer.chosen, answer.unmoved)
-    return [first] if answer.beside is None else [first, _played(answer.beside, None)]
+def _shortened(plan: Plan) -> tuple[Plan, str]:
+    """A plan of no more micro-batches than are drawn, and what is said of that."""
+    most = ROUNDS * plan.pipeline_parallel
+    if plan.micro_batches <= most:
+        return plan, ""
+    short = dataclasses.replace(plan, global_batch=most * plan.copies * plan.micro_batch)
+    return short, f"; of {plan.micro_batches:,} micro-batches, over which the bubble weighs less"
 
 
-def _played(one: Estimate, before: Estimate | None) -> Drawing:
+def _played(one: Estimate, before: Estimate | None, short: Plan, more: str) -> Drawing:
     """The first micro-batches of a plan's step, with those before a change behind them."""
-    plan = one.plan
-    short, most = plan, ROUNDS * plan.pipeline_parallel
-    if plan.micro_batches > most:
-        short = dataclasses.replace(plan, global_batch=most * plan.copies * plan.micro_batch)
     now, *was = (timeline(each.model, each.cluster, short, each.framework) for each in (one, before) if each is not None)
     what = played_out(now, *was)
-    if short is not plan:
-        what = what._replace(title=f"{what.title}; of {plan.micro_batches:,} micro-batches, over which the bubble weighs less")
     plain = [bars._replace(label=[""] * len(bars.label)) for bars in what.bars]  # numbers are in the hovers
-    drawn: Drawing = filled(TIMELINE, named(what._replace(bars=plain)))
+    drawn: Drawing = filled(TIMELINE, named(what._replace(bars=plain, title=what.title + more)))
     return drawn

@@ -176,6 +176,7 @@
     const other = rows[shown.beside] === chosen ? undefined : rows[shown.beside];
     if (shown.tab === "time") steps(rows, chosen, other);
     if (shown.tab === "frontier") everyPlan(shown.figures[0], factors);
+    if (shown.tab === "timeline") [chosen, other].forEach((one, place) => one && playedOut(["#chart", "#chart-beside"][place], shown.figures[place], factors, shown.timeline[place], place === 0));
     if (shown.tab === "scaling") sizes(shown.figures[0], factors);
     for (const [place, one] of [["#chart", chosen], ["#chart-beside", other]]) {
       const figure = shown.figures[place === "#chart" ? 0 : 1];
@@ -188,6 +189,19 @@
   function capacity(place, figure, made, ratio) {
     const { filled, view, staged } = window.costmodelPage;
     redraw(place, figure, { data: figure.data, layout: filled(view.charts.stages.layout, staged(made, made.limit * ratio)) });
+  }
+  // The first micro-batches of a plan, played by the kernel of timelines; orders that come packed take a moment.
+  function playedOut(place, figure, factors, { plan, more }, first) {
+    const { filled, view, pipeline, bubbleOf, timelineOf, seconds } = window.costmodelPage, moved = first && Object.keys(factors).length > 0, { orders } = shown;
+    const play = (model) => timelineOf(model, orders)(plan), asked = shown;
+    const both = [play(scaledModel(quantities(factors))), moved ? play(before) : null];
+    const drawn = ([got, was]) => {
+      if (asked !== shown || got.error) return;
+      const [made] = pipeline(got, was, view, false, Infinity, view.series.held.length), layout = filled(view.charts.timeline, made);
+      layout.layout.title.text = `${got.name}: ${got.ranks} ranks, ${got.micro_batches.toLocaleString("en")} micro-batches, ${seconds(got.total)}, bubble ${(100 * bubbleOf(got, view)).toFixed(1)} %${more}`;
+      redraw(place, figure, layout);
+    };
+    if (both.some((one) => one instanceof Promise)) Promise.all(both).then(drawn); else drawn(both);
   }
   // Each quantity over its interval, under the sliders and without them.
   function swings(place, figure, one, ranges, factors) {
