@@ -46,7 +46,7 @@ MEETING = """const chart = document.querySelector('#chart-beside').getBoundingCl
 @pytest.mark.parametrize("width", WIDTHS)
 def test_nothing_is_in_the_way_of_anybody(page, width):
     page.open(f"{SMALL}&x.inner=0.5&beside=2&price=2", width)
-    for summary in page.browser.find_elements(By.CSS_SELECTOR, "#ask details:not([open]) summary"):
+    for summary in page.browser.find_elements(By.CSS_SELECTOR, "details:not([open]) summary"):
         summary.click()
     found = {}
     for turn, tab in enumerate(TABS, list(WIDTHS).index(width)):  # each two of width, tab and colours

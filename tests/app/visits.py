@@ -21,7 +21,7 @@ BROWSED = [
     pytest.mark.filterwarnings("ignore"),
 ]
 """Marks of tests that are there where Chromium (or Chrome) with its driver is; they are slow: ``pytest -m slow tests/app``."""
-WIDTHS = {"laptop": (1440, 900), "tablet": (1024, 768), "phone": (390, 844)}
+WIDTHS = {"laptop": (1280, 900), "tablet": (768, 1024), "phone": (390, 844)}
 LONGEST = 300
 """Seconds after which nothing more is waited for."""
 SMALL = "model=llama3-8b&gpus=16&batch=64"
