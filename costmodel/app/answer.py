@@ -14,8 +14,9 @@ from costmodel.catalogue.loader import load_model
 from costmodel.catalogue.machines import machine
 from costmodel.catalogue.software import framework_on
 from costmodel.description.cluster import Cluster
+from costmodel.description.dimensions import WRITTEN
 from costmodel.description.judgement import CHOSEN
-from costmodel.description.labels import label
+from costmodel.description.labels import label, spoken, spoken_of
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
 from costmodel.evaluation.engine import is_compiled
@@ -226,6 +227,13 @@ def taken(change: str) -> dict[str, str]:
     short = {field: name for name, field in CONSTRAINTS.items()} | {"seq_len": "seq", "gpus": "gpus"}
     pairs = (part.split("=") for part in change.split(", "))
     return {short[name]: "" if value == "any" else value for name, value in pairs if name in short}
+
+
+def tried(state: State, plan: Plan) -> str:
+    """What a plan has of fields that were to be tried at several values, where its name doesn't say it."""
+    said = {row.name for row in spoken_of()} | {row.field for row in WRITTEN}
+    several = (field for field, values in state.dimensions.items() if len(values) > 1 and field not in said)
+    return "".join(f", {spoken(f'{field}={getattr(plan, field)}')}" for field in several)
 
 
 def run_of(answer: Answer) -> TrainingRun | None:

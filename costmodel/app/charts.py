@@ -40,20 +40,6 @@ LETTER, BOLD = 7.6, 1.15
 """Width of a letter at most, on average of a line of the page's typeface in its size [pixels]; how much wider a bold one is."""
 
 
-HATCHES = {
-    "": "area", "/": "rising", "\\": "falling", "x": "crossed", "+": "checked", ".": "dotted", "-": "level", "|": "upright",
-}  # fmt: skip
-"""What the page calls the patterns of areas."""
-
-
-class Key(NamedTuple):
-    """One series of a chart: its name, its colour, and how it looks: as a line, a marker, or an area of some pattern."""
-
-    name: str
-    colour: str
-    look: str
-
-
 class Sizes(NamedTuple):
     """The best plans on numbers of GPUs, and those without sliders."""
 
@@ -67,26 +53,25 @@ class Memories(NamedTuple):
     stages: tuple[Stages, ...]
 
 
-class Played(NamedTuple):
+class Timelines(NamedTuple):
     """Plans of no more micro-batches than are drawn, of the chosen one and the one beside it, and what is said of that."""
 
     plans: tuple[tuple[Plan, str], ...]
 
 
 class Charts(NamedTuple):
-    """One chart or two, each with a heading and the key to its series; of some what it shows, before it was drawn."""
+    """One chart or two, each with a heading; of some what it shows, before it was drawn."""
 
     headings: tuple[str, ...]
-    keys: tuple[tuple[Key, ...], ...]
     figures: tuple[dict[str, object], ...]
-    shown: FrontierChart | Sizes | Memories | Played | None = None
+    shown: FrontierChart | Sizes | Memories | Timelines | None = None
 
 
 def charts(answer: Answer) -> Charts:
     """The charts of the tab that a state has open; none where no plan fits."""
     if answer.chosen is None:
-        return Charts((), (), ())
-    shown: FrontierChart | Sizes | Memories | Played | None = None
+        return Charts((), ())
+    shown: FrontierChart | Sizes | Memories | Timelines | None = None
     if answer.state.tab == "frontier":
         shown = changed_frontier(answer.found, answer.before if answer.moved else None, MOST_POINTS)
         figures: list[Drawing] = [filled(FRONTIER, named(shown))]
@@ -98,37 +83,17 @@ def charts(answer: Answer) -> Charts:
         figures = [filled(STAGES, named(one)) for one in shown.stages]
     elif answer.state.tab == "timeline":
         both = [(answer.chosen, answer.unmoved), *([(answer.beside, None)] if answer.beside else [])]
-        shown = Played(tuple(_shortened(one.plan) for one, _ in both))
+        shown = Timelines(tuple(_shortened(one.plan) for one, _ in both))
         figures = [_played(*pair, *short) for pair, short in zip(both, shown.plans, strict=True)]
     else:
         figures = {"time": _time, "sensitivity": _sensitivity}[answer.state.tab](answer)
-    return Charts(tuple(map(_headed, figures)), tuple(map(_keyed, figures)), tuple(map(_fitted, figures)), shown)
+    return Charts(tuple(map(_headed, figures)), tuple(map(_fitted, figures)), shown)
 
 
 def _headed(drawn: Row) -> str:
     """Take a figure's title off: the page shows it as text, which wraps."""
     title = str(drawn["layout"].pop("title", {}).get("text") or "")
     return title.replace("<br><sub>", ". ").replace("</sub>", "").replace("<br>", " ")
-
-
-def _keyed(drawn: Row) -> tuple[Key, ...]:
-    """Take a figure's legend off: the page shows it as text, which wraps."""
-    drawn["layout"]["showlegend"] = False
-    keys = []
-    for trace in drawn["data"]:
-        if trace["type"] not in ("bar", "scatter") or trace.get("showlegend") is False or not trace.get("name"):
-            continue
-        marker, line = trace.get("marker", {}), trace.get("line", {})
-        if trace["type"] == "bar":
-            keys.append(Key(trace["name"], str(marker.get("color")), HATCHES[marker.get("pattern", {}).get("shape", "")]))
-        elif trace.get("fill"):
-            keys.append(Key(trace["name"], str(trace["fillcolor"]), "area"))
-        elif "lines" in trace.get("mode", ""):
-            dash = {"solid": "line", "dot": "points"}.get(line.get("dash", "solid"), "dashes")
-            keys.append(Key(trace["name"], str(line.get("color")), f"{dash} thick" if line.get("width", 2) > 3 else dash))
-        else:
-            keys.append(Key(trace["name"], str(marker.get("color")), "ring" if "open" in str(marker.get("symbol")) else "dot"))
-    return tuple(keys)
 
 
 @functools.cache
@@ -143,7 +108,7 @@ def _fitted(drawn: Row) -> Row:
     layout = drawn["layout"]
     layout.pop("height", None)
     layout.update(
-        template=_template(),
+        template=_template(), showlegend=False,  # the page shows it as text, which wraps
         margin={**layout.get("margin", {}), "t": 12, "b": 48, "r": 14}, autosize=True, paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)", font={"family": 'system-ui, "Segoe UI", Roboto, sans-serif', "size": 13},
     )  # fmt: skip

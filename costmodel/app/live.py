@@ -6,8 +6,8 @@ import functools
 import math
 from collections.abc import Iterator, Sequence
 
-from costmodel.app.answer import Answer, searched, unmoved
-from costmodel.app.charts import SIDE, Charts, Memories, Played, Sizes
+from costmodel.app.answer import Answer, searched, tried, unmoved
+from costmodel.app.charts import SIDE, Charts, Memories, Sizes, Timelines
 from costmodel.app.state import SLIDERS, State
 from costmodel.arithmetic.named_tuples import Row, changed
 from costmodel.description.cluster import Cluster
@@ -42,7 +42,7 @@ def shared() -> str:
     """JavaScript that is the same for all questions: the formulas and the charts of the page."""
     names = (
         "view, filled, breakdown, fall, frontier, scaled, tornado, staged, changeOf, firstLines, planLabel, seconds, between, "
-        "figures, gib, percentage, wholePercent, title, slim, tabulate, saveImage, pipeline, bubbleOf"
+        "figures, gib, percentage, wholePercent, title, slim, tabulate, keyed, saveImage, pipeline, bubbleOf"
     )
     return (
         f"window.costmodelPage = (() => {{\n\"use strict\";\nconst view = {embedded(looks())};\n{static('charts.js')}\n"
@@ -137,7 +137,9 @@ def on_show(answer: Answer, drawn: Charts) -> Row:
     shown = [*answer.found.ranked, *([answer.found.closest_miss] if answer.found.closest_miss else [])]
     state = answer.state
     return {
-        "plans": [{"plan": _different(one.plan, asked), "error": one.time_error.half} for one in shown],
+        "plans": [
+            {"plan": _different(one.plan, asked), "error": one.time_error.half, "tried": tried(state, one.plan)} for one in shown
+        ],
         "ranked": len(answer.found), "row": state.row, "beside": state.beside, "tab": state.tab, "against": state.against,
         "side": SIDE, "question": state.question.query(), "limit": first.memory_limit * dict(state.factors).get("memory", 1.0),
         **_charted(answer, drawn, _asked(answer.before, first)),
@@ -156,7 +158,7 @@ def _charted(answer: Answer, drawn: Charts, question: PageQuestion) -> Row:
     if isinstance(drawn.shown, Sizes):
         now, before = ([_sizes(points, asked) for points in (made.strong, made.weak)] for made in drawn.shown)
         return {"scaling": {"now": now, "before": before, "heading": THROUGHPUT}}
-    if isinstance(drawn.shown, Played):
+    if isinstance(drawn.shown, Timelines):
         return {"timeline": [{"plan": _different(plan, asked), "more": more} for plan, more in drawn.shown.plans],
                 "orders": orders(question, [plan for plan, _ in drawn.shown.plans])}  # fmt: skip
     if isinstance(drawn.shown, Memories):

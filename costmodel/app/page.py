@@ -96,7 +96,7 @@ def template() -> str:
     """The page as a template of Dash's."""
     sliders = "".join(_slider(name, 0.0 if name == "imbalance" else -DOUBLINGS, DOUBLINGS, 0.1, 0.0) for name in SLIDERS)
     return f"""<!DOCTYPE html>
-<html lang="en"><head>{{%metas%}}<title>{{%title%}}</title>{{%favicon%}}{{%css%}}</head>
+<html lang="en"><head>{{%metas%}}<title>{{%title%}}</title>{{%favicon%}}<link rel="stylesheet" href="/shared.css">{{%css%}}</head>
 <body class="unanswered"><a class="unseen skip" href="#answer">to the answer</a><div class="page">{_form()}
 <main class="side" id="answer">{{%app_entry%}}
 <section class="strip" aria-label="what if">{sliders}</section></main></div>

@@ -16,7 +16,7 @@ from werkzeug import serving
 
 from costmodel.app import view
 from costmodel.app.answer import CALIBRATIONS, Answer, answered, command, described, difference
-from costmodel.app.charts import Charts, charts
+from costmodel.app.charts import charts
 from costmodel.app.live import live, on_show, shared
 from costmodel.app.page import template
 from costmodel.app.state import OwnStep, read_state, write_fields, write_runs
@@ -25,7 +25,7 @@ from costmodel.catalogue.calibrations import device_of_calibration
 from costmodel.description.transformer import Transformer
 from costmodel.evaluation.engine import compile_beside
 from costmodel.interop.launchers import formats, read_step_times, suffix, write_launch
-from costmodel.page.data import embedded
+from costmodel.page.data import embedded, static
 from costmodel.page.question import unasked
 from costmodel.text.checks import choice, listing, mapping, positive_int, text
 from costmodel.text.errors import CostModelError, InvalidValue, UnreadableFile
@@ -103,7 +103,11 @@ def _followed(app: Dash) -> None:
         except CostModelError as refused:
             abort(400, str(refused))
 
+    def style() -> Response:
+        return Response(static("shared.css"), mimetype="text/css")
+
     app.server.add_url_rule("/formulas.js", "formulas", formulas)
+    app.server.add_url_rule("/shared.css", "style", style)
     app.server.add_url_rule("/numbers.json", "numbers", numbers)
 
 
@@ -115,7 +119,7 @@ def _layout() -> object:
     buttons.insert(3, html.Select(options, id="launch", **{"aria-label": "launch file of the chosen plan, in the format of"}))
     graphs = [
         html.Div([
-            html.Div(id=f"heading{beside}", className="heading"),
+            html.Div(id=f"heading{beside}", className="heading"), html.Ul(className="legend"),
             dcc.Graph(id=f"chart{beside}", config=GRAPH, responsive=True, style=HEIGHT),
         ], id=f"pane{beside}", style={"display": "none"} if beside else {})
         for beside in ("", "-beside")
@@ -149,26 +153,15 @@ def show(query: str) -> tuple[object, ...]:
         why = str(refused) if isinstance(refused, CostModelError) else "numbers too large or too small to compute with"
         return (*[no_update] * 9, {"error": why}, why, no_update)
     empty: dict[str, object] = {"data": [], "layout": {}}
-    figures = drawn.figures
+    figures, heads = drawn.figures, [html.H2(heading) for heading in drawn.headings]
     second = len(figures) > 1
     return (
         view.said(answer), view.table(answer), view.tabs(answer.state), figures[0] if figures else empty,
-        _named(drawn, 0), figures[1] if second else no_update, _named(drawn, 1),  # what is hidden is not drawn anew
-        {} if second else {"display": "none"}, view.changed(answer),
+        heads[:1], figures[1] if second else no_update, heads[1:],  # what is hidden is not drawn anew
+        {} if second else {"display": "none"}, difference(answer),
         {**view.strip(answer), "other": view.other(answer), **on_show(answer, drawn)}, "",
         {} if figures else {"display": "none"},
     )  # fmt: skip
-
-
-def _named(drawn: Charts, place: int) -> list[object]:
-    """Heading and key of a chart."""
-    if place >= len(drawn.figures):
-        return []
-    keys = [
-        html.Span([html.I(className=key.look, style={"--series": key.colour}), key.name], className="key")
-        for key in drawn.keys[place]
-    ]
-    return [html.H2(drawn.headings[place]), html.P(keys, className="keys")]
 
 
 def opened(upload: dict[str, object], query: str = "") -> dict[str, str]:

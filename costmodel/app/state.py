@@ -112,7 +112,9 @@ class State:
         """Measured steps of the visitor's own."""
         try:
             rows = json.loads(self.runs or "[]")
-            steps = tuple(OwnStep(*names, made(Plan, fields), seconds) for *names, fields, seconds in rows)
+            steps = tuple(
+                OwnStep(model, device, software, made(Plan, fields), seconds) for model, device, software, fields, seconds in rows
+            )
         except CostModelError:
             raise
         except (ValueError, TypeError, RecursionError):

@@ -13,13 +13,13 @@ from costmodel.app.answer import (
     Answer,
     at_peak,
     called,
-    difference,
     ends,
     offered,
     own_steps,
     reached,
     run_of,
     taken,
+    tried,
     uncalibrated,
 )
 from costmodel.app.state import LARGEST_FACTOR, SLIDERS, TABS, State, write_runs
@@ -48,14 +48,13 @@ def said(answer: Answer) -> list[object]:
     """The answer in a sentence, and a line about how sure it is."""
     chosen, state, before = answer.chosen, answer.state, answer.before
     question = asked(before.model, before.cluster, before.framework, work=(state.batch, state.seq))
-    parts: list[object] = [html.Div(question, className="asked")]
+    fixed = [spoken(f"{field}={' or '.join(map(str, values))}") for field, values in state.dimensions.items()]
+    parts: list[object] = [html.Div("; ".join([question, *fixed]), className="asked")]
     if chosen is None:
         hint = html.P("Fewer constraints, more GPUs or more memory may help.")
         return [*parts, html.H1(["Nothing fits. ", html.Span(_why(answer))]), hint, *_own_runs(answer)]
-    head = html.H1([
-        html.B(between(chosen.step_time)), f" a step with {label(chosen.plan)}: {100 * chosen.mfu:.0f} % MFU, "
-        + of_limit(chosen),
-    ])  # fmt: skip
+    words = f" a step with {label(chosen.plan)}{tried(state, chosen.plan)}: {100 * chosen.mfu:.0f} % MFU, {of_limit(chosen)}"
+    head = html.H1([html.B(between(chosen.step_time)), words])
     place = min(answer.state.row, len(answer.found) - 1)
     standing = answer.found.standings.plans[place]
     of = f"of the {answer.found.fitting:,} that fit among {answer.found.evaluated:,} legal plans"
@@ -146,11 +145,6 @@ def would_fit(answer: Answer) -> list[object]:
     return [html.Table([caption, html.Thead(head), html.Tbody(rows)], className="offers")]
 
 
-def changed(answer: Answer) -> str:
-    """What the sliders changed, in words."""
-    return difference(answer)
-
-
 def table(answer: Answer) -> object:
     """The ranked plans, sorted as the state says; below them the plan that would be faster but does not fit."""
     state, found = answer.state, answer.found
@@ -214,8 +208,8 @@ def _row(
             [label(one.plan), *tied], type="button", className="plain plan",
             **{"data-set": pairs, "aria-pressed": str(on or beside).lower(), "aria-label": f"{what} {label(one.plan)}"},
         )]  # fmt: skip
-        if either:
-            first.append(html.Small(either, className="hint"))
+        if note := ", ".join(filter(None, [tried(state, one.plan).removeprefix(", "), either])):
+            first.append(html.Small(note, className="hint"))
     else:
         first = [html.Span(label(one.plan)), " ", html.Small(lack(one), className="bad")]
     chance = f"{100 * standing.probability_fastest:.0f} %" if standing is not None else "\N{EN DASH}"

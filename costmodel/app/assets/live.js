@@ -79,8 +79,8 @@
     const found = shown.plans.map(({ plan }) => model.evaluate(plan));
     shown.before ??= shown.plans.map(({ plan }) => before.evaluate(plan));
     if (found.some((one) => one.error)) return null;
-    return shown.plans.map(({ plan, error }, place) => ({
-      ...found[place], error, limit, plan, name: window.costmodelPage.planLabel({ ...model.asked, ...plan }), before: shown.before[place],
+    return shown.plans.map(({ plan, error, tried }, place) => ({
+      ...found[place], error, tried, limit, plan, name: window.costmodelPage.planLabel({ ...model.asked, ...plan }), before: shown.before[place],
     }));
   }
 
@@ -122,7 +122,7 @@
     const { between, gib, percentage, wholePercent, seconds } = window.costmodelPage, head = find("#said h1");
     const low = Math.exp(given.shift - one.error), high = Math.exp(given.shift + one.error);
     write(textOf(find("b", head)), between(one.step_time_s));
-    write(textOf(head), ` a step with ${one.name}: ${wholePercent(given.utilisation * one.model_flop / one.step_time_s)} % MFU, ${gib(one.peak_memory_bytes)} of ${gib(one.limit)} GiB${fits(one) ? "" : ": does not fit"}`);
+    write(textOf(head), ` a step with ${one.name}${one.tried}: ${wholePercent(given.utilisation * one.model_flop / one.step_time_s)} % MFU, ${gib(one.peak_memory_bytes)} of ${gib(one.limit)} GiB${fits(one) ? "" : ": does not fit"}`);
     put(head, "className", fits(one) ? "" : "bad");
     const sure = textOf(find("#said p"));
     if (sure) write(sure, `${between(one.step_time_s * low, one.step_time_s * high)} with ${sure.nodeValue.split(" with ").slice(1).join(" with ")}`);
@@ -272,6 +272,7 @@
   }
   function plot(place, data, layout) {
     const graph = find(`${place} .js-plotly-plot`);
+    window.costmodelPage.keyed(find(".legend", find(place).parentElement), data);
     if (graph && window.Plotly) window.Plotly.react(graph, data, layout); // with another configuration it would be made anew
   }
 

@@ -49,6 +49,8 @@
     }
     const page = window.costmodelPage;
     if (page) for (const place of FIGURES) answer.parts[place] = page.slim(answer.parts[place], true);
+    if (page) keys(); else addEventListener("load", keys, { once: true });
+    function keys() { FIGURES.forEach((place, at) => { if (answer.parts[place]) window.costmodelPage.keyed(all(".legend")[at], answer.parts[place].data); }); }
     return answer.parts.map((part) => part ?? keep);
   }
 

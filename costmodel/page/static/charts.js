@@ -235,7 +235,7 @@ function scaled([strong, weak], before, tokens, heading, view) {
   const lines = [strong, weak].map(line), ticks = [...new Set(lines.flatMap((one) => one.gpus))].sort((a, b) => a - b), missing = [...new Set(lines.flatMap((one) => one.missing))].sort((a, b) => a - b);
   return {
     lines, before: before ? before.map(line) : [], longest: lines[1].gpus.length > lines[0].gpus.length ? lines[1] : lines[0], ticks, labels: ticks.map(counted),
-    title: `${heading}${missing.length ? `<br><sub>nothing fits on ${missing.map(counted).join(", ")} GPUs</sub>` : ""}`,
+    title: `${heading}${missing.length ? `<br><sub>Nothing fits on ${missing.map(counted).join(", ")} GPUs</sub>` : ""}`,
   };
 }
 function scalingChart(points, was, heading, view, look, narrow) { return fitted(view.charts.scaling, scaled(points, was, view.tokens / costmodel.asked.global_batch, heading, view), look, narrow); }
@@ -374,4 +374,14 @@ function legend(data) {
     const key = one.type === "bar" || one.fill ? "patch" : size === 1 ? "whisker" : one.line?.dash && one.line.dash !== "solid" ? one.line.dash.includes("dash") ? "dash" : one.line.dash : symbol?.includes("open") ? "open" : (one.mode ?? "").includes("lines") ? "line" : "point";
     return {name: one.name, key, colour: size === 1 ? one.error_x.color : color ?? one.line?.color, pattern: pattern?.shape ?? ""};
   });
+}
+function keyed(box, data) {
+  box.replaceChildren(...legend(data).map(({name, key, colour, pattern}) => {
+    const line = document.createElement("li"), sign = document.createElement("i"), seen = colour === "#000000" ? "var(--ink)" : colour;
+    sign.className = key;
+    sign.style.background = paint(seen, pattern);
+    sign.style.borderColor = seen;
+    line.append(sign, name);
+    return line;
+  }));
 }

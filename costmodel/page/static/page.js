@@ -331,12 +331,7 @@ function draw(list) {
   $("chart").setAttribute("aria-label", `${TABS[state.tab]}: ${reading}`);
   $("reading").textContent = reading;
   if (!same) numbers();
-  $("legend").replaceChildren(...legend(data).map(({name, key, colour, pattern}) => {
-    const sign = element("i", {class: key});
-    sign.style.background = paint(colour, pattern);
-    sign.style.borderColor = colour;
-    return element("li", {}, sign, name);
-  }));
+  keyed($("legend"), data);
 }
 
 // The drawing's numbers, for whoever asks for them.
