@@ -32,8 +32,9 @@ SIDE = 3
 """Plans whose steps are drawn side by side: as many as have room for their names."""
 MOST_POINTS = 60
 """Plans off the frontier that are drawn: a browser prices as many anew while a slider moves."""
-ROUNDS = 3
-"""Micro-batches that a timeline shows for each pipeline stage, where a step has more."""
+ROUNDS, MOST_PASSES = 3, 256
+"""Micro-batches that a timeline shows for each pipeline stage, where a step has more; fewer, but at least one, where these would
+be more passes than a browser draws anew while a slider moves."""
 MOST_TWO_LINES = 5
 """Rows of a chart for whose names two lines have room; of more, the second line is left to their hovers."""
 LETTER, BOLD = 7.6, 1.15
@@ -186,7 +187,8 @@ def _sensitivity(answer: Answer) -> list[Drawing]:
 
 def _shortened(plan: Plan) -> tuple[Plan, str]:
     """A plan of no more micro-batches than are drawn, and what is said of that."""
-    most = ROUNDS * plan.pipeline_parallel
+    stages = plan.pipeline_parallel
+    most = stages * max(1, min(ROUNDS, MOST_PASSES // (2 * stages**2 * plan.virtual_stages)))
     if plan.micro_batches <= most:
         return plan, ""
     short = dataclasses.replace(plan, global_batch=most * plan.copies * plan.micro_batch)
