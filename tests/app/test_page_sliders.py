@@ -141,7 +141,7 @@ def test_the_timeline_follows_a_slider_as_the_server_draws_it(page):
     held = """const held = document.querySelector('#chart .js-plotly-plot').data.filter(({name}) => name.startsWith('held by'));
         const [plan, heading] = ['h1', '#heading h2'].map((part) => document.querySelector(part).innerText);
         return [plan, heading, ...held.map(({name, y}) => [name, Math.max(...y)])];"""
-    followed = page.awaits(f"{MOVED} {held}", "latency", 0.2)  # so little that the best plan stays the best
+    followed = page.awaits(f"{MOVED} {held}", "efficiency", -0.1)  # so little that the best plan stays the best
     page.answered().awaits(STILL)
     drawn = page.awaits(held)
     assert followed[:2] == drawn[:2] and still not in followed and len(followed) == 6
