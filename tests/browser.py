@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +32,10 @@ QUICKLY = "{preload: false, resultTypes: ['violations']}"
 """Options of axe: all its rules, but no list of what passes, and no style fetched once more, of which these pages have none."""
 
 
+RULES = "['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']"
+"""By which axe looks: those that are off unless they are named too, as that of the size of targets."""
+
+
 class Browser:
     """Chromium under Selenium, with what its pages log and request."""
 
@@ -38,9 +44,9 @@ class Browser:
         self.untouched: Path | None = None
         """The page that is open, as long as no test opened another or changed what it shows."""
 
-    def resize(self, width: int, height: int, dark: bool = False) -> None:
+    def resize(self, width: int, height: int, dark: bool = False, mobile: bool = False) -> None:
         """Give the page a size and the system's colours."""
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         self.coloured(dark)
 
@@ -84,10 +90,10 @@ class Browser:
 
 
 @contextlib.contextmanager
-def opened() -> Iterator[Browser]:
-    """A browser, for as long as the block lasts."""
+def opened(folder: Path | None = None) -> Iterator[Browser]:
+    """A browser, for as long as the block lasts, that saves files in a folder."""
     selenium = pytest.importorskip("selenium.webdriver", reason="drives a browser: pip install costmodel[test]")
-    program = next(filter(None, map(shutil.which, NAMES)), None)
+    program = os.environ.get("BROWSER_PATH") or next(filter(None, map(shutil.which, NAMES)), None)
     steering = shutil.which("chromedriver")
     if program is None or steering is None:
         pytest.skip("no Chromium with its driver here: apt-get install chromium chromium-driver")
@@ -95,6 +101,8 @@ def opened() -> Iterator[Browser]:
     options.binary_location = program
     for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1440,900"):
         options.add_argument(word)
+    if folder is not None:
+        options.add_experimental_option("prefs", {"download.default_directory": str(folder)})
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = selenium.Chrome(options=options, service=selenium.ChromeService(steering))
     try:
@@ -125,12 +133,14 @@ def barriers_in_all_colours(browser: Browser) -> list[list[object]]:
 
 def barriers(browser: Browser, *rules: str) -> list[list[object]]:
     """What axe-core finds fault with on the page as it is now; by some of its rules where they are named."""
-    package = pytest.importorskip("axe_selenium_python", reason="brings axe-core: pip install costmodel[test]")
+    package = importlib.util.find_spec("axe_playwright_python")  # of which only axe-core itself is used
+    if package is None:
+        pytest.skip("brings axe-core: pip install costmodel[test]")
     if not browser.run("return Boolean(window.axe)"):
-        script = Path(package.__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
+        script = Path(str(package.origin)).parent / "axe.min.js"
         browser.driver.execute_script(script.read_text(encoding="utf-8"))
     return browser.run(
-        "const some = given.length ? {runOnly: {type: 'rule', values: given}} : {};"
+        f"const some = {{runOnly: given.length ? {{type: 'rule', values: given}} : {RULES}}};"
         f"const found = await axe.run(document, {{...{QUICKLY}, ...some}});"
         "return found.violations.map((one) => [one.id, one.nodes.map((node) => node.html)])", *rules
     )  # fmt: skip

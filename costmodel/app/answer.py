@@ -7,20 +7,23 @@ import functools
 from shlex import join
 from typing import NamedTuple
 
-from costmodel.app.state import CONSTRAINTS, LARGEST_FACTOR, SLIDERS, State, read_fields
+from costmodel.app.state import CONSTRAINTS, LARGEST_FACTOR, SLIDERS, OwnStep, State, read_fields
 from costmodel.catalogue.calibrations import device_of_calibration, load_calibration
 from costmodel.catalogue.clusters import load_cluster
 from costmodel.catalogue.loader import load_model
 from costmodel.catalogue.machines import machine
+from costmodel.catalogue.software import framework_on
 from costmodel.description.cluster import Cluster
+from costmodel.description.dimensions import WRITTEN
 from costmodel.description.judgement import CHOSEN
-from costmodel.description.labels import label
+from costmodel.description.labels import label, spoken, spoken_of
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
 from costmodel.evaluation.engine import is_compiled
 from costmodel.evaluation.estimation import Estimate, estimate, fill_slopes
 from costmodel.evaluation.factors import IMBALANCE, quantities, scaled
 from costmodel.evaluation.offers import Offer, offers
+from costmodel.evaluation.own_runs import calibrate
 from costmodel.evaluation.plan_search import SearchResult, search_by_name
 from costmodel.text.units import format_seconds
 from costmodel.training.cost import Tariff
@@ -56,9 +59,25 @@ CALIBRATIONS: list[str] = []
 def described(state: State, cluster: str = "") -> tuple[Transformer, Cluster]:
     """Model and cluster that a state asks about, without its sliders."""
     model = read_fields(state.config) if state.config else load_model(state.model)
-    if state.device and not cluster:
-        return model, _calibrated(machine(state.device, gpus=state.gpus))
-    return model, _calibrated(load_cluster(cluster or state.cluster, gpus=state.gpus))
+    alone, name = state.device and not cluster, cluster or state.cluster
+    found = _calibrated(machine(state.device, gpus=state.gpus) if alone else load_cluster(name, gpus=state.gpus))
+    steps = [(load_model(one.model), one.plan, one.seconds) for one in own_steps(state, found)]
+    return model, calibrate(found, steps, state.framework) if steps else found
+
+
+def own_steps(state: State, cluster: Cluster) -> list[OwnStep]:
+    """The visitor's own measured steps that say something of a question: those of its GPU and its framework."""
+    return [one for one in state.own_steps if (one.device, one.framework) == (cluster.device.name, state.framework)]
+
+
+def uncalibrated(answer: Answer) -> Estimate | None:
+    """The chosen plan without what the visitor's own measured steps say; None where they say nothing of it."""
+    chosen, state = answer.chosen, answer.state
+    if chosen is None or not own_steps(state, chosen.cluster):
+        return None
+    model, cluster = described(dataclasses.replace(state, runs=""))
+    model, cluster = scaled(model, cluster, factors_of(state, model, cluster))
+    return estimate(model, cluster, chosen.plan, framework_on(cluster, state.framework))
 
 
 def _calibrated(cluster: Cluster) -> Cluster:
@@ -208,6 +227,13 @@ def taken(change: str) -> dict[str, str]:
     short = {field: name for name, field in CONSTRAINTS.items()} | {"seq_len": "seq", "gpus": "gpus"}
     pairs = (part.split("=") for part in change.split(", "))
     return {short[name]: "" if value == "any" else value for name, value in pairs if name in short}
+
+
+def tried(state: State, plan: Plan) -> str:
+    """What a plan has of fields that were to be tried at several values, where its name doesn't say it."""
+    said = {row.name for row in spoken_of()} | {row.field for row in WRITTEN}
+    several = (field for field, values in state.dimensions.items() if len(values) > 1 and field not in said)
+    return "".join(f", {spoken(f'{field}={getattr(plan, field)}')}" for field in several)
 
 
 def run_of(answer: Answer) -> TrainingRun | None:

@@ -12,6 +12,7 @@ import plotly.io
 from costmodel.app.answer import Answer, described, searched, under_sliders, unmoved
 from costmodel.app.state import State
 from costmodel.arithmetic.named_tuples import Row
+from costmodel.description.plan import Plan
 from costmodel.evaluation.dimension_sweeps import Scaling, scaling_of
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.plan_search import SearchResult
@@ -31,26 +32,13 @@ SIDE = 3
 """Plans whose steps are drawn side by side: as many as have room for their names."""
 MOST_POINTS = 60
 """Plans off the frontier that are drawn: a browser prices as many anew while a slider moves."""
-ROUNDS = 3
-"""Micro-batches that a timeline shows for each pipeline stage, where a step has more."""
+ROUNDS, MOST_PASSES = 3, 256
+"""Micro-batches that a timeline shows for each pipeline stage, where a step has more; fewer, but at least one, where these would
+be more passes than a browser draws anew while a slider moves."""
 MOST_TWO_LINES = 5
 """Rows of a chart for whose names two lines have room; of more, the second line is left to their hovers."""
 LETTER, BOLD = 7.6, 1.15
 """Width of a letter at most, on average of a line of the page's typeface in its size [pixels]; how much wider a bold one is."""
-
-
-HATCHES = {
-    "": "area", "/": "rising", "\\": "falling", "x": "crossed", "+": "checked", ".": "dotted", "-": "level", "|": "upright",
-}  # fmt: skip
-"""What the page calls the patterns of areas."""
-
-
-class Key(NamedTuple):
-    """One series of a chart: its name, its colour, and how it looks: as a line, a marker, or an area of some pattern."""
-
-    name: str
-    colour: str
-    look: str
 
 
 class Sizes(NamedTuple):
@@ -66,20 +54,25 @@ class Memories(NamedTuple):
     stages: tuple[Stages, ...]
 
 
+class Timelines(NamedTuple):
+    """Plans of no more micro-batches than are drawn, of the chosen one and the one beside it, and what is said of that."""
+
+    plans: tuple[tuple[Plan, str], ...]
+
+
 class Charts(NamedTuple):
-    """One chart or two, each with a heading and the key to its series; of some what it shows, before it was drawn."""
+    """One chart or two, each with a heading; of some what it shows, before it was drawn."""
 
     headings: tuple[str, ...]
-    keys: tuple[tuple[Key, ...], ...]
     figures: tuple[dict[str, object], ...]
-    shown: FrontierChart | Sizes | Memories | None = None
+    shown: FrontierChart | Sizes | Memories | Timelines | None = None
 
 
 def charts(answer: Answer) -> Charts:
     """The charts of the tab that a state has open; none where no plan fits."""
     if answer.chosen is None:
-        return Charts((), (), ())
-    shown: FrontierChart | Sizes | Memories | None = None
+        return Charts((), ())
+    shown: FrontierChart | Sizes | Memories | Timelines | None = None
     if answer.state.tab == "frontier":
         shown = changed_frontier(answer.found, answer.before if answer.moved else None, MOST_POINTS)
         figures: list[Drawing] = [filled(FRONTIER, named(shown))]
@@ -89,36 +82,19 @@ def charts(answer: Answer) -> Charts:
     elif answer.state.tab == "memory":
         shown = _memories(answer)
         figures = [filled(STAGES, named(one)) for one in shown.stages]
+    elif answer.state.tab == "timeline":
+        both = [(answer.chosen, answer.unmoved), *([(answer.beside, None)] if answer.beside else [])]
+        shown = Timelines(tuple(_shortened(one.plan) for one, _ in both))
+        figures = [_played(*pair, *short) for pair, short in zip(both, shown.plans, strict=True)]
     else:
-        drawn = {"time": _time, "sensitivity": _sensitivity, "timeline": _timeline}
-        figures = drawn[answer.state.tab](answer)
-    return Charts(tuple(map(_headed, figures)), tuple(map(_keyed, figures)), tuple(map(_fitted, figures)), shown)
+        figures = {"time": _time, "sensitivity": _sensitivity}[answer.state.tab](answer)
+    return Charts(tuple(map(_headed, figures)), tuple(map(_fitted, figures)), shown)
 
 
 def _headed(drawn: Row) -> str:
     """Take a figure's title off: the page shows it as text, which wraps."""
     title = str(drawn["layout"].pop("title", {}).get("text") or "")
     return title.replace("<br><sub>", ". ").replace("</sub>", "").replace("<br>", " ")
-
-
-def _keyed(drawn: Row) -> tuple[Key, ...]:
-    """Take a figure's legend off: the page shows it as text, which wraps."""
-    drawn["layout"]["showlegend"] = False
-    keys = []
-    for trace in drawn["data"]:
-        if trace["type"] not in ("bar", "scatter") or trace.get("showlegend") is False or not trace.get("name"):
-            continue
-        marker, line = trace.get("marker", {}), trace.get("line", {})
-        if trace["type"] == "bar":
-            keys.append(Key(trace["name"], str(marker.get("color")), HATCHES[marker.get("pattern", {}).get("shape", "")]))
-        elif trace.get("fill"):
-            keys.append(Key(trace["name"], str(trace["fillcolor"]), "area"))
-        elif "lines" in trace.get("mode", ""):
-            dash = {"solid": "line", "dot": "points"}.get(line.get("dash", "solid"), "dashes")
-            keys.append(Key(trace["name"], str(line.get("color")), f"{dash} thick" if line.get("width", 2) > 3 else dash))
-        else:
-            keys.append(Key(trace["name"], str(marker.get("color")), "ring" if "open" in str(marker.get("symbol")) else "dot"))
-    return tuple(keys)
 
 
 @functools.cache
@@ -133,7 +109,7 @@ def _fitted(drawn: Row) -> Row:
     layout = drawn["layout"]
     layout.pop("height", None)
     layout.update(
-        template=_template(),
+        template=_template(), showlegend=False,  # the page shows it as text, which wraps
         margin={**layout.get("margin", {}), "t": 12, "b": 48, "r": 14}, autosize=True, paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)", font={"family": 'system-ui, "Segoe UI", Roboto, sans-serif', "size": 13},
     )  # fmt: skip
@@ -209,22 +185,20 @@ def _sensitivity(answer: Answer) -> list[Drawing]:
     return [first] if beside is None else [first, tornado_drawing(beside, sensitivities(beside))]
 
 
-def _timeline(answer: Answer) -> list[Drawing]:
-    assert answer.chosen is not None
-    first = _played(answer.chosen, answer.unmoved)
-    return [first] if answer.beside is None else [first, _played(answer.beside, None)]
+def _shortened(plan: Plan) -> tuple[Plan, str]:
+    """A plan of no more micro-batches than are drawn, and what is said of that."""
+    stages = plan.pipeline_parallel
+    most = stages * max(1, min(ROUNDS, MOST_PASSES // (2 * stages**2 * plan.virtual_stages)))
+    if plan.micro_batches <= most:
+        return plan, ""
+    short = dataclasses.replace(plan, global_batch=most * plan.copies * plan.micro_batch)
+    return short, f"; of {plan.micro_batches:,} micro-batches, over which the bubble weighs less"
 
 
-def _played(one: Estimate, before: Estimate | None) -> Drawing:
+def _played(one: Estimate, before: Estimate | None, short: Plan, more: str) -> Drawing:
     """The first micro-batches of a plan's step, with those before a change behind them."""
-    plan = one.plan
-    short, most = plan, ROUNDS * plan.pipeline_parallel
-    if plan.micro_batches > most:
-        short = dataclasses.replace(plan, global_batch=most * plan.copies * plan.micro_batch)
     now, *was = (timeline(each.model, each.cluster, short, each.framework) for each in (one, before) if each is not None)
     what = played_out(now, *was)
-    if short is not plan:
-        what = what._replace(title=f"{what.title}; of {plan.micro_batches:,} micro-batches, over which the bubble weighs less")
     plain = [bars._replace(label=[""] * len(bars.label)) for bars in what.bars]  # numbers are in the hovers
-    drawn: Drawing = filled(TIMELINE, named(what._replace(bars=plain)))
+    drawn: Drawing = filled(TIMELINE, named(what._replace(bars=plain, title=what.title + more)))
     return drawn

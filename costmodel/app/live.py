@@ -6,8 +6,8 @@ import functools
 import math
 from collections.abc import Iterator, Sequence
 
-from costmodel.app.answer import Answer, searched, unmoved
-from costmodel.app.charts import SIDE, Charts, Memories, Sizes
+from costmodel.app.answer import Answer, searched, tried, unmoved
+from costmodel.app.charts import SIDE, Charts, Memories, Sizes, Timelines
 from costmodel.app.state import SLIDERS, State
 from costmodel.arithmetic.named_tuples import Row, changed
 from costmodel.description.cluster import Cluster
@@ -19,10 +19,11 @@ from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.factors import IMBALANCE, quantities, scaled
 from costmodel.evaluation.plan_search import SearchResult
 from costmodel.evaluation.sensitivity import EFFICIENCY, ranges, to_peak
-from costmodel.page.data import embedded, maker, static, tables
+from costmodel.page.data import embedded, maker, static, tables, timeline_script
 from costmodel.page.onefile import looks
 from costmodel.page.plans import columns
 from costmodel.page.question import PageQuestion, unasked
+from costmodel.page.schedules import orders
 from costmodel.plots.dimension_sweeps import THROUGHPUT
 from costmodel.plots.embedded import breakdown_title
 from costmodel.plots.frontier import FrontierChart
@@ -41,11 +42,11 @@ def shared() -> str:
     """JavaScript that is the same for all questions: the formulas and the charts of the page."""
     names = (
         "view, filled, breakdown, fall, frontier, scaled, tornado, staged, changeOf, firstLines, planLabel, seconds, between, "
-        "figures, gib, percentage, wholePercent, title, slim"
+        "figures, gib, percentage, wholePercent, title, slim, tabulate, keyed, saveImage, pipeline, bubbleOf"
     )
     return (
         f"window.costmodelPage = (() => {{\n\"use strict\";\nconst view = {embedded(looks())};\n{static('charts.js')}\n"
-        f"const modelOf = {maker()};\nreturn {{modelOf, {names}}};\n}})();\n"
+        f"const modelOf = {maker()};\nconst timelineOf = {timeline_script()};\nreturn {{modelOf, timelineOf, {names}}};\n}})();\n"
     )
 
 
@@ -136,15 +137,18 @@ def on_show(answer: Answer, drawn: Charts) -> Row:
     shown = [*answer.found.ranked, *([answer.found.closest_miss] if answer.found.closest_miss else [])]
     state = answer.state
     return {
-        "plans": [{"plan": _different(one.plan, asked), "error": one.time_error.half} for one in shown],
+        "plans": [
+            {"plan": _different(one.plan, asked), "error": one.time_error.half, "tried": tried(state, one.plan)} for one in shown
+        ],
         "ranked": len(answer.found), "row": state.row, "beside": state.beside, "tab": state.tab, "against": state.against,
         "side": SIDE, "question": state.question.query(), "limit": first.memory_limit * dict(state.factors).get("memory", 1.0),
-        **_charted(answer, drawn, asked),
+        **_charted(answer, drawn, _asked(answer.before, first)),
     }  # fmt: skip
 
 
-def _charted(answer: Answer, drawn: Charts, asked: Row) -> Row:
+def _charted(answer: Answer, drawn: Charts, question: PageQuestion) -> Row:
     """What the chart of the open tab is made of, as far as a browser can price it anew."""
+    asked = question.fields()
     if isinstance(drawn.shown, FrontierChart) and answer.found.every is not None:
         shown = drawn.shown
         every, rows = answer.found.every, [*shown.best.rows, *shown.fitting.rows, *shown.missing.rows]
@@ -154,6 +158,9 @@ def _charted(answer: Answer, drawn: Charts, asked: Row) -> Row:
     if isinstance(drawn.shown, Sizes):
         now, before = ([_sizes(points, asked) for points in (made.strong, made.weak)] for made in drawn.shown)
         return {"scaling": {"now": now, "before": before, "heading": THROUGHPUT}}
+    if isinstance(drawn.shown, Timelines):
+        return {"timeline": [{"plan": _different(plan, asked), "more": more} for plan, more in drawn.shown.plans],
+                "orders": orders(question, [plan for plan, _ in drawn.shown.plans])}  # fmt: skip
     if isinstance(drawn.shown, Memories):
         return {"stages": [{name: value for name, value in named(one).items() if name != "parts"} for one in drawn.shown.stages]}
     if answer.state.tab == "sensitivity":

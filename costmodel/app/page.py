@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from html import escape
+from urllib.parse import urlencode
 
 from costmodel.app.state import CONSTRAINTS, LARGEST_FACTOR, SLIDERS, State
 from costmodel.catalogue.loader import names
@@ -13,6 +14,8 @@ from costmodel.description.device import DTYPES
 from costmodel.description.fields import table
 from costmodel.description.labels import field_name
 from costmodel.description.plan import Plan
+from costmodel.page.onefile import SEQUENCES
+from costmodel.page.site import PRESETS
 
 DOUBLINGS = math.log2(LARGEST_FACTOR)
 """To either side of a slider's middle."""
@@ -50,26 +53,35 @@ def _form() -> str:
         'autocomplete="off"></label>'
         for name in HINTS
     )  # fmt: skip
+    offered = ", ".join(
+        f'<a href="?{escape(urlencode({"model": model, "cluster": cluster, "gpus": gpus, "batch": SEQUENCES * gpus}))}">'
+        f"{model} on {gpus} GPUs of {cluster}</a>"
+        for model, cluster, gpus in PRESETS
+    )
     return f"""<form class="ask" id="ask" aria-label="question"><p class="brand">costmodel <small>what if</small></p>
 <details open><summary>Model</summary>{_select("model", "model", _options(names("model"), plain.model), plain.model)}
 <p class="own" id="own" hidden><span></span> <button type="button" class="small" data-set="config=">remove</button></p>
 {_number("seq", "sequence", plain.seq)}{_number("batch", "global batch", plain.batch)}
-<label class="drop" id="drop">or drop a config.json here
+<label class="drop" id="drop" data-drop="config">or drop a config.json here
 <input type="file" id="file" accept=".json,application/json" class="unseen"></label></details>
 <details open><summary>Cluster</summary>{_select("cluster", "cluster", _options(names("cluster"), plain.cluster), plain.cluster)}
 {_select("device", "GPU", _options(names("device"), plain.device, "the cluster's"), plain.device)}
 {_number("gpus", "GPUs", plain.gpus)}
 {_select("framework", "framework", _options(framework_names(), plain.framework), plain.framework)}
 {_select("against", "compare with", _options(names("cluster"), "", "no other"), "")}</details>
-<details><summary>Plan</summary>{_select("dtype", "dtype", _options(DTYPES, "", "the GPU's default"), "")}
-{_select("adapter", "adapter", _options(ADAPTERS, "", "none: all weights"), "")}
+<details><summary>Plan</summary>{_select("dtype", "dtype", _options(DTYPES, "", "the GPU's"), "")}
+{_select("adapter", "adapter", _options(ADAPTERS, "", "none"), "")}
 {_select("optimizer", "optimizer", _options(OPTIMIZERS, "", "the framework's"), "")}
 {_select("oo", "optimizer offload", OFFLOADS, "")}{_select("ao", "activation offload", OFFLOADS, "")}{fixed}
 <p class="hint">Empty: every value is tried. Several: commas between them.</p></details>
 <details><summary>Run and cost</summary>
 <label>tokens<input name="tokens" type="text" placeholder="300B or 15T" data-default="" autocomplete="off"></label>
 <p class="hint">Of the whole run: how long it takes.</p>{_slider("price", 0.0, 20.0, 0.05, 0.0)}
-<p class="hint">Of one GPU for an hour, in your currency.</p></details></form>"""
+<p class="hint">Of one GPU for an hour, in your currency.</p></details>
+<details><summary>Own runs</summary><label class="drop" data-drop="logs">drop logs of the plan that is looked at
+<input type="file" id="logs" multiple class="unseen"></label>
+<p class="hint">Measured steps narrow the interval. They stay in this page's link; nothing is kept.</p></details>
+<p class="hint">Others: {offered}</p></form>"""
 
 
 def _slider(name: str, least: float, most: float, step: float, value: float) -> str:
@@ -84,7 +96,7 @@ def template() -> str:
     """The page as a template of Dash's."""
     sliders = "".join(_slider(name, 0.0 if name == "imbalance" else -DOUBLINGS, DOUBLINGS, 0.1, 0.0) for name in SLIDERS)
     return f"""<!DOCTYPE html>
-<html lang="en"><head>{{%metas%}}<title>{{%title%}}</title>{{%favicon%}}{{%css%}}</head>
+<html lang="en"><head>{{%metas%}}<title>{{%title%}}</title>{{%favicon%}}<link rel="stylesheet" href="/shared.css">{{%css%}}</head>
 <body class="unanswered"><a class="unseen skip" href="#answer">to the answer</a><div class="page">{_form()}
 <main class="side" id="answer">{{%app_entry%}}
 <section class="strip" aria-label="what if">{sliders}</section></main></div>

@@ -15,17 +15,19 @@ from flask import Response, abort, request
 from werkzeug import serving
 
 from costmodel.app import view
-from costmodel.app.answer import CALIBRATIONS, Answer, answered, command, difference
-from costmodel.app.charts import Charts, charts
+from costmodel.app.answer import CALIBRATIONS, Answer, answered, command, described, difference
+from costmodel.app.charts import charts
 from costmodel.app.live import live, on_show, shared
 from costmodel.app.page import template
-from costmodel.app.state import read_state, write_fields
+from costmodel.app.state import OwnStep, read_state, write_fields, write_runs
+from costmodel.arithmetic.named_tuples import changed
 from costmodel.catalogue.calibrations import device_of_calibration
 from costmodel.description.transformer import Transformer
 from costmodel.evaluation.engine import compile_beside
-from costmodel.interop.launchers import formats, suffix, write_launch
-from costmodel.page.data import embedded
-from costmodel.text.checks import choice, mapping, positive_int, text
+from costmodel.interop.launchers import formats, read_step_times, suffix, write_launch
+from costmodel.page.data import embedded, static
+from costmodel.page.question import unasked
+from costmodel.text.checks import choice, listing, mapping, positive_int, text
 from costmodel.text.errors import CostModelError, InvalidValue, UnreadableFile
 
 LARGEST_REQUEST = 1_200_000
@@ -70,7 +72,7 @@ def make_app(hosts: Sequence[str] = LOOPBACK) -> Dash:
         Input("answer", "data"),
         prevent_initial_call=True,
     )  # fmt: skip
-    app.callback(Output("opened", "data"), Input("upload", "data"), prevent_initial_call=True)(opened)
+    app.callback(Output("opened", "data"), Input("upload", "data"), State("query", "data"), prevent_initial_call=True)(opened)
     app.callback(
         Output("download", "data"), Output("wrong", "children", allow_duplicate=True), Input("export", "data"),
         State("query", "data"), prevent_initial_call=True,
@@ -101,19 +103,23 @@ def _followed(app: Dash) -> None:
         except CostModelError as refused:
             abort(400, str(refused))
 
+    def style() -> Response:
+        return Response(static("shared.css"), mimetype="text/css")
+
     app.server.add_url_rule("/formulas.js", "formulas", formulas)
+    app.server.add_url_rule("/shared.css", "style", style)
     app.server.add_url_rule("/numbers.json", "numbers", numbers)
 
 
 def _layout() -> object:
     stores = [dcc.Store(id=name) for name in ("query", "answer", "strip", "upload", "opened", "export", "drawn", "taken")]
-    acts = [("compare", "Compare"), ("csv", "CSV"), ("html", "Report"), ("link", "Copy link")]
+    acts = [("compare", "Compare"), ("csv", "CSV"), ("html", "Report"), ("image", "Image"), ("link", "Copy link")]
     buttons: list[object] = [html.Button(text, type="button", **{"data-do": name}) for name, text in acts]
     options = [html.Option("Launch file", value=""), *(html.Option(name, value=name) for name in formats())]
     buttons.insert(3, html.Select(options, id="launch", **{"aria-label": "launch file of the chosen plan, in the format of"}))
     graphs = [
         html.Div([
-            html.Div(id=f"heading{beside}", className="heading"),
+            html.Div(id=f"heading{beside}", className="heading"), html.Ul(className="legend"),
             dcc.Graph(id=f"chart{beside}", config=GRAPH, responsive=True, style=HEIGHT),
         ], id=f"pane{beside}", style={"display": "none"} if beside else {})
         for beside in ("", "-beside")
@@ -125,6 +131,10 @@ def _layout() -> object:
         ], className="say"),
         html.Div(id="table", className="ranked"), html.Div(id="tabs", className="tabs", role="tablist"),
         html.Div(graphs, id="panel", className="chart", role="tabpanel", tabIndex=0, **{"aria-label": "chart"}),
+        html.Details([
+            html.Summary("The figure as a table"),
+            html.Div(className="scroll", tabIndex=0, role="region", **{"aria-label": "the figure as a table"}),
+        ], id="numbers"),
         html.P(id="diff", className="diff", **{"aria-live": "polite"}),
     ])  # fmt: skip
 
@@ -143,39 +153,66 @@ def show(query: str) -> tuple[object, ...]:
         why = str(refused) if isinstance(refused, CostModelError) else "numbers too large or too small to compute with"
         return (*[no_update] * 9, {"error": why}, why, no_update)
     empty: dict[str, object] = {"data": [], "layout": {}}
-    figures = drawn.figures
+    figures, heads = drawn.figures, [html.H2(heading) for heading in drawn.headings]
     second = len(figures) > 1
     return (
         view.said(answer), view.table(answer), view.tabs(answer.state), figures[0] if figures else empty,
-        _named(drawn, 0), figures[1] if second else no_update, _named(drawn, 1),  # what is hidden is not drawn anew
-        {} if second else {"display": "none"}, view.changed(answer),
+        heads[:1], figures[1] if second else no_update, heads[1:],  # what is hidden is not drawn anew
+        {} if second else {"display": "none"}, difference(answer),
         {**view.strip(answer), "other": view.other(answer), **on_show(answer, drawn)}, "",
         {} if figures else {"display": "none"},
     )  # fmt: skip
 
 
-def _named(drawn: Charts, place: int) -> list[object]:
-    """Heading and key of a chart."""
-    if place >= len(drawn.figures):
-        return []
-    keys = [
-        html.Span([html.I(className=key.look, style={"--series": key.colour}), key.name], className="key")
-        for key in drawn.keys[place]
-    ]
-    return [html.H2(drawn.headings[place]), html.P(keys, className="keys")]
-
-
-def opened(upload: dict[str, str]) -> dict[str, str]:
-    """A visitor's ``config.json`` as the fields of a model, or why it can't be read.
+def opened(upload: dict[str, object], query: str = "") -> dict[str, str]:
+    """What a visitor's files put into the link, or why they can't be read.
 
     Parameters
     ----------
-    upload : the file's ``"name"`` and its ``"text"``
+    upload : a ``config.json``, whose model is to be asked about: its ``"name"`` and its ``"text"``; or under ``"logs"`` several
+        of those, of runs of the plan that is looked at
+    query : of the link
     """
     try:
+        if isinstance(upload, dict) and "logs" in upload:
+            return {"runs": measured(listing("logs", upload["logs"]), query), "error": ""}
         return {"config": write_fields(read_upload(upload)), "error": ""}
     except CostModelError as refused:
-        return {"config": "", "error": str(refused)}
+        return {"error": str(refused)}
+
+
+def measured(logs: Sequence[object], query: str) -> str:
+    """The measured steps of a link with those of further logs, all of the plan that is looked at.
+
+    Parameters
+    ----------
+    logs : of each file its ``"name"`` and its ``"text"``
+    query : of the link
+
+    Raises
+    ------
+    CostModelError
+        naming the file, where no step time is in it, or one out of all proportion; where the model is no name of the catalogue
+    """
+    state = read_state(query)
+    chosen = answered(state).chosen
+    if state.config or chosen is None:
+        wish = "logs are read here of a plan that fits and a model of the catalogue; `costmodel calibrate` reads those of any"
+        raise CostModelError(wish)
+    bare = changed(chosen.plan, dict.fromkeys(unasked()))
+    usual = bare.resolve(chosen.framework)
+    own = {name: value for name in unasked() if (value := getattr(chosen.plan, name)) != getattr(usual, name)}
+    steps, plan = [*state.own_steps], changed(bare, own)  # a link is short that leaves to the framework what is its default
+    for log in logs:
+        name, content = _file(log, "run.log")
+        try:
+            seconds = read_step_times(f"{content}\n", chosen.plan).typical()
+        except CostModelError as refused:
+            raise CostModelError(f"{name}: {str(refused).removeprefix('the log: ')}") from None
+        steps.append(OwnStep(state.model, chosen.cluster.device.name, state.framework, plan, seconds))
+    runs = write_runs(steps)
+    described(dataclasses.replace(state, runs=runs))  # which refuses what can't be a step of this plan
+    return runs
 
 
 def read_upload(upload: object) -> Transformer:
@@ -190,26 +227,27 @@ def read_upload(upload: object) -> Transformer:
     CostModelError
         where it is no text, too large, or no model that is known
     """
-    given = upload.get("text") if isinstance(upload, dict) else None
-    called = str(upload.get("name") or "config.json") if isinstance(upload, dict) else ""
-    if not isinstance(given, str) or len(given.encode("utf-8", "replace")) > LARGEST_CONFIG:
-        raise UnreadableFile(f"config.json: expected a text of at most {LARGEST_CONFIG} bytes")
+    called, given = _file(upload, "config.json")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "config.json"
         file.write_text(given, encoding="utf-8", errors="replace")
         try:
             found = Transformer.from_huggingface(file)
-            return found if found.name != file.parent.name else dataclasses.replace(found, name=_file_name(called))
+            return found if found.name != file.parent.name else dataclasses.replace(found, name=called)
         except UnreadableFile as refused:
             raise UnreadableFile(str(refused).replace(str(file), "config.json")) from None
         except CostModelError as refused:
             raise CostModelError(str(refused).replace(str(file), "config.json")) from None
 
 
-def _file_name(called: str) -> str:
-    """What a model without a name of its own is called after its file."""
+def _file(given: object, usual: str) -> tuple[str, str]:
+    """What a visitor's file is called, without its folders, and its text; `usual` is said of one without a name."""
+    upload = given if isinstance(given, dict) else {}
+    content, called = upload.get("text"), str(upload.get("name") or usual)
+    if not isinstance(content, str) or len(content.encode("utf-8", "replace")) > LARGEST_CONFIG:
+        raise UnreadableFile(f"{usual}: expected a text of at most {LARGEST_CONFIG} bytes")
     name = "".join(letter for letter in called.replace("\\", "/").rpartition("/")[2] if letter.isprintable())[:100]
-    return (name if name == "config.json" else name.removesuffix(".json")) or "config.json"
+    return (name if name == usual else name.removesuffix(".json")) or usual, content
 
 
 def exported(kind: dict[str, object], query: str) -> tuple[object, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
+from typing import NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
 from costmodel.arithmetic.named_tuples import changed, made
@@ -30,6 +31,16 @@ SLIDERS = ("inner", "middle", "outer", "latency", "memory", "efficiency", "imbal
 LARGEST_FACTOR = 8.0
 
 
+class OwnStep(NamedTuple):
+    """A measured step: what was trained how, on which GPU with which framework, and how long it took."""
+
+    model: str
+    device: str
+    framework: str
+    plan: Plan
+    seconds: float
+
+
 @dataclasses.dataclass(frozen=True)
 class State:
     """All that a page shows follows from it.
@@ -39,6 +50,7 @@ class State:
     model : name in the catalogue, where `config` holds none
     config : fields of a model of the visitor's own, as JSON
     cluster, framework : names in the catalogue
+    runs : measured steps of the visitor's own, as `write_runs` has them
     device : a GPU of the catalogue, in nodes as its clusters have, in place of the cluster; empty: the cluster's own
     against : a second cluster, or none
     gpus, batch, seq : GPUs, sequences per step, tokens of a sequence
@@ -53,6 +65,7 @@ class State:
 
     model: str = "llama3-70b"
     config: str = ""
+    runs: str = ""
     cluster: str = "dgx-h100"
     device: str = ""
     framework: str = "megatron-core"
@@ -76,6 +89,7 @@ class State:
             read_fields(self.config)
         else:
             _known("model", self.model, names("model"))
+        _ = self.own_steps
         _known("cluster", self.cluster, names("cluster"))
         _known("device", self.device, ("", *names("device")))
         _known("framework", self.framework, framework_names())
@@ -92,6 +106,23 @@ class State:
         choice("tab", self.tab, TABS)
         choice("sort", self.sort, SORTS)
         _ = self.dimensions
+
+    @property
+    def own_steps(self) -> tuple[OwnStep, ...]:
+        """Measured steps of the visitor's own."""
+        try:
+            rows = json.loads(self.runs or "[]")
+            steps = tuple(
+                OwnStep(model, device, software, made(Plan, fields), seconds) for model, device, software, fields, seconds in rows
+            )
+        except CostModelError:
+            raise
+        except (ValueError, TypeError, RecursionError):
+            raise InvalidValue("runs", self.runs[:40], "measured steps, as the page writes them") from None
+        for step in steps:
+            _known("model", step.model, names("model"))
+            real("seconds", step.seconds, 1e-6, 1e6)
+        return steps
 
     @property
     def dimensions(self) -> dict[str, list[float | str]]:
@@ -213,14 +244,21 @@ def _read(name: str, text: str, plain: object) -> object:
     return bool(number) if isinstance(plain, bool) else number
 
 
+def write_runs(steps: Sequence[OwnStep]) -> str:
+    """Measured steps as JSON, with the fields of their plans that aren't as a `Plan` comes."""
+    rows = [[*step._replace(plan=_different(step.plan))] for step in steps]  # type: ignore[arg-type]
+    return json.dumps(rows, separators=(",", ":"))
+
+
+def _different(described: Transformer | Plan) -> dict[str, object]:
+    """Fields that aren't as the class has them."""
+    every = ((field, getattr(described, field.name)) for field in dataclasses.fields(described))
+    return {field.name: value for field, value in every if value != field.default}
+
+
 def write_fields(model: Transformer) -> str:
     """The fields of a model that differ from what a `Transformer` comes with, as JSON."""
-    kept = {}
-    for field in dataclasses.fields(Transformer):
-        value = getattr(model, field.name)
-        if value != field.default:
-            kept[field.name] = value
-    return json.dumps(kept, separators=(",", ":"))
+    return json.dumps(_different(model), separators=(",", ":"))
 
 
 def read_fields(text: str) -> Transformer:

@@ -13,15 +13,17 @@ from costmodel.app.answer import (
     Answer,
     at_peak,
     called,
-    difference,
     ends,
     offered,
+    own_steps,
     reached,
     run_of,
     taken,
+    tried,
+    uncalibrated,
 )
-from costmodel.app.state import LARGEST_FACTOR, SLIDERS, TABS, State
-from costmodel.description.labels import TIED, label, part_name, spoken
+from costmodel.app.state import LARGEST_FACTOR, SLIDERS, TABS, State, write_runs
+from costmodel.description.labels import TIED, asked, glossary, label, part_name, spoken
 from costmodel.evaluation.estimation import Estimate, lack, of_limit
 from costmodel.evaluation.memory_breakdown import PARTS
 from costmodel.evaluation.price import price_per_billion_tokens
@@ -44,19 +46,18 @@ HEADS = (
 
 def said(answer: Answer) -> list[object]:
     """The answer in a sentence, and a line about how sure it is."""
-    chosen = answer.chosen
+    chosen, state, before = answer.chosen, answer.state, answer.before
+    question = asked(before.model, before.cluster, before.framework, work=(state.batch, state.seq))
+    fixed = [spoken(f"{field}={' or '.join(map(str, values))}") for field, values in state.dimensions.items()]
+    parts: list[object] = [html.Div("; ".join([question, *fixed]), className="asked")]
     if chosen is None:
-        return [
-            html.H1(["Nothing fits. ", html.Span(_why(answer))]), html.P("Fewer constraints, more GPUs or more memory may help."),
-        ]  # fmt: skip
-    head = html.H1([
-        html.B(between(chosen.step_time)), f" a step with {label(chosen.plan)}: {100 * chosen.mfu:.0f} % MFU, "
-        + of_limit(chosen),
-    ])  # fmt: skip
+        hint = html.P("Fewer constraints, more GPUs or more memory may help.")
+        return [*parts, html.H1(["Nothing fits. ", html.Span(_why(answer))]), hint, *_own_runs(answer)]
+    words = f" a step with {label(chosen.plan)}{tried(state, chosen.plan)}: {100 * chosen.mfu:.0f} % MFU, {of_limit(chosen)}"
+    head = html.H1([html.B(between(chosen.step_time)), words])
     place = min(answer.state.row, len(answer.found) - 1)
     standing = answer.found.standings.plans[place]
-    among = "leading" if answer.moved else "legal"
-    of = f"of the {answer.found.fitting:,} that fit among {answer.found.evaluated:,} {among} plans"
+    of = f"of the {answer.found.fitting:,} that fit among {answer.found.evaluated:,} legal plans"
     spread = chosen.spread
     runs = f"{spread.rows:,} measured runs of {chosen.framework.name}" if spread.rows else f"no run of {chosen.framework.name}"
     here = "" if spread.calibrated else ", none on this GPU"
@@ -67,7 +68,7 @@ def said(answer: Answer) -> list[object]:
     ]  # fmt: skip
     if answer.state.price and not answer.state.tokens:
         line.append(f" {price_per_billion_tokens(chosen, answer.state.price):,.2f} per billion tokens")
-    parts = [head, html.P(line)]
+    parts += [head, html.P(line), *_own_runs(answer)]
     if (run := run_of(answer)) is not None:
         paid = f", {run.cost.price:,.0f} at {answer.state.price:,.2f} a GPU-hour" if run.cost.price is not None else ""
         least, most = (_days(end) for end in run.time_interval)
@@ -88,6 +89,23 @@ def said(answer: Answer) -> list[object]:
     return parts
 
 
+def _own_runs(answer: Answer) -> list[object]:
+    """What the visitor's own measured steps changed; each can be taken away."""
+    steps, here = answer.state.own_steps, own_steps(answer.state, answer.before.cluster)
+    if not steps:
+        return []
+    words: list[object] = []
+    for place, step in enumerate(steps):
+        rest = write_runs([*steps[:place], *steps[place + 1 :]]) if len(steps) > 1 else ""
+        said = f"{format_seconds(step.seconds)} of {step.model}, {label(step.plan)}"
+        remove = html.Button("remove", type="button", className="small", **{
+            "data-set": urlencode({"runs": rest}), "data-anew": "1", "aria-label": f"remove {said}"})  # fmt: skip
+        words += [said if step in here else f"{said} (of another GPU or framework: left out)", " ", remove, " "]
+    plain = uncalibrated(answer)
+    interval = f"Without own runs {between(*plain.time_interval)}." if plain else ""
+    return [html.P([f"Calibrated on {counted(len(here), 'measured step')}: ", *words, interval], className="own-runs")]
+
+
 def _days(seconds: float) -> str:
     days = seconds / DAY
     return f"{days:,.0f}" if days >= 100.0 else f"{days:.3g}"
@@ -95,7 +113,7 @@ def _days(seconds: float) -> str:
 
 def _why(answer: Answer) -> str:
     if answer.moved:
-        return "No leading plan fits under the moved sliders."
+        return "No plan fits under the moved sliders."
     why = answer.found.why_none()
     return f"{why[0].upper()}{why[1:]}."
 
@@ -127,11 +145,6 @@ def would_fit(answer: Answer) -> list[object]:
     return [html.Table([caption, html.Thead(head), html.Tbody(rows)], className="offers")]
 
 
-def changed(answer: Answer) -> str:
-    """What the sliders changed, in words."""
-    return difference(answer)
-
-
 def table(answer: Answer) -> object:
     """The ranked plans, sorted as the state says; below them the plan that would be faster but does not fit."""
     state, found = answer.state, answer.found
@@ -161,11 +174,12 @@ def table(answer: Answer) -> object:
     head = html.Tr([_head(state, *head) for head in HEADS])
     caption = html.Caption("Ranked plans; choose one to look at it", className="unseen")
     parts: list[object] = [html.Table([caption, html.Thead(head), html.Tbody(body)])]
+    words = html.Details([html.Summary("What the words mean"), html.P(glossary())], className="words")
     if left or state.more:
         text = counted(left, "more plan") if left else "fewer plans"
         more = {"data-set": f"more={int(not state.more)}", "aria-expanded": str(state.more).lower()}
         parts.append(html.Button(text, type="button", className="small more", **more))
-    return parts
+    return [*parts, words]
 
 
 def _head(state: State, key: str, text: str, kind: str) -> object:
@@ -194,8 +208,8 @@ def _row(
             [label(one.plan), *tied], type="button", className="plain plan",
             **{"data-set": pairs, "aria-pressed": str(on or beside).lower(), "aria-label": f"{what} {label(one.plan)}"},
         )]  # fmt: skip
-        if either:
-            first.append(html.Small(either, className="hint"))
+        if note := ", ".join(filter(None, [tried(state, one.plan).removeprefix(", "), either])):
+            first.append(html.Small(note, className="hint"))
     else:
         first = [html.Span(label(one.plan)), " ", html.Small(lack(one), className="bad")]
     chance = f"{100 * standing.probability_fastest:.0f} %" if standing is not None else "\N{EN DASH}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from costmodel.cli import layout
 from costmodel.cli.layout import TerminalTable, Verbatim
 from costmodel.description.dimensions import RANK_ORDER
-from costmodel.description.labels import degrees, dispatched, label, ordered, part_name
+from costmodel.description.labels import asked, degrees, dispatched, label, ordered, part_name
 from costmodel.evaluation.estimation import lack, of_limit
 from costmodel.text.results import cell, rows_as_csv
 from costmodel.text.units import counted
@@ -116,9 +116,7 @@ def heading(
         from costmodel.evaluation.departures import departures as departing
 
         departures = departing(Question(model, cluster, framework), [])
-    line = f"{model.name} on {counted(gpus or cluster.gpus or 1, 'GPU')} of {cluster.name}, {framework.name}"
-    if work is not None:
-        line += f": {counted(work[0], 'sequence')} of {counted(work[1], 'token')} a step"
+    line = asked(model, cluster, framework, gpus=gpus, work=work)
     return "\n".join([line, *([f"Not by default: {', '.join(departures)}"] if departures else [])])
 
 

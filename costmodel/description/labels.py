@@ -7,11 +7,14 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from costmodel.description.cluster import Cluster
 from costmodel.description.dimensions import DIMENSIONS, WRITTEN
 from costmodel.description.fields import FieldRow, table
-from costmodel.description.framework import OF_EXPERTS
+from costmodel.description.framework import OF_EXPERTS, Framework
 from costmodel.description.plan import Plan
 from costmodel.description.refusals import REJECTED, RULED_OUT
+from costmodel.description.transformer import Transformer
+from costmodel.text.units import counted
 
 PARTS = {
     "tensor_exchange": "tensor communication", "context_exchange": "context communication",
@@ -43,6 +46,32 @@ CAPACITIES = {
     "gpus": Sought("fewest GPUs on which a plan fits", "GPU"),
 }  # fmt: skip
 """How far a question can be stretched, by what is sought."""
+
+
+def asked(
+    model: Transformer, cluster: Cluster, framework: Framework, *, gpus: int | None = None, work: tuple[int, int] | None = None
+) -> str:
+    """A question in words: model, hardware, software and work.
+
+    Parameters
+    ----------
+    model, cluster, framework : of the question
+    gpus : how many of them; the cluster's if None
+    work : sequences of a step and tokens of a sequence
+    """
+    line = f"{model.name} on {counted(gpus or cluster.gpus or 1, 'GPU')} of {cluster.name}, {framework.name}"
+    return line if work is None else f"{line}: {counted(work[0], 'sequence')} of {counted(work[1], 'token')} a step"
+
+
+def glossary() -> str:
+    """What pages say of the words of their tables."""
+    degrees = ", ".join(f"{one.short} {field_name(one.field)}" for one in WRITTEN)
+    return (
+        f"A plan is called by how it splits the work over GPUs, TP2 by a tensor degree of 2: {degrees}; then by what isn't usual "
+        f"of it. ~ {TIED}; of such plans the simplest comes first. MFU: share of the GPUs' peak that the model's own FLOP make. "
+        "P(fastest): how likely no other plan is faster. Whiskers and intervals: 90 of 100 runs are inside. GiB: of the fullest "
+        "GPU, and up to which it is judged to fit."
+    )
 
 
 def rejections(counts: Mapping[str, int]) -> str:

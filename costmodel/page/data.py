@@ -91,6 +91,11 @@ def static(name: str) -> str:
     return (resources.files("costmodel.page") / "static" / name).read_text(encoding="utf-8")
 
 
+def style() -> str:
+    """The style of the page."""
+    return static("shared.css") + static("page.css")
+
+
 def maker() -> str:
     """JavaScript that every model shares: an expression whose value makes one of its `tables`."""
     names = ", ".join(formula.__name__ for formula in PRINTED)

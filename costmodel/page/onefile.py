@@ -17,13 +17,13 @@ from costmodel.catalogue.software import framework_on
 from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER, WRITTEN
 from costmodel.description.fields import table
 from costmodel.description.framework import OF_EXPERTS, Framework
-from costmodel.description.labels import TIED, label, part_name, spoken, spoken_of
+from costmodel.description.labels import TIED, asked, glossary, label, part_name, spoken, spoken_of
 from costmodel.description.plan import FOLLOWING, Plan
 from costmodel.evaluation.estimation import TIME_PARTS, estimate, of_limit
 from costmodel.evaluation.memory_breakdown import PARTS as MEMORY_PARTS
 from costmodel.evaluation.offers import offers
 from costmodel.evaluation.twins import TWIN
-from costmodel.page.data import embedded, script, static, timeline_script
+from costmodel.page.data import embedded, script, static, style, timeline_script
 from costmodel.page.plans import Candidates, candidates, columns
 from costmodel.page.question import Fields, PageQuestion, unasked
 from costmodel.page.schedules import orders
@@ -31,7 +31,7 @@ from costmodel.page.sliders import sliders
 from costmodel.text.checks import real
 from costmodel.text.errors import InvalidValue
 from costmodel.text.results import fitted
-from costmodel.text.units import format_seconds
+from costmodel.text.units import counted, format_seconds
 from costmodel.text.version import __version__
 
 PRICE = 2.5
@@ -74,8 +74,8 @@ class WhatIf:
         model, cluster, framework, plan, _ = self.question
         legal = self.candidates.found.evaluated
         return fitted(
-            f"WhatIf({model.name} on {cluster.gpus} GPUs of {cluster.name}, {framework.name}, {plan.global_batch} sequences of "
-            f"{plan.seq_len} tokens: {self.candidates.first.step_time:.4g} s a step, {legal} legal plans)"
+            f"WhatIf({asked(model, cluster, framework, work=(plan.global_batch, plan.seq_len))}, "
+            f"{self.candidates.first.step_time:.4g} s by the best of {counted(legal, 'legal plan')})"
         )
 
     def _ipython_display_(self) -> None:
@@ -130,7 +130,7 @@ class WhatIf:
 
         model = script(self.question, self.price, self.candidates.plans)
         return self.filled({
-            "brand": "costmodel", "said": "", "style": f"<style>{static('page.css')}</style>",
+            "brand": "costmodel", "said": "", "style": f"<style>{style()}</style>",
             "plotly": f'<script id="plotly">{plotly_script()}</script>',
             "model": f'<script id="model">"use strict";\nconst costmodel = {model};\n</script>',
             "timeline": f'<script>"use strict";\nconst timelineOf = {timeline_script()};\n</script>',
@@ -173,7 +173,7 @@ class WhatIf:
         first, found = self.candidates.first, self.candidates.found
         place = {one: row for row, one in enumerate(self.candidates.plans)}
         return {
-            **looks(), "command": self.command,
+            **looks(), "command": self.command, "asked": asked(model, cluster, framework, work=(plan.global_batch, plan.seq_len)),
             "facts": {
                 "Model": {"model": model.name, "parameters": f"{model.parameters / 1e9:,.1f} billion",
                           "sequence": f"{plan.seq_len:,} tokens", "global batch": f"{plan.global_batch:,} sequences"},
@@ -226,7 +226,7 @@ def looks() -> dict[str, object]:
         "words": {
             "degrees": [(one.field, one.short) for one in WRITTEN], "experts": OF_EXPERTS,
             "said": [(row.name, row.usual, row.said) for row in spoken_of()],
-            "ranks": {one.column: one.short for one in DIMENSIONS}, "twin": TWIN, "tied": TIED,
+            "ranks": {one.column: one.short for one in DIMENSIONS}, "twin": TWIN, "tied": TIED, "glossary": glossary(),
         },
         "time": {part: drawn.TIME_LOOKS[part] for part in TIME_PARTS}, "memory": drawn.memory_looks(MEMORY_PARTS),
         "charts": drawn.CHARTS, "series": drawn.SERIES, "rules": drawn.RULES, "passes": drawn.pass_looks(),

@@ -36,7 +36,7 @@ from costmodel.evaluation.search_space import LARGEST_MICRO_BATCH, TOKENS_OF_A_C
 from costmodel.evaluation.simplicity import TIE
 from costmodel.evaluation.single_changes import LEANER, TRAINED_LESS
 from costmodel.page.arguments import nested
-from costmodel.page.data import embedded, maker, static, tables, timeline_script
+from costmodel.page.data import embedded, maker, static, style, tables, timeline_script
 from costmodel.page.onefile import PRICE, SEQ_LEN, SEQUENCES, filled, looks
 from costmodel.page.plans import MOST
 from costmodel.page.question import PageQuestion, unasked
@@ -268,7 +268,8 @@ def _write(
     }  # fmt: skip
     where = load_cluster("dgx-h100", gpus=8)
     files = {
-        **{f"shared/{name}": static(name) for name in ("page.css", "charts.js", "page.js", "site.js")},
+        **{f"shared/{name}": static(name) for name in ("charts.js", "page.js", "site.js")},
+        "shared/page.css": style(),
         "shared/plotly.min.js": plotly_script(),
         "shared/formulas.js": f'"use strict";\nconst modelOf = {maker()};\n',
         "shared/timeline.js": f'"use strict";\nconst timelineOf = {timeline_script()};\n',

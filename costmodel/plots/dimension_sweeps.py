@@ -215,7 +215,7 @@ class ScalingChart(NamedTuple):
     def title(self) -> str:
         """Of the figure."""
         missing = sorted({gpus for line in self.lines for gpus in line.missing})
-        note = f"<br><sub>nothing fits on {', '.join(f'{gpus:,}' for gpus in missing)} GPUs</sub>" if missing else ""
+        note = f"<br><sub>Nothing fits on {', '.join(f'{gpus:,}' for gpus in missing)} GPUs</sub>" if missing else ""
         return f"{THROUGHPUT}{note}"
 
 

@@ -124,14 +124,13 @@ FRONTIER: Drawing = {
 """The chart of a `FrontierChart`."""
 
 
-def frontier(result: SearchResult, most: int = MOST_POINTS, among: str = "legal") -> FrontierChart:
+def frontier(result: SearchResult, most: int = MOST_POINTS) -> FrontierChart:
     """What `frontier_figure` shows.
 
     Parameters
     ----------
     result : of a search with ``keep_evaluated=True``
     most : plans off the frontier to draw
-    among : which plans its plans are
 
     Raises
     ------
@@ -160,14 +159,14 @@ def frontier(result: SearchResult, most: int = MOST_POINTS, among: str = "legal"
 
     rest = [np.flatnonzero(near & ~on & chosen) for chosen in (every.fits, ~every.fits)]
     thinned = [_thinned(places, most // 2) for places in rest]
-    title = frontier_title(result.model.name, result.cluster, len(every), among)
+    title = frontier_title(result.model.name, result.cluster, len(every))
     return FrontierChart(
         title, time_unit, memory_unit, points(thinned[0]), points(thinned[1]), points(best), limit / size,
         len(every) - sum(map(len, thinned)) - len(best),
     )  # fmt: skip
 
 
-def frontier_title(model: str, cluster: Cluster, plans: int, among: str = "legal") -> str:
+def frontier_title(model: str, cluster: Cluster, plans: int) -> str:
     """What stands above a chart of all plans.
 
     Parameters
@@ -175,9 +174,8 @@ def frontier_title(model: str, cluster: Cluster, plans: int, among: str = "legal
     model : its name
     cluster : of the question
     plans : how many there are
-    among : which they are: the legal ones, or the leading ones that were evaluated anew
     """
-    return f"{model} on {counted(cluster.gpus or 1, 'GPU')} of {cluster.name}: {counted(plans, f'{among} plan')}"
+    return f"{model} on {counted(cluster.gpus or 1, 'GPU')} of {cluster.name}: {counted(plans, 'legal plan')}"
 
 
 def _thinned(places: np.ndarray, most: int) -> np.ndarray:
@@ -212,7 +210,7 @@ def frontier_drawing(result: SearchResult, before: SearchResult | None = None) -
     Parameters
     ----------
     result : of a search with ``keep_evaluated=True``
-    before : the same before a change, whose frontier is drawn behind; then `result` has its leading plans alone
+    before : the same before a change, whose frontier is drawn behind
 
     Raises
     ------
@@ -229,10 +227,10 @@ def changed_frontier(result: SearchResult, before: SearchResult | None, most: in
     Parameters
     ----------
     result : of a search with ``keep_evaluated=True``
-    before : the same before a change; then `result` has its leading plans alone
+    before : the same before a change
     most : plans off the frontier to draw
     """
-    shown = frontier(result, most, "legal" if before is None else "leading")
+    shown = frontier(result, most)
     was = frontier(before, 0) if before is not None else None
     if was is not None and (was.time_unit, was.memory_unit) == (shown.time_unit, shown.memory_unit):
         return shown._replace(before=was.best)

@@ -13,6 +13,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
+from costmodel.app.state import TABS
 from tests.app.visits import BROWSED, SMALL, WIDTHS
 
 pytestmark = [pytest.mark.slow, *BROWSED]
@@ -133,6 +134,41 @@ def test_a_link_is_the_whole_question(page):
     assert page.find("#x-inner").get_attribute("value") == "-1" and page.find("[name=tp]").get_attribute("value") == "2,4"
 
 
+def test_the_back_button_takes_back_what_was_asked_and_looked_at(page):
+    page.open(SMALL)
+    shown = page.text("h1")
+    page.types("[name=gpus]", "32")
+    page.turns_to("memory")
+    page.does(page.browser.back)
+    assert "gpus=32" in page.query and page.find("#tab-time").get_attribute("aria-selected") == "true"
+    page.does(page.browser.back)
+    assert page.query == SMALL and page.text("h1") == shown and page.find("[name=gpus]").get_attribute("value") == "16"
+
+
+def test_a_log_is_dropped_and_taken_away_again_and_a_wrong_one_says_so(page, tmp_path):
+    page.open(SMALL)
+    before = page.text("#said")
+    bad, good = tmp_path / "bad.log", tmp_path / "run.log"
+    bad.write_text("nothing\n")
+    line = "iteration {}/ 9 | consumed samples: 64 | elapsed time per iteration (ms): 4700.0 | learning rate: 1E-4 |\n"
+    good.write_text("".join(map(line.format, range(1, 9))))
+    page.find("#logs").send_keys(str(bad))
+    WebDriverWait(page.browser, 20).until(lambda _: "bad.log: no step time" in page.text("#wrong"))
+    page.does(lambda: page.find("#logs").send_keys(str(good)))
+    assert "Calibrated on 1 measured step: 4.7 s of llama3-8b" in page.text("#said") and "Without own runs" in page.text("#said")
+    page.does(lambda: page.find(".own-runs button").click())
+    assert page.text("#said") == before and page.query == SMALL
+
+
+def test_every_figure_can_be_read_as_a_table(page):
+    page.open(f"{SMALL}&beside=2")
+    page.find("#numbers summary").click()
+    for tab in TABS:
+        page.turns_to(tab)
+        rows = page.awaits("return [...document.querySelectorAll('#numbers table')].map((table) => table.rows.length)")
+        assert rows and min(rows) > 1, tab
+
+
 def test_a_bad_link_says_what_is_wrong_and_the_page_still_answers(page):
     page.open("gpus=none")
     assert "gpus" in page.text("#wrong")
@@ -160,13 +196,13 @@ def test_keys_alone_are_enough(page):
     page.open(SMALL)
     keys = ActionChains(page.browser)
     reached = set()
-    for _ in range(70):
+    for _ in range(80):
         keys.send_keys(Keys.TAB).perform()
         active = page.browser.switch_to.active_element
         reached.add(active.get_attribute("name") or active.get_attribute("id") or active.get_attribute("data-set") or
                     active.get_attribute("data-do") or active.tag_name)  # fmt: skip
     assert {"model", "gpus", "cluster", "csv", "html", "link", "compare", "launch"} <= reached
-    assert {"row=1", "tab-time", "panel", "x-inner", "x-efficiency"} <= reached
+    assert {"row=1", "tab-time", "panel", "x-inner", "x-efficiency", "image", "summary"} <= reached
     slide(page, "inner", -4)
     assert "x.inner=0.7" in page.query
     page.does(lambda: page.find("#tab-time").send_keys(Keys.ARROW_RIGHT))

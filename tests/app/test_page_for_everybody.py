@@ -1,8 +1,5 @@
 """The page in a browser at all widths and in both colours: nothing is cut, overlaps, or is in the way of anybody."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 
 pytest.importorskip("dash")
@@ -12,23 +9,9 @@ from selenium.webdriver.common.by import By
 
 from costmodel.app.state import TABS
 from tests.app.visits import BROWSED, SMALL, WIDTHS
-from tests.browser import QUICKLY
+from tests.browser import barriers
 
 pytestmark = [pytest.mark.slow, *BROWSED]
-
-
-def barriers(page):
-    """What axe-core finds fault with on the page as it is now."""
-    package = importlib.util.find_spec("axe_playwright_python")  # of which only axe-core itself is used
-    if package is None:
-        pytest.skip("no axe-core: pip install axe-playwright-python")
-    if not page.browser.execute_script("return Boolean(window.axe)"):
-        page.browser.execute_script((Path(package.origin).parent / "axe.min.js").read_text(encoding="utf-8"))
-    found = page.awaits(
-        "const rules = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'];"
-        f"return (await axe.run(document, {{runOnly: rules, ...{QUICKLY}}})).violations"
-    )
-    return [(one["id"], one["help"], [node["html"][:200] for node in one["nodes"]][:4]) for one in found]
 
 
 MEETING = """const chart = document.querySelector('#chart-beside').getBoundingClientRect();
@@ -46,13 +29,13 @@ MEETING = """const chart = document.querySelector('#chart-beside').getBoundingCl
 @pytest.mark.parametrize("width", WIDTHS)
 def test_nothing_is_in_the_way_of_anybody(page, width):
     page.open(f"{SMALL}&x.inner=0.5&beside=2&price=2", width)
-    for summary in page.browser.find_elements(By.CSS_SELECTOR, "#ask details:not([open]) summary"):
+    for summary in page.browser.find_elements(By.CSS_SELECTOR, "details:not([open]) summary"):
         summary.click()
     found = {}
     for turn, tab in enumerate(TABS, list(WIDTHS).index(width)):  # each two of width, tab and colours
-        page.coloured(bool(turn % 2))
+        page.window.coloured(bool(turn % 2))
         page.turns_to(tab)
-        found[tab] = barriers(page)
+        found[tab] = barriers(page.window)
         if tab == "time":
             assert not page.awaits(MEETING), "words of a waterfall"
     assert len(found) == 6 and not any(found.values()), found
@@ -63,7 +46,7 @@ def test_what_is_grey_beside_an_error_can_still_be_read(page, dark):
     page.open(f"{SMALL}&x.inner=0.5", dark=dark)
     page.types("[name=gpus]", "sixty")
     assert page.browser.execute_script("return document.body.classList.contains('stale')") and page.text("#wrong")
-    found = barriers(page)
+    found = barriers(page.window)
     assert not found, found
 
 

@@ -1,10 +1,4 @@
-"""Sliders of the page in a browser: what follows them at once is what the library says, and then the server's answer stands.
-
-The time from a slider's move to what it changes on the screen is printed by
-``pytest -m slow -n 0 -s tests/app/test_page_sliders.py -k redraws_soon``.
-"""
-
-import statistics
+"""Sliders of the page in a browser: what follows them at once is what the library says, and then the server's answer stands."""
 
 import pytest
 
@@ -13,7 +7,7 @@ pytest.importorskip("selenium")
 
 from costmodel import estimate
 from costmodel.app.answer import answered, described, factors_of
-from costmodel.app.state import SLIDERS, TABS, read_state
+from costmodel.app.state import SLIDERS, read_state
 from costmodel.description.labels import label
 from costmodel.evaluation.factors import scaled
 from tests.app.visits import BROWSED, SMALL
@@ -22,40 +16,12 @@ from tests.browser import STILL
 pytestmark = [pytest.mark.slow, *BROWSED]
 
 
-MOVES = """const slider = document.querySelector(`#x-${given[0]}`), span = slider.max - slider.min, took = [];
-    for (let place = 0; place < 10; place++) {
-        const before = window.costmodel.followed.length;
-        slider.value = Number(slider.min) + span * (0.15 + 0.07 * place);
-        slider.dispatchEvent(new Event('input', {bubbles: true}));
-        while (window.costmodel.followed.length === before) await new Promise(done => setTimeout(done, 2));
-        took.push(window.costmodel.followed.at(-1));
-    }
-    slider.dispatchEvent(new Event('change', {bubbles: true}));
-    return took"""
-
-
-TIMED = {
-    "time": "inner", "memory": "memory", "frontier": "efficiency", "scaling": "middle", "sensitivity": "efficiency",
-    "timeline": "latency",
-}  # fmt: skip
-"""A slider by which each tab is timed."""
-
-
-def test_a_slider_redraws_soon_after_it_is_moved(page, capsys):
-    for tab in TABS:
-        page.open(f"tab={tab}").followed()
-        name, took = TIMED[tab], []
-        page.does(lambda name=name, took=took: took.extend(page.awaits(MOVES, name)))
-        with capsys.disabled():
-            middle, longest = statistics.median(took), max(took)
-            late = page.browser.execute_script("return window.costmodel.took.at(-1)")
-            print(f"\n{tab}, {name}: followed in {middle:.0f} ms (most {longest:.0f}), searched in {late:.0f} ms", end="")
-
-
 FOLLOWED = {
     "dense": ("model=llama3-8b&gpus=16&batch=64", {"inner": 0.5, "middle": 2.0, "latency": 4.0, "memory": 1.5}),
     "experts": ("model=mixtral-8x7b&gpus=16&batch=64", {"inner": 0.25, "efficiency": 0.5, "imbalance": 1.7}),
     "recomputed in part": ("model=mixtral-8x7b&gpus=64&batch=512&seq=4096", {"inner": 0.25}),
+    "offload": ("model=llama3-70b&gpus=16&batch=64&seq=4096&oo=1.0&ao=0.5", {"inner": 0.5, "memory": 1.2}),
+    "adapter on experts": ("model=mixtral-8x7b&gpus=8&batch=64&adapter=qlora&mb=1,2", {"efficiency": 0.7, "imbalance": 1.3}),
     "adapter": ("model=llama3-8b&device=rtx-4090&gpus=8&batch=64&seq=2048&adapter=lora", {"memory": 0.8, "inner": 3.0}),
 }  # fmt: skip
 
@@ -166,3 +132,17 @@ def test_a_chart_that_followed_a_slider_is_as_the_server_draws_it(page, tab, sli
     assert followed.keys() == drawn.keys() and followed != before
     for name, value in followed.items():
         assert value == pytest.approx(drawn[name], rel=1e-6), name
+
+
+def test_the_timeline_follows_a_slider_as_the_server_draws_it(page):
+    page.open(f"{SMALL}&tp=1&pp=4&cp=1&mb=1&zero=1&recompute=none&dp=4&tab=timeline")
+    page.followed()
+    still = page.text("#heading h2")
+    held = """const held = document.querySelector('#chart .js-plotly-plot').data.filter(({name}) => name.startsWith('held by'));
+        const [plan, heading] = ['h1', '#heading h2'].map((part) => document.querySelector(part).innerText);
+        return [plan, heading, ...held.map(({name, y}) => [name, Math.max(...y)])];"""
+    followed = page.awaits(f"{MOVED} {held}", "efficiency", -0.1)  # so little that the best plan stays the best
+    page.answered().awaits(STILL)
+    drawn = page.awaits(held)
+    assert followed[:2] == drawn[:2] and still not in followed and len(followed) == 6
+    assert dict(followed[2:]) == pytest.approx(dict(drawn[2:]), rel=1e-9)

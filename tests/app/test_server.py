@@ -1,13 +1,17 @@
 """The server answers its own page alone, within limits, and keeps nothing between visitors."""
 
+import html
 import json
+import re
 import socket
+from urllib.parse import urlencode
 
 import pytest
 
 pytest.importorskip("dash")
 
-from costmodel import load_model
+import costmodel
+from costmodel import calibrate, load_model
 from costmodel.app.answer import answered, command, described, difference, factors_of
 from costmodel.app.page import template
 from costmodel.app.server import LARGEST_REQUEST, exported, make_app, opened, show
@@ -15,6 +19,8 @@ from costmodel.app.state import SLIDERS, SORTS, TABS, read_fields, read_state
 from costmodel.app.view import strip
 from costmodel.evaluation.factors import scaled
 from costmodel.interop.launchers import read_launch
+from costmodel.page.site import PRESETS
+from costmodel.text.units import between
 from tests.commanding import refused
 
 SMALL = "model=llama3-8b&gpus=16&batch=64"
@@ -135,7 +141,7 @@ def test_a_config_is_read_by_the_strict_reader():
         (json.dumps({**config, "model_type": "luck"}), "luck"), ("x" * (2**20 + 1), "at most"), (None, "text"),
     ):  # fmt: skip
         answer = opened({"name": "config.json", "text": bad})
-        assert hint in answer["error"] and not answer["config"] and "/tmp" not in answer["error"], bad
+        assert hint in answer["error"] and "config" not in answer and "/tmp" not in answer["error"], bad
 
 
 @pytest.mark.parametrize(("file", "own", "called"), [
@@ -265,3 +271,57 @@ def test_a_further_name_is_served_where_it_is_allowed():
     client = make_app(("localhost", "planner.example")).server.test_client()
     assert client.get("/", headers={"Host": "planner.example:80"}).status_code == 200
     assert client.get("/", headers={"Host": "127.0.0.1"}).status_code == 403
+
+
+LINE = "iteration {}/ 100 | consumed samples: 64 | elapsed time per iteration (ms): {} | learning rate: 1E-4 |\n"
+
+
+def log_of(seconds):
+    return {"name": "run.log", "text": "".join(LINE.format(step, 1000.0 * seconds) for step in range(1, 8))}
+
+
+def test_a_log_of_the_plan_that_is_looked_at_narrows_its_interval_to_what_calibrating_on_it_leaves():
+    before = answered(read_state(SMALL)).chosen
+    seconds = 1.2 * before.step_time
+    runs = opened({"logs": [log_of(seconds)]}, SMALL)["runs"]
+    (step,) = read_state(f"{SMALL}&{urlencode({'runs': runs})}").own_steps
+    assert (step.plan.resolve(before.framework), step.seconds) == (before.plan, pytest.approx(seconds))
+    mine = calibrate(before.cluster, [(before.model, before.plan, seconds)])
+    parts = asked(f"{SMALL}&{urlencode({'runs': runs})}&tp={before.plan.tensor_parallel}&cp={before.plan.context_parallel}"
+                  f"&pp={before.plan.pipeline_parallel}&mb={before.plan.micro_batch}&zero={before.plan.zero_stage}")  # fmt: skip
+    low, high = costmodel.estimate(before.model, mine, before.plan, mine.frameworks["megatron-core"]).time_interval
+    assert high / low < 0.8 * before.time_interval[1] / before.time_interval[0]
+    assert f"{between(low, high)} with 90 %" in words(parts["said"]) and "Calibrated on 1 measured step" in words(parts["said"])
+    assert f"Without own runs {between(*before.time_interval)}" in words(parts["said"])
+    elsewhere = words(asked(f"{SMALL}&cluster=dgx-a100&{urlencode({'runs': runs})}")["said"])
+    assert "Calibrated on 0 measured steps" in elsewhere and "of another GPU or framework: left out" in elsewhere
+
+
+@pytest.mark.parametrize(("log", "hint"), [
+    ({"name": "x.log", "text": "nothing\nat all"}, "x.log: no step time"),
+    ({"name": "/etc/x.log", "text": "/etc/passwd"}, "x.log: no step time"),
+    ({"name": "x.log", "text": None}, "expected a text"), (None, "expected a text"), (log_of(4000.0), "within 8 times"),
+])  # fmt: skip
+def test_a_log_without_a_step_time_of_the_plan_is_refused_by_its_name(log, hint):
+    answer = opened({"logs": [log]}, SMALL)
+    assert hint in answer["error"] and "runs" not in answer and "root:" not in answer["error"] and "\n" not in answer["error"]
+
+
+@pytest.mark.parametrize("runs", ["[", "[1]", "[[1,2,3,4]]", '[["llama3-8b","h100-sxm","megatron-core",{"a":1},2]]',
+                                  '[["x","h100-sxm","megatron-core",{"global_batch":1,"seq_len":1},2]]'])  # fmt: skip
+def test_a_link_with_measured_steps_that_are_none_says_so(runs):
+    parts = asked(urlencode({"runs": runs}))
+    assert parts["wrong"] and "\n" not in parts["wrong"]
+
+
+def test_every_answer_says_what_was_asked_and_what_its_words_mean_and_offers_other_questions():
+    for query in (SMALL, f"{SMALL}&x.memory=0.125", "model=llama3-70b&gpus=8&batch=8"):
+        parts = asked(query)
+        state = read_state(query)
+        assert words(parts["said"]).startswith(f"{state.model} on {state.gpus} GPUs of dgx-h100, megatron-core: {state.batch} ")
+    several = asked(f"{SMALL}&adapter=lora,qlora&dtype=bf16")
+    assert "adapter lora or qlora; dtype bf16" in words(several["said"]) and "adapter lora" in words(several["table"])
+    assert "adapter lora" in words(several["said"]).partition(" MFU")[0].partition(" a step with ")[2]
+    assert "PP pipeline parallel" in words(asked(SMALL)["table"])
+    offered = re.findall(r'<a href="\?([^"]*)"', template())
+    assert len(offered) == len(PRESETS) and all(answered(read_state(html.unescape(one))).chosen for one in offered)

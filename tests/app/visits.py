@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-
 import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -12,16 +9,9 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.browser import STILL
 
-BROWSER = os.environ.get("BROWSER_PATH") or next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
-DRIVER = shutil.which("chromedriver")
-BROWSED = [
-    pytest.mark.skipif(not (BROWSER and DRIVER), reason="no Chromium with its driver: apt-get install chromium chromium-driver"),
-    pytest.mark.filterwarnings("ignore"),
-]
+BROWSED = [pytest.mark.filterwarnings("ignore")]
 """Marks of tests that are there where Chromium (or Chrome) with its driver is; they are slow: ``pytest -m slow tests/app``."""
-WIDTHS = {"laptop": (1440, 900), "tablet": (1024, 768), "phone": (390, 844)}
+WIDTHS = {"laptop": (1280, 900), "tablet": (768, 1024), "phone": (390, 844)}
 LONGEST = 300
 """Seconds after which nothing more is waited for."""
 SMALL = "model=llama3-8b&gpus=16&batch=64"
@@ -30,31 +20,18 @@ SMALL = "model=llama3-8b&gpus=16&batch=64"
 class Page:
     """The page as a visitor has it."""
 
-    def __init__(self, browser, address):
-        self.browser, self.address = browser, address
+    def __init__(self, window, address):
+        self.window, self.browser, self.address = window, window.driver, address
 
     def open(self, query="", width="laptop", dark=False):
         wide, high = WIDTHS[width]
-        self.browser.execute_cdp_cmd(
-            "Emulation.setDeviceMetricsOverride",
-            {"width": wide, "height": high, "deviceScaleFactor": 1, "mobile": width == "phone"},
-        )
-        self.coloured(dark)
+        self.window.resize(wide, high, dark, mobile=width == "phone")
         self.browser.get(f"{self.address}?{query}" if query else self.address)
         return self.drawn(1)
 
-    def coloured(self, dark):
-        """Have the system's colours be dark or light."""
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
-
     def awaits(self, script, *arguments):
         """What a script returns, awaited."""
-        text = "const given = [...arguments], finish = given.pop(); (async () => { " + script + " })()"
-        text += ".then((value) => finish([true, value]), (error) => finish([false, String(error)]))"
-        went, value = self.browser.execute_async_script(text, *arguments)
-        assert went, value
-        return value
+        return self.window.run(script, *arguments)
 
     def turns_to(self, tab):
         """Open a tab, and wait until its chart stands."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import costmodel
 from costmodel import Cluster, CostModelError, Framework, Plan, Transformer
+from costmodel.description.fields import Spelled, table
 from costmodel.description.plan import SCHEDULES
 from costmodel.formulas.settings import BATCHINGS, OPTIMIZERS
 
@@ -17,7 +18,8 @@ CANCELLED = 1e-12
 CHOICES: dict[str, tuple[Any, ...]] = {
     "schedule": tuple(SCHEDULES), "zero_stage": (0, 1, 2, 3), "recompute": ("none", "selective", "full", 1, 2, 3, 7, 500),
     "dtype": ("bf16", "fp16", "fp8", "fp8-rowwise", "tf32", "fp32"), "gradient_bytes": (2, 4), "optimizer": tuple(OPTIMIZERS),
-    "adapter": ("none", "lora", "qlora"), "attention": ("flash", "fused-softmax", "unfused"), "cuda_graphs": (False, True),
+    "adapter": table(Plan)["adapter"].kind.choices,
+    "attention": ("flash", "fused-softmax", "unfused"), "cuda_graphs": (False, True),
     "sequence_parallel": (False, True), "fused_cross_entropy": (False, True), "fused_norms": (False, True),
     "overlap_gradients": (False, True), "overlap_parameters": (False, True), "overlap_tensor": (False, True),
     "overlap_pipeline": (False, True), "shard_group": (1, 2, 4), "optimizer_offload": (0.0, 0.3, 1.0),
@@ -32,6 +34,12 @@ TOGETHER: tuple[dict[str, Any], ...] = (
     *({"batching": name, "mean_length": length} for name in BATCHINGS[1:] for length in (300.0, 1500.0)),
     {"synchronisation": "local-sgd", "local_steps": 50, "zero_stage": 0}, {"synchronisation": "hierarchical", "zero_stage": 0},
 )  # fmt: skip
+FURTHER: dict[str, tuple[Any, ...]] = {
+    name: tuple(map(row.kind.read, row.kind.choices)) if isinstance(row.kind, Spelled) else row.kind.choices
+    for name, row in table(Plan).items()
+    if row.kind.choices and name not in CHOICES and not any(name in one for one in TOGETHER)
+} | {"lora_rank": (4, 64), "parameter_offload": (0.5, 1.0), "bucket_bytes": (1e6, 1e8), "prefetch_bytes": (1e6, 1e9)}
+"""Values of all other fields that are no degrees."""
 RATES = ("memory_bandwidth", "host_bandwidth")
 
 
@@ -54,6 +62,11 @@ def drawn(model: Transformer, cluster: Cluster, chance: random.Random) -> dict[s
         changes[name] = chance.choice(CHOICES[name])
     if chance.random() < 0.3:
         changes |= chance.choice(TOGETHER)
+    if chance.random() < 0.5:
+        name = chance.choice(list(FURTHER))
+        changes[name] = chance.choice(FURTHER[name])
+        if name.startswith("lora"):
+            changes["adapter"] = chance.choice(CHOICES["adapter"][1:])
     for level in cluster.levels:
         changes[f"{level.name}.bandwidth"] = level.bandwidth * chance.uniform(0.2, 5.0)
         changes[f"{level.name}.latency"] = level.latency * chance.uniform(0.2, 5.0)

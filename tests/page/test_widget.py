@@ -51,7 +51,7 @@ def test_a_slider_moves_the_words_and_the_bars(what):
 
 def test_a_page_is_said_in_a_line(what):
     said = " ".join(repr(what).split())
-    assert said.startswith("WhatIf(llama3-8b on 8 GPUs of dgx-h100, megatron-core, 64 sequences of 4096 tokens: ")
+    assert said.startswith("WhatIf(llama3-8b on 8 GPUs of dgx-h100, megatron-core: 64 sequences of 4,096 tokens a step, ")
 
 
 def test_without_sizes_there_is_something_to_start_from():

@@ -79,8 +79,8 @@
     const found = shown.plans.map(({ plan }) => model.evaluate(plan));
     shown.before ??= shown.plans.map(({ plan }) => before.evaluate(plan));
     if (found.some((one) => one.error)) return null;
-    return shown.plans.map(({ plan, error }, place) => ({
-      ...found[place], error, limit, plan, name: window.costmodelPage.planLabel({ ...model.asked, ...plan }), before: shown.before[place],
+    return shown.plans.map(({ plan, error, tried }, place) => ({
+      ...found[place], error, tried, limit, plan, name: window.costmodelPage.planLabel({ ...model.asked, ...plan }), before: shown.before[place],
     }));
   }
 
@@ -122,7 +122,7 @@
     const { between, gib, percentage, wholePercent, seconds } = window.costmodelPage, head = find("#said h1");
     const low = Math.exp(given.shift - one.error), high = Math.exp(given.shift + one.error);
     write(textOf(find("b", head)), between(one.step_time_s));
-    write(textOf(head), ` a step with ${one.name}: ${wholePercent(given.utilisation * one.model_flop / one.step_time_s)} % MFU, ${gib(one.peak_memory_bytes)} of ${gib(one.limit)} GiB${fits(one) ? "" : ": does not fit"}`);
+    write(textOf(head), ` a step with ${one.name}${one.tried}: ${wholePercent(given.utilisation * one.model_flop / one.step_time_s)} % MFU, ${gib(one.peak_memory_bytes)} of ${gib(one.limit)} GiB${fits(one) ? "" : ": does not fit"}`);
     put(head, "className", fits(one) ? "" : "bad");
     const sure = textOf(find("#said p"));
     if (sure) write(sure, `${between(one.step_time_s * low, one.step_time_s * high)} with ${sure.nodeValue.split(" with ").slice(1).join(" with ")}`);
@@ -176,6 +176,7 @@
     const other = rows[shown.beside] === chosen ? undefined : rows[shown.beside];
     if (shown.tab === "time") steps(rows, chosen, other);
     if (shown.tab === "frontier") everyPlan(shown.figures[0], factors);
+    if (shown.tab === "timeline") [chosen, other].forEach((one, place) => one && playedOut(["#chart", "#chart-beside"][place], shown.figures[place], factors, shown.timeline[place], place === 0));
     if (shown.tab === "scaling") sizes(shown.figures[0], factors);
     for (const [place, one] of [["#chart", chosen], ["#chart-beside", other]]) {
       const figure = shown.figures[place === "#chart" ? 0 : 1];
@@ -188,6 +189,19 @@
   function capacity(place, figure, made, ratio) {
     const { filled, view, staged } = window.costmodelPage;
     redraw(place, figure, { data: figure.data, layout: filled(view.charts.stages.layout, staged(made, made.limit * ratio)) });
+  }
+  // The first micro-batches of a plan, played by the kernel of timelines; orders that come packed take a moment.
+  function playedOut(place, figure, factors, { plan, more }, first) {
+    const { filled, view, pipeline, bubbleOf, timelineOf, seconds } = window.costmodelPage, moved = first && Object.keys(factors).length > 0, { orders } = shown;
+    const play = (model) => timelineOf(model, orders)(plan), asked = shown;
+    const both = [play(scaledModel(quantities(factors))), moved ? play(before) : null];
+    const drawn = ([got, was]) => {
+      if (asked !== shown || got.error) return;
+      const [made] = pipeline(got, was, view, false, Infinity, view.series.held.length), layout = filled(view.charts.timeline, made);
+      layout.layout.title.text = `${got.name}: ${got.ranks} ranks, ${got.micro_batches.toLocaleString("en")} micro-batches, ${seconds(got.total)}, bubble ${(100 * bubbleOf(got, view)).toFixed(1)} %${more}`;
+      redraw(place, figure, layout);
+    };
+    if (both.some((one) => one instanceof Promise)) Promise.all(both).then(drawn); else drawn(both);
   }
   // Each quantity over its interval, under the sliders and without them.
   function swings(place, figure, one, ranges, factors) {
@@ -258,6 +272,7 @@
   }
   function plot(place, data, layout) {
     const graph = find(`${place} .js-plotly-plot`);
+    window.costmodelPage.keyed(find(".legend", find(place).parentElement), data);
     if (graph && window.Plotly) window.Plotly.react(graph, data, layout); // with another configuration it would be made anew
   }
 

@@ -7,7 +7,9 @@
   const find = (selector, within) => (within || document).querySelector(selector);
   const all = (selector, within) => Array.from((within || document).querySelectorAll(selector));
 
-  function push() {
+  // What is asked or looked at is a step that the back button takes back; a slider goes on in the same one.
+  function push(step) {
+    if (step && state.toString() !== location.search.slice(1)) history.pushState(null, "", address());
     if (busy) { waiting = true; return; }
     const query = state.toString();
     moving = null;
@@ -16,13 +18,22 @@
     changes();
     push.last = query;
     sent = performance.now();
-    history.replaceState(null, "", query ? "?" + query : location.pathname);
+    history.replaceState(null, "", address());
     window.dash_clientside.set_props("query", { data: query });
     document.body.classList.add("asking");
     clearTimeout(rest.timer);
     clearTimeout(push.rescue);
     push.rescue = setTimeout(free, 20000);
   }
+
+  const address = () => { const query = state.toString(); return query ? "?" + query : location.pathname; };
+  addEventListener("popstate", () => {
+    for (const name of [...state.keys()]) state.delete(name);
+    for (const [name, value] of new URLSearchParams(location.search)) state.append(name, value);
+    asked = null;
+    fill();
+    push();
+  });
 
   // An answer goes where it belongs, unless the sliders were moved on by then; `null` parts stay as they are.
   const PARTS = 12, STRIP = 9, FIGURES = [3, 5];
@@ -38,6 +49,8 @@
     }
     const page = window.costmodelPage;
     if (page) for (const place of FIGURES) answer.parts[place] = page.slim(answer.parts[place], true);
+    if (page) keys(); else addEventListener("load", keys, { once: true });
+    function keys() { FIGURES.forEach((place, at) => { if (answer.parts[place]) window.costmodelPage.keyed(all(".legend")[at], answer.parts[place].data); }); }
     return answer.parts.map((part) => part ?? keep);
   }
 
@@ -61,7 +74,7 @@
   }
   function rest(soon) {
     clearTimeout(rest.timer);
-    rest.timer = setTimeout(push, soon ? 0 : REST);
+    rest.timer = setTimeout(() => push(), soon ? 0 : REST);
   }
 
   function free() {
@@ -87,7 +100,7 @@
     for (const [name, value] of pairs) {
       if (value === "" || value === null) state.delete(name); else state.set(name, value);
     }
-    push();
+    push(true);
   }
 
   // the question's form
@@ -127,7 +140,7 @@
       element.value = "";
       return;
     }
-    if (element.id === "file") { take(element.files[0]); element.value = ""; return; }
+    if (element.type === "file") { take[element.parentElement.dataset.drop](element.files); element.value = ""; return; }
     if (element.form && element.form.id === "ask" && element.name) {
       state.delete("row"); state.delete("beside");
       asked = element;
@@ -179,6 +192,9 @@
       const comparing = state.has("beside") || state.has("against");
       find("#ask [name=against]").value = "";
       set([["against", ""], ["beside", comparing || other < 0 ? "" : String(other)]]);
+    } else if (what === "image") {
+      const graph = find("#chart .js-plotly-plot");
+      if (graph?.data) window.costmodelPage.saveImage(graph, find("#heading").firstChild?.textContent ?? "", "#fff", `costmodel-${state.get("tab") ?? "time"}`);
     } else if (what === "link") {
       const told = (text) => { button.textContent = text; setTimeout(() => { button.textContent = "Copy link"; }, 1500); };
       if (navigator.clipboard) navigator.clipboard.writeText(location.href).then(() => told("Copied"), () => told("See address"));
@@ -212,20 +228,28 @@
     tabs[next].click();
   });
 
-  // a model of one's own
-  function take(file) {
-    if (!file) return;
-    if (file.size > 1048576) { wrong("config.json: larger than 1 MiB"); return; }
-    file.text().then((text) => window.dash_clientside.set_props("upload", { data: { name: file.name, text: text } }));
-  }
+  // a model of one's own, and logs of one's own runs, of which the last steps are enough
+  const MOST_LOGS = 5, MOST_OF_LOG = 2e5;
+  const take = {
+    config([file]) {
+      if (!file) return;
+      if (file.size > 1048576) { wrong("config.json: larger than 1 MiB"); return; }
+      file.text().then((text) => window.dash_clientside.set_props("upload", { data: { name: file.name, text } }));
+    },
+    logs(files) {
+      if (files.length > MOST_LOGS) { wrong(`logs: expected at most ${MOST_LOGS} at a time`); return; }
+      const read = Array.from(files, async (file) => ({ name: file.name, text: await file.slice(-MOST_OF_LOG).text() }));
+      Promise.all(read).then((logs) => window.dash_clientside.set_props("upload", { data: { logs, at: Date.now() } }));
+    },
+  };
   function wrong(text) { window.dash_clientside.set_props("wrong", { children: text }); }
   for (const kind of ["dragover", "dragleave", "drop"]) {
     document.addEventListener(kind, (event) => {
-      const drop = find("#drop");
+      const drop = event.target.closest?.("[data-drop]") ?? find("#drop");
       if (!event.dataTransfer || !Array.from(event.dataTransfer.types).includes("Files")) return;
       event.preventDefault();
       drop.classList.toggle("over", kind === "dragover");
-      if (kind === "drop") take(event.dataTransfer.files[0]);
+      if (kind === "drop") take[drop.dataset.drop](event.dataTransfer.files);
     });
   }
 
@@ -237,7 +261,13 @@
     requestAnimationFrame(() => find("#wrong").scrollIntoView({ block: "nearest" }));
   }
 
-  function plotted() { window.costmodel.plotted.push(performance.now() - sent); }
+  function plotted() { window.costmodel.plotted.push(performance.now() - sent); numbers(); }
+  // The drawings' numbers, for whoever asks for them.
+  function numbers() {
+    const box = find("#numbers"), figures = all("#panel .js-plotly-plot").filter((one) => one.offsetParent && one.data);
+    if (box.open && window.costmodelPage) window.costmodelPage.tabulate(box.lastElementChild, figures);
+  }
+  document.addEventListener("toggle", (event) => { if (event.target.id === "numbers") numbers(); }, true);
   function listen() {
     const graph = find("#chart .js-plotly-plot");
     if (!graph || !graph.on) { setTimeout(listen, 20); return; } // Plotly itself is still loading
@@ -273,9 +303,10 @@
     },
     opened(answer) {
       if (!answer) return;
-      if (answer.error) { wrong(answer.error); return; }
+      const { error, ...pairs } = answer;
+      if (error) { wrong(error); return; }
       state.delete("row"); state.delete("beside");
-      set([["config", answer.config]]);
+      set(Object.entries(pairs));
       own();
     },
   };

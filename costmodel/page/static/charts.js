@@ -235,7 +235,7 @@ function scaled([strong, weak], before, tokens, heading, view) {
   const lines = [strong, weak].map(line), ticks = [...new Set(lines.flatMap((one) => one.gpus))].sort((a, b) => a - b), missing = [...new Set(lines.flatMap((one) => one.missing))].sort((a, b) => a - b);
   return {
     lines, before: before ? before.map(line) : [], longest: lines[1].gpus.length > lines[0].gpus.length ? lines[1] : lines[0], ticks, labels: ticks.map(counted),
-    title: `${heading}${missing.length ? `<br><sub>nothing fits on ${missing.map(counted).join(", ")} GPUs</sub>` : ""}`,
+    title: `${heading}${missing.length ? `<br><sub>Nothing fits on ${missing.map(counted).join(", ")} GPUs</sub>` : ""}`,
   };
 }
 function scalingChart(points, was, heading, view, look, narrow) { return fitted(view.charts.scaling, scaled(points, was, view.tokens / costmodel.asked.global_batch, heading, view), look, narrow); }
@@ -258,8 +258,8 @@ function sensitivityChart(head, plan, rows, now, named, view, look, narrow) { re
 // What `costmodel.plots.pipeline.Pipeline` holds of a step: all of it, or where that is too much its beginning and its end, as long as
 // are returned beside, both on one axis, as wide as one another.
 const DRAWN_PASSES = 200, HOLDERS = 3;
-function pipeline(got, was, view, narrow) {
-  const {kind, rank, micro, stage, duration, end, kinds, ranks, total} = got, most = narrow ? DRAWN_PASSES / 2 : DRAWN_PASSES, [size, unit] = secondsUnit(total);
+function pipeline(got, was, view, narrow, most = narrow ? DRAWN_PASSES / 2 : DRAWN_PASSES, held = HOLDERS) {
+  const {kind, rank, micro, stage, duration, end, kinds, ranks, total} = got, [size, unit] = secondsUnit(total);
   const drawn = kinds.map((name) => name in view.passes), begun = (e) => end[e] - duration[e];
   let passes = [];
   for (let e = 0; e < kind.length; e++) if (drawn[kind[e]] && duration[e] > 0) passes.push(e);
@@ -293,7 +293,7 @@ function pipeline(got, was, view, narrow) {
     }
   }
   const ghosts = was ? [{name: BEFORE, x: path(before, corners), y: path(before, sides)}] : [];
-  const many = Math.min(ranks, HOLDERS), holders = [...new Set(Array.from({length: many}, (_, place) => Math.round(place * (ranks - 1) / Math.max(1, many - 1))))];
+  const many = Math.min(ranks, held), holders = [...new Set(Array.from({length: many}, (_, place) => Math.round(place * (ranks - 1) / Math.max(1, many - 1))))];
   const lines = holders.map((holder, order) => {
     const [when, count] = got.held(holder), [colour, dash] = view.series.held[order], moments = [], counts = [], since = [];
     spans.forEach(([from, to], place) => {
@@ -317,9 +317,49 @@ function marked(from, to, most) {
   for (let n = Math.ceil(from / step - 1e-9); n * step <= to * (1 + 1e-12); n++) marks.push([n * step, (n * step).toFixed(digits)]);
   return marks;
 }
+// Share of a period that the ranks neither compute nor sync, as `costmodel.Timeline.bubble_rate` has it.
+function bubbleOf({kind, rank, start, end, duration, kinds, ranks}, view) {
+  const first = Array(ranks).fill(Infinity), last = Array(ranks).fill(0), busy = Array(ranks).fill(0);
+  for (let e = 0; e < kind.length; e++) if (kinds[kind[e]] in view.passes) {
+    const one = rank[e];
+    if (kinds[kind[e]] !== "sync") first[one] = Math.min(first[one], start[e]);
+    last[one] = Math.max(last[one], end[e]);
+    busy[one] += duration[e];
+  }
+  return 1 - busy.reduce((sum, one) => sum + one, 0) / ranks / Math.max(...last.map((one, place) => one - Math.min(first[place], one)));
+}
 function timelineChart(got, was, view, look, narrow) {
   const [made, shown] = pipeline(got, was, view, narrow);
   return [fitted(view.charts.timeline, made, look, narrow), shown];
+}
+
+// Drawn figures as tables, for whoever doesn't see them: a row for each point of each series, or for each box that a path goes around.
+const MOST_ROWS = 300, plainText = (text) => String(text).replaceAll("<br>", " ").replace(/<[^>]*>/g, "");
+function rowsOf({x = [], y = [], fill, name = "", ...one}, [vertical, horizontal]) {
+  const said = ({tickvals, ticktext}, value) => typeof value !== "number" ? String(value) : ticktext && tickvals.includes(value) ? plainText(ticktext[tickvals.indexOf(value)]) : amount(value);
+  const words = [one.hovertext, one.text].find(Array.isArray) ?? [];
+  if (fill && words.length) return [...new Set(words)].filter(Boolean).map((text) => [name, "", "", plainText(text)]);
+  return Array.from(x).flatMap((value, place) => value === null ? [] : [[name, said(vertical, y[place]), said(horizontal, value), plainText(words[place] ?? "")]]);
+}
+function tabulate(box, figures) {
+  const made = (tag, ...children) => { const one = document.createElement(tag); one.append(...children); return one; };
+  const line = (kind, cells) => made("tr", ...cells.map((cell) => made(kind, cell))), parts = new Map();
+  for (const {data, layout} of figures) for (const one of data) if (one.visible !== false && one.hoverinfo !== "skip") {
+    const axes = ["y", "x"].map((letter) => layout[`${letter}axis${(one[`${letter}axis`] ?? letter).slice(1)}`] ?? {}), rows = rowsOf(one, axes);
+    const heads = ["series", ...axes.map(({title}) => plainText(title?.text ?? "") || "of"), "in words"], key = heads.join();
+    parts.set(key, {heads, rows: [...(parts.get(key)?.rows ?? []), ...rows]});
+  }
+  box.replaceChildren(...[...parts.values()].filter(({rows}) => rows.length).flatMap(({heads, rows}) => {
+    const there = [0, 1, 2, 3].filter((place) => rows.some((row) => row[place])), left = rows.length - MOST_ROWS;
+    const body = rows.slice(0, MOST_ROWS).map((row) => line("td", there.map((place) => row[place])));
+    return [made("table", made("thead", line("th", there.map((place) => heads[place]))), made("tbody", ...body)), ...(left > 0 ? [made("p", `and ${counted(left)} more`)] : [])];
+  }));
+}
+
+// A drawing as a picture to send, with the title and the key that stand beside it on the page.
+function saveImage({data, layout, clientWidth: width, clientHeight: height}, text, ground, filename) {
+  const named = {showlegend: true, legend: {orientation: "h", y: -0.3}, title: {text, font: {size: 13}}, margin: {...layout.margin, t: 44}, paper_bgcolor: ground, plot_bgcolor: ground};
+  Plotly.downloadImage({data, layout: {...layout, ...named}}, {format: "png", width, height: height + 130, scale: 2, filename});
 }
 
 // What a colour or a sign means, beside the drawing; patterns as in the bars.
@@ -334,4 +374,14 @@ function legend(data) {
     const key = one.type === "bar" || one.fill ? "patch" : size === 1 ? "whisker" : one.line?.dash && one.line.dash !== "solid" ? one.line.dash.includes("dash") ? "dash" : one.line.dash : symbol?.includes("open") ? "open" : (one.mode ?? "").includes("lines") ? "line" : "point";
     return {name: one.name, key, colour: size === 1 ? one.error_x.color : color ?? one.line?.color, pattern: pattern?.shape ?? ""};
   });
+}
+function keyed(box, data) {
+  box.replaceChildren(...legend(data).map(({name, key, colour, pattern}) => {
+    const line = document.createElement("li"), sign = document.createElement("i"), seen = colour === "#000000" ? "var(--ink)" : colour;
+    sign.className = key;
+    sign.style.background = paint(seen, pattern);
+    sign.style.borderColor = seen;
+    line.append(sign, name);
+    return line;
+  }));
 }

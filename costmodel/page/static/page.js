@@ -15,7 +15,7 @@ const DEGREES = view.words.degrees, TOP = 20, FEW = 5, DRAWN = 3;
 const TABS = {time: "Time", memory: "Memory", frontier: "Frontier", scaling: "Scaling", sensitivity: "Sensitivity", timeline: "Timeline", difference: "Difference"};
 const OF_ONE = ["scaling", "sensitivity", "timeline"];
 const WIDTH = matchMedia("(max-width: 860px)"), DARK = matchMedia("(prefers-color-scheme: dark)");
-const state = {changes: {}, chosen: null, beside: null, own: null, tab: "time", sort: null, comparing: false, all: false};
+const state = {changes: {}, chosen: null, beside: null, own: null, tab: "time", sort: null, comparing: false, all: false, wrong: ""};
 let found = null, last = null, unchanged = null, started = 0;  // what is on show, what was searched last, and for the question as asked
 
 const named = new Map();
@@ -104,6 +104,7 @@ function spread() {
 }
 function drag(field, value) {
   started = performance.now();
+  state.wrong = "";
   if (value === null) delete state.changes[field]; else state.changes[field] = value;
   if (field !== "price") { ask(); return; }
   render();
@@ -173,7 +174,7 @@ function say(list) {
   const words = [`${between(one.step_time_s * low, one.step_time_s * high)} with 90 % probability`], count = (number) => number.toLocaleString("en");
   if (one.place) words.push(`number ${one.place} of the ${count(found.fitting)} that fit among ${moved() ? `the ${count(view.plans)} plans that this page holds` : `${count(view.legal)} legal plans`}`);
   if (one.fastest !== null) words.push(`P(fastest) ${wholePercent(one.fastest)} %`);
-  words.push(`${cost(one).toPrecision(3)} a step at ${price().toFixed(2)} a GPU-hour`);
+  words.push(`a step costs ${cost(one).toPrecision(3)} at ${price().toFixed(2)} a GPU-hour`);
   const evidence = (view.runs ? `${view.runs.toLocaleString("en")} measured runs of ${view.facts.Cluster.framework}` : `no run of ${view.facts.Cluster.framework}`) + (view.calibrated ? "" : ", none on this GPU") + (one.unknown ? `; ${one.unknown}` : "");
   $("sure").replaceChildren(`${words.join(", ")} `, element("span", {class: "evidence"}, evidence));
 }
@@ -232,7 +233,7 @@ function choose(row) {
   started = performance.now();
   if (state.comparing && row !== state.chosen) { if (state.beside === row) { state.chosen = row; state.beside = null; } else state.beside = row; }
   else state.chosen = state.chosen === row ? null : row;
-  keepAddress();
+  keepAddress(true);
   fillPlan();
   ask();
 }
@@ -251,7 +252,7 @@ function step(event) {
   tab(keys[(next + keys.length) % keys.length]);
   $(`tab-${state.tab}`).focus();
 }
-function tab(key) { state.tab = key; keepAddress(); tabs(); if (found) draw(entries()); }
+function tab(key) { state.tab = key; keepAddress(true); tabs(); if (found) draw(entries()); }
 // The same plan with more or fewer data-parallel copies: with the same global batch, and with one that grows with the GPUs.
 function scaling(one, changes = modelChanges()) {
   const base = {...one.plan, ...changes}, batch = costmodel.asked.global_batch, plan = wholePlan(one.plan), sizes = [];
@@ -329,13 +330,12 @@ function draw(list) {
   $("chart").setAttribute("role", "img");
   $("chart").setAttribute("aria-label", `${TABS[state.tab]}: ${reading}`);
   $("reading").textContent = reading;
-  $("legend").replaceChildren(...legend(data).map(({name, key, colour, pattern}) => {
-    const sign = element("i", {class: key});
-    sign.style.background = paint(colour, pattern);
-    sign.style.borderColor = colour;
-    return element("li", {}, sign, name);
-  }));
+  if (!same) numbers();
+  keyed($("legend"), data);
 }
+
+// The drawing's numbers, for whoever asks for them.
+function numbers() { if ($("numbers").open) plotted(() => tabulate($("numbers").lastElementChild, [$("chart")].filter(({hidden}) => !hidden))); }
 
 // what the change did, in words
 function differ(list) {
@@ -395,7 +395,7 @@ function question() {
   const first = new Set([...DEGREES.map(([name]) => name), ...Object.keys(view.columns).filter((name) => view.columns[name].index), "micro_batch", "schedule", "recompute", "zero_stage", "dtype", "adapter", "optimizer"]);
   for (const name of fields) (first.has(name) ? main : more).append(control(name));
   $("ask").append(element("details", {}, element("summary", {}, "Plan"), element("p", {class: "note"}, "Change the chosen plan into one of your own:"), main, more,
-    element("button", {type: "button", onclick: () => { state.own = null; if (state.chosen === "own") state.chosen = null; fillPlan(); keepAddress(); ask(); }}, "Discard it")));
+    element("button", {type: "button", onclick: () => { state.own = null; if (state.chosen === "own") state.chosen = null; fillPlan(); keepAddress(true); ask(); }}, "Discard it")));
   const tokens = element("input", {type: "number", min: 0, step: "any", value: 1000, id: "tokens"}), paid = element("p", {class: "note", id: "paid", role: "status"});
   tokens.addEventListener("input", () => pay(entries()));
   $("ask").append(element("details", {}, element("summary", {}, "Cost"), element("label", {}, "billion tokens", tokens), paid));
@@ -419,7 +419,7 @@ function control(name) {
     state.own.changes[name] = value;
     state.chosen = "own";
     started = performance.now();
-    keepAddress();
+    keepAddress(true);
     ask();
   });
   return element("label", {}, title(name), input);
@@ -456,32 +456,43 @@ function render() {
   offers();
   document.body.classList.toggle("stale", Boolean(state.own?.error));  // what is shown answers no more what is asked
   if (!document.activeElement?.closest?.("#ask")) fillPlan();
-  $("wrong").textContent = state.own?.error ?? "";
+  $("wrong").textContent = state.own?.error ?? state.wrong;
   say(list); table(list); draw(list); differ(list); pay(list);
 }
 
 // the address: a link is a question
-function keepAddress() {
+function keepAddress(step = false) {
   const parts = new URLSearchParams();
   for (const [field, value] of Object.entries(state.changes)) parts.set(field, String(Number(value.toPrecision(6))));
   if (Number.isInteger(state.chosen)) parts.set("chosen", state.chosen);
   if (Number.isInteger(state.beside)) parts.set("beside", state.beside);
   if (state.own) parts.set("own", JSON.stringify(state.own.changes) + (Number.isInteger(state.own.from) ? `@${state.own.from}` : ""));
   if (state.tab !== "time") parts.set("tab", state.tab);
-  history.replaceState(null, "", `#${parts}`);
+  const address = `#${parts}`;
+  if (step) state.wrong = "";
+  if (step && address !== location.hash) history.pushState(null, "", address); else history.replaceState(null, "", address);
 }
 function readAddress() {
-  const parts = new URLSearchParams(location.hash.slice(1)), row = (name) => { const value = Number(parts.get(name)); return parts.has(name) && Number.isInteger(value) && value >= 0 && value < view.plans ? value : null; };
+  const parts = new URLSearchParams(location.hash.slice(1)), known = new Set(["chosen", "beside", "own", "tab", ...view.sliders.map(({field}) => field)]);
+  const wrong = [...(window.complaints ?? [])];
+  // What a part of the link says, where it is what that part may be; what is wrong is left out, and said.
+  const read = (name, value, wish) => { if (parts.has(name) && value === null) wrong.push(`${name}=${parts.get(name).slice(0, 40)}: expected ${wish}`); return value; };
+  const number = (name, least, most) => { const value = Number(parts.get(name) || NaN); return value >= least && value <= most ? value : null; };
+  const row = (name) => { const value = number(name, 0, view.plans - 1); return read(name, Number.isInteger(value) ? value : null, `a plan of this page, 0 to ${view.plans - 1}`); };
+  for (const name of parts.keys()) if (!known.has(name)) wrong.push(`${name.slice(0, 40)}: expected one of ${[...known].join(", ")}`);
   state.changes = {};
-  for (const slider of view.sliders) {
-    const value = Number(parts.get(slider.field));
-    if (parts.has(slider.field) && Number.isFinite(value)) state.changes[slider.field] = Math.min(Math.max(value, slider.least), slider.most);
+  for (const {field, least, most} of view.sliders) {
+    const value = read(field, number(field, least * (1 - 1e-6), most * (1 + 1e-6)), `a number from ${figures(least, 3)} to ${figures(most, 3)}`);
+    if (value !== null) state.changes[field] = Math.min(Math.max(value, least), most);
   }
   state.chosen = row("chosen"); state.beside = row("beside"); state.comparing = state.beside !== null;
-  state.tab = parts.get("tab") in TABS ? parts.get("tab") : "time";
-  const own = /^(\{.*\})(?:@(\d+))?$/.exec(parts.get("own") ?? "");
-  state.own = null;
-  if (own) try { state.own = {changes: JSON.parse(own[1]), from: own[2] === undefined || Number(own[2]) >= view.plans ? null : Number(own[2])}; state.chosen = "own"; } catch (error) { console.warn(`own: ${error.message}`); }
+  state.tab = read("tab", parts.get("tab") in TABS ? parts.get("tab") : null, `one of ${Object.keys(TABS).join(", ")}`) ?? "time";
+  const [, text, from] = /^(\{.*\})(?:@(\d+))?$/.exec(parts.get("own") ?? "") ?? [];
+  let changes = null;
+  try { changes = JSON.parse(text); } catch { /* said below */ }
+  state.own = read("own", changes && {changes, from: from === undefined || Number(from) >= view.plans ? null : Number(from)}, "the fields of a plan as JSON");
+  if (state.own) state.chosen = "own";
+  state.wrong = wrong.length ? `The link says ${wrong.join("; ")}. The answer is without it.` : "";
 }
 function csv() {
   const list = entries(), plan = [...DEGREES.map(([name]) => name), "virtual_stages", ...Object.keys(view.columns)].filter((name, place, all) => all.indexOf(name) === place);
@@ -517,12 +528,15 @@ function start() {
   readAddress();
   question(); sliders(); heads(); tabs();
   const mark = () => $("compare").setAttribute("aria-pressed", String(state.comparing));
-  $("compare").addEventListener("click", () => { state.comparing = !state.comparing; if (!state.comparing) state.beside = null; mark(); keepAddress(); if (state.comparing) tab("difference"); render(); });
+  $("compare").addEventListener("click", () => { state.comparing = !state.comparing; if (!state.comparing) state.beside = null; mark(); keepAddress(true); if (state.comparing) tab("difference"); render(); });
   mark();
   $("more").addEventListener("click", () => { state.all = !state.all; table(entries()); });
   $("export").addEventListener("click", csv);
   $("link").addEventListener("click", copyLink);
-  $("image").addEventListener("click", () => plotted(() => Plotly.downloadImage("chart", {format: "png", filename: `costmodel-${state.tab}`})));
+  $("numbers").addEventListener("toggle", numbers);
+  $("asked").textContent = view.asked;
+  $("glossary").textContent = view.words.glossary;
+  $("image").addEventListener("click", () => plotted(() => saveImage($("chart"), `${view.asked}. ${$("reading").textContent}`, look().panel, `costmodel-${state.tab}`)));
   DARK.addEventListener("change", render);
   WIDTH.addEventListener("change", render);
   addEventListener("hashchange", () => { readAddress(); mark(); tabs(); for (const show of strip.values()) show(); ask(); });

@@ -14,11 +14,20 @@ const [MODEL, CLUSTER, GPUS] = catalogue.presets.find(([model, cluster]) => cata
 const plain = !asking.has("model") && !asking.has("cluster");
 const chosenName = (key, usual) => asking.get(key) ?? usual;
 const picked = {model: chosenName("model", MODEL), cluster: chosenName("cluster", CLUSTER), framework: chosenName("framework", catalogue.frameworks[0])};
-const wholeOf = (name) => { const value = Number(asking.get(name)); return asking.has(name) && Number.isInteger(value) && value > 0 ? value : null; };
+const complaints = window.complaints = [], known = [...Object.keys(picked), "gpus", "batch", "length"];
+// A whole number of the address, where it is one that the field may be; else it is said what is wrong, and null.
+const wholeOf = (name, {bounds: [least, most], wish}) => {
+  const value = Number(asking.get(name) || NaN);
+  if (Number.isInteger(value) && value >= least && value <= most) return value;
+  if (asking.has(name)) complaints.push(`${name}=${asking.get(name).slice(0, 40)}: expected ${wish}`);
+  return null;
+};
+for (const name of asking.keys()) if (!known.includes(name)) complaints.push(`${name.slice(0, 40)}: expected one of ${known.join(", ")}`);
 const go = (changes) => {
   const next = new URLSearchParams(location.search);
   for (const [name, value] of Object.entries({...picked, ...changes})) if (value === null || value === "") next.delete(name); else next.set(name, value);
-  location.href = `?${next}`;
+  const tab = new URLSearchParams(location.hash.slice(1)).get("tab");  // all else that stands there is about this question's plans
+  location.href = `?${next}${tab ? `#tab=${tab}` : ""}`;
 };
 
 function load(kind, name) {
@@ -209,8 +218,8 @@ function refuse(line) {
 async function answered() {
   const [base, {facts, every, frameworks}, model] = await Promise.all([load("framework", picked.framework), load("cluster", picked.cluster), load("model", picked.model)]);
   const nodes = 2 ** Math.ceil(Math.log2(Math.max(1, model.states / (facts.node * facts.room))));
-  const gpus = wholeOf("gpus") ?? (plain ? GPUS : null) ?? facts.node * nodes;
-  const sizes = {gpus, global_batch: wholeOf("batch") ?? catalogue.sequences * gpus, seq_len: wholeOf("length") ?? Math.min(catalogue.length, model.longest || catalogue.length)};
+  const {domains} = base.tables, gpus = wholeOf("gpus", domains.gpus) ?? (plain ? GPUS : null) ?? facts.node * nodes;
+  const sizes = {gpus, global_batch: wholeOf("batch", domains.global_batch) ?? catalogue.sequences * gpus, seq_len: wholeOf("length", domains.seq_len) ?? Math.min(catalogue.length, model.longest || catalogue.length)};
   chooser(facts, sizes);
   if (!frameworks[picked.framework]) return refuse(`${picked.framework} doesn't run on ${picked.cluster}`);
   const framework = over(over(base, every), frameworks[picked.framework]), data = tablesOf(framework, facts, model, sizes), recompute = model.recompute[picked.framework];
@@ -226,6 +235,7 @@ async function answered() {
   window.standings = (ranked) => standingsOf(costmodel, framework, spread, ranked);
   site("view").textContent = JSON.stringify({
     ...JSON.parse(site("view").textContent), command: `costmodel search ${picked.model} --cluster ${picked.cluster} --gpus ${gpus} --global-batch ${sizes.global_batch} --seq-len ${sizes.seq_len} --framework ${picked.framework}`,
+    asked: `${picked.model} on ${gpusOf(gpus)} of ${picked.cluster}, ${picked.framework}: ${counted(sizes.global_batch)} sequences of ${counted(sizes.seq_len)} tokens a step`,
     facts: {
       Model: {parameters: model.billions, layers: String(model.layers)}, Cluster: {GPU: facts.title, "GPUs of a node": String(facts.node), framework: picked.framework},
     },
