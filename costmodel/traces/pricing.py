@@ -50,8 +50,8 @@ LAUNCH = {"forward": 9e-6, "backward": 6e-6, "optimizer": 9e-6, "other": 9e-6}
 backward, from C++, in less [s]."""
 REMAPPING = 80e-3 / 5.1e9
 """Time that a step loses to a byte that the allocator gives back to the driver (``cudaFree``) and has mapped again
-(``cudaMalloc``) [s]. PEFT's MetaMathQA benchmark takes 65 s for 250 steps where it empties the cache after each, and 45 s where it
-never does (huggingface/peft#2894); 12.0 GB are reserved on average as a step ends, of which 6.9 GB are allocated
+(``cudaMalloc``) [s]. PEFT's MetaMathQA benchmark takes 65 s for 250 steps where it empties the cache after each, and 45 s where
+it never does (huggingface/peft#2894); 12.0 GB are reserved on average as a step ends, of which 6.9 GB are allocated
 (huggingface/peft#2740): the rest goes back. The host waits for the loss in either case."""
 REMAPPING_SPREAD = 0.5
 """Standard deviation of its logarithm: by the same benchmark emptied every tenth step, with at most 19.3 GB reserved, it is a
