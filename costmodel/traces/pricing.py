@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -22,7 +22,7 @@ from costmodel.text.results import figure, fitted
 from costmodel.text.tables import table
 from costmodel.text.units import format_bytes, format_seconds
 from costmodel.traces.allocator import NEVER, Reserved, replay
-from costmodel.traces.fusion import Fused, fused
+from costmodel.traces.fusion import Fused, fused, graph_launches
 from costmodel.traces.kernels import kernel_times, processor_times, rates_of
 from costmodel.traces.places import checked_cluster, software_of
 from costmodel.traces.record import (
@@ -262,7 +262,8 @@ def price_trace(trace: Trace, cluster: Cluster, framework: Framework | str | Non
     chains = [fused(role) for role in trace.roles]
     kernels = [made.times(kernel_times(role, rates), rates.base) for role, made in zip(trace.roles, chains, strict=True)]
     moves = [transaction_times(role, cluster, software) for role in trace.roles]
-    hosts = [host_times(role, cluster, software, made) for role, made in zip(trace.roles, chains, strict=True)]
+    graphed = frozenset(map(int, trace.facts.get("graphed_parts", "").split()))
+    hosts = [host_times(role, cluster, software, made, graphed) for role, made in zip(trace.roles, chains, strict=True)]
     played: tuple[PlayedRole, ...] = ()
     slowed, returned = kernels, [np.zeros(len(role.timeline), dtype=np.int64) for role in trace.roles]
     for _ in range(PASSES):
@@ -286,7 +287,9 @@ def price_trace(trace: Trace, cluster: Cluster, framework: Framework | str | Non
     return dataclasses.replace(made, error=_error(made, kernels, chains))
 
 
-def host_times(role: Role, cluster: Cluster, framework: Framework, chains: Fused | None = None) -> Floats:
+def host_times(
+    role: Role, cluster: Cluster, framework: Framework, chains: Fused | None = None, graphed: Collection[int] = ()
+) -> Floats:
     """Time of the host for each row of a role's timeline, with what it computes itself and without what it waits [s].
 
     Parameters
@@ -295,6 +298,7 @@ def host_times(role: Role, cluster: Cluster, framework: Framework, chains: Fused
     cluster : whose hosts these are
     framework : whose pace of the host, and call of a collective
     chains : kernels that a compiler makes one, which are launched once; none unless given
+    graphed : numbers of compiled parts that are launched as CUDA graphs
     """
     host, timeline = framework.numbers().host, role.timeline
     found = np.zeros(len(timeline))
@@ -303,6 +307,9 @@ def host_times(role: Role, cluster: Cluster, framework: Framework, chains: Fused
     found[launched] = np.array([LAUNCH[phase] for phase in PHASES])[role.kernels.phase[kernels]] * host.pace
     if chains is not None:
         found[launched] *= ~chains.gone[kernels]
+    if graphed:
+        launches = graph_launches(role, graphed)
+        found[launched] = np.where(launches >= 0, launches * GRAPH_LAUNCH, found[launched])
     found[launched] += processor_times(role, cluster, framework)[kernels]
     found[timeline.action == TRANSACTION] = host.collective_call * host.pace
     within = np.cumsum(timeline.action == GRAPH) > np.cumsum(timeline.action == END_OF_GRAPH)

@@ -278,6 +278,8 @@ def finished(recorder: Any, world: int) -> Any:
     kinds = {"products": torch.backends.cuda.matmul, "convolutions": cudnn.conv, "recurrences": cudnn.rnn}
     tensor_float = " ".join(kind for kind, backend in kinds.items() if backend.fp32_precision == "tf32")
     facts = {**recorder.facts, "tensor_float": tensor_float}
+    if recorder.where.graphed:
+        facts["graphed_parts"] = " ".join(map(str, sorted(recorder.where.graphed)))
     return Trace(
         roles=(role,), world_size=world, versions=software, facts=facts, values_assumed=role.values_assumed
     )

@@ -56,6 +56,11 @@ AS_WRITTEN = (
     "writes once; memory is that without the compiler, which keeps less for the backward pass."
 )
 """Of compiled parts that run; libraries compile more than a program uses."""
+AS_GRAPHS = (
+    "What torch.compile makes CUDA graphs of is taken as replayed each time, a launch for each stretch between exchanges and "
+    "what else isn't compiled; copies into its static inputs, and what its pool keeps, aren't counted."
+)
+"""The same, of those that are launched as CUDA graphs."""
 
 
 class Finished(BaseException):
@@ -275,6 +280,8 @@ class Recorder(TorchDispatchMode):
         compiled = self.where.compiled()
         if compiled:
             self.builder.assumed(AS_WRITTEN)
+            if compiled in self.where.graphed:
+                self.builder.assumed(AS_GRAPHS)
         self.builder.kernel(
             full,
             *operands_of(name, tensors),

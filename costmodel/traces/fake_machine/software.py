@@ -7,7 +7,7 @@ import functools
 import importlib
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -117,21 +117,29 @@ def attention(recorder: Recorder, real: Any) -> Any:
     return attend
 
 
+GRAPHED = ("reduce-overhead", "max-autotune")
+"""Modes of ``torch.compile`` that capture CUDA graphs (PyTorch 2.13 torch/_inductor/__init__.py ``list_mode_options``)."""
+
+
 def _compiled(recorder: Recorder) -> Any:
     def given(
-        model: Any = None, *, backend: Any = "inductor", disable: bool = False, dynamic: bool | None = None, **_: Any
-    ) -> Any:
+        model: Any = None, *, backend: Any = "inductor", disable: bool = False, dynamic: bool | None = None,
+        mode: str | None = None, options: Mapping[str, Any] | None = None, **_: Any
+    ) -> Any:  # fmt: skip
         if model is None:
-            return lambda function: given(function, backend=backend, disable=disable, dynamic=dynamic)
+            return lambda function: given(
+                function, backend=backend, disable=disable, dynamic=dynamic, mode=mode, options=options
+            )
         if disable or backend in ("eager", "aot_eager"):
             return model
         made = Compilations(dynamic)
+        graphs = backend == "cudagraphs" or mode in GRAPHED or bool((options or {}).get("triton.cudagraphs"))
 
         def called(*called_with: Any) -> None:
             if made.again(*called_with):
                 recorder.builder.recompilation(recorder.where.line())
 
-        return recorder.where.compiles(model, called)
+        return recorder.where.compiles(model, called, graphs)
 
     return given
 
