@@ -289,7 +289,7 @@ def _helps(made: TraceMemory, role: Role, alive: NDArray[np.int64]) -> list[str]
     head = max(made.largest, key=lambda one: one.bytes * (one.kind in ("activation", "temporary")), default=None)
     if head is not None and head.kind in ("activation", "temporary") and head.bytes > 0.1 * made.allocated:
         whose = f"module {head.module}" if head.module else head.op or "a tensor"
-        logits = head.shape.rpartition("x")[2] in _classes(role)
+        logits = int(head.shape.rpartition("x")[2] or 0) in classes_of(role)
         found.append((
             head.bytes,
             f"{whose} alone holds {format_bytes(head.bytes)} in one tensor of {head.shape} in {head.dtype or 'its dtype'}"
@@ -302,11 +302,17 @@ def _helps(made: TraceMemory, role: Role, alive: NDArray[np.int64]) -> list[str]
     return [words for _, words in sorted(found, key=lambda one: -one[0])]
 
 
-def _classes(role: Role) -> set[str]:
-    """Sizes over which a loss takes softmaxes: of a vocabulary, of classes."""
+def classes_of(role: Role) -> set[int]:
+    """Sizes over which a loss takes softmaxes: of a vocabulary, of classes.
+
+    Parameters
+    ----------
+    role : `Role`
+    """
     made = role.storages
     pairs = set(zip(made.op.tolist(), made.shape.tolist(), strict=True))
-    return {role.texts[shape].rpartition("x")[2] for op, shape in pairs if role.texts[op].endswith("_log_softmax")}
+    sizes = {role.texts[shape].rpartition("x")[2] for op, shape in pairs if role.texts[op].endswith("_log_softmax")}
+    return {int(size) for size in sizes if size}
 
 
 def _sharded(role: Role) -> tuple[str, ...]:

@@ -125,6 +125,14 @@ for step in range(10):
     optimizer.zero_grad()
 """
 
+GATHERED = DDP.replace("nn.Linear(256, 64)", "nn.Linear(256, 512)").replace(
+    'net(torch.randn(32, 64, device="cuda")).pow(2).mean().backward()', """logits = net(torch.randn(32, 64, device="cuda"))
+    everyone = [torch.empty_like(logits) for _ in range(2)]
+    dist.all_gather(everyone, logits.detach())  # the fault
+    right = torch.cat(everyone).argmax(-1).float().mean()
+    nn.functional.cross_entropy(logits, torch.zeros(32, dtype=torch.long, device="cuda")).backward()"""
+)
+
 GROUPS = "pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]"
 PLANTS = {
     "a rank skips a gradient": Plant(
@@ -195,6 +203,7 @@ PLANTS = {
     "a checkpointed model is never told to train": Plant(
         START + TINY_LLAMA + CHECKPOINTED, ("no recomputation",)
     ),
+    "logits are gathered to count what is right": Plant(GATHERED, ("gathered logits",)),
     "a message that nobody takes": Plant(
         by_hand(AFTER=f"if rank == 0: dist.send(loss.detach(), 1){HERE}"), ("no partner",)
     ),

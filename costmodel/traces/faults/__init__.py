@@ -7,7 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.text.checks import choice
-from costmodel.traces.faults.exchanges import crossings, disagreements, unused_gathers, wide_exchanges
+from costmodel.traces.faults.exchanges import (
+    crossings,
+    disagreements,
+    gathered_logits,
+    unused_gathers,
+    wide_exchanges,
+)
 from costmodel.traces.faults.fault import KINDS, Examined, Fault
 from costmodel.traces.faults.growth import emptied_caches, growing_memory, kept_gradients
 from costmodel.traces.faults.models import (
@@ -27,7 +33,7 @@ __all__ = ["KINDS", "Fault", "faults_of"]
 
 DETECTORS: tuple[Callable[[Examined], Iterator[Fault]], ...] = (
     disagreements, crossings, out_of_memory, growing_memory, missing_gradients, repeated_sums, wide_exchanges, wide_products,
-    unused_gathers, host_copies, host_waits, recompilations, unbalanced_stages, kept_gradients, emptied_caches,
+    unused_gathers, gathered_logits, host_copies, host_waits, recompilations, unbalanced_stages, kept_gradients, emptied_caches,
     unused_checkpointing,
 )  # fmt: skip
 """Those of what stops a run first."""
