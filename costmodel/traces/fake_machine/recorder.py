@@ -44,6 +44,8 @@ from costmodel.traces.record import DEVICE_TO_HOST, HOST_TO_DEVICE, NOWHERE, PRO
 
 LARGE = 1_000_000
 """Elements from which a tensor of floats on the CPU holds no memory either."""
+WORTH_PINNING = 1 << 20
+"""Bytes of a batch from which it matters that a copy waits."""
 MOST_WAITS = 20_000
 """Times that one line may ask for values that only a GPU would know before the step ends."""
 MOST_ON_HOST = 1_000
@@ -212,6 +214,10 @@ class Recorder(TorchDispatchMode):
 
     def _on_cpu(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Small tensors of the CPU are real: samplers, tokens, counters."""
+        out = self._made_on_cpu(func, args, kwargs)
+        return values.pin(out) if kwargs.get("pin_memory") and isinstance(out, Tensor) else out
+
+    def _made_on_cpu(self, func: Any, args: Any, kwargs: Any) -> Any:
         name = getattr(getattr(func, "overloadpacket", None), "__name__", "")
         if (
             name in FACTORIES
@@ -381,6 +387,8 @@ class Recorder(TorchDispatchMode):
         batch = not isinstance(source, FakeTensor) or not (module or "(" in line)
         if row is not None and batch and phase != "optimizer":
             self.storages.kind(tensor, "input")
+            if self.done_steps and bytes_of(source) >= WORTH_PINNING and not values.is_pinned(source):
+                self.facts.setdefault("unpinned_copies", line)
 
     def _copied(self, op: str, source: Tensor, target: Tensor, **storages: Any) -> None:
         phase, module, line, stream = self.program.state()

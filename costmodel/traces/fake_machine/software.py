@@ -196,7 +196,6 @@ def installed(recorder: Recorder) -> Iterator[None]:
             "persistent_workers",
             "multiprocessing_context",
             "timeout",
-            "pin_memory",
             "worker_init_fn",
             "pin_memory_device",
         ):

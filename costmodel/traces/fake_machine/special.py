@@ -328,7 +328,7 @@ def _of_the_engine() -> bool:
 
 
 def _pinned(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
-    return True if func.overloadpacket.__name__ == "is_pinned" else args[0]
+    return True if func.overloadpacket.__name__ == "is_pinned" else values.pin(args[0])
 
 
 HANDLERS: dict[str, Callable[..., Any]] = {

@@ -107,6 +107,7 @@ def _methods(recorder: Recorder) -> Iterator[Patch]:
                 values.learn(tensor, value)
 
     yield FakeTensor, "data", property(lambda tensor: get(tensor), put_data)
+    yield torch.Tensor, "pin_memory", lambda tensor, device=None: values.pin(tensor)
     yield FakeTensor, "data_ptr", _address
     yield FakeTensor, "__format__", _formatted
     yield FakeTensor, "__deepcopy__", _deeply_copied

@@ -77,5 +77,16 @@ def balanced(shape: torch.Size | tuple[int, ...], among: int) -> Tensor:
     return (torch.arange(count, dtype=torch.int64) % max(1, among)).reshape(tuple(shape))
 
 
+def pin(tensor: Tensor) -> Tensor:
+    """Take the memory of a tensor of the host as pinned."""
+    tensor.untyped_storage()._pinned = True  # type: ignore[attr-defined]
+    return tensor
+
+
+def is_pinned(tensor: Tensor) -> bool:
+    """Whether a tensor of the host lies in pinned memory."""
+    return getattr(tensor.untyped_storage(), "_pinned", False)
+
+
 def _generation(tensor: Tensor) -> int:
     return getattr(tensor.untyped_storage(), "_generation", 0)
