@@ -504,6 +504,31 @@ for step in range(10):
     assert all(read <= 2 * (rows + places) for _, read, _ in moved)
 
 
+def test_a_sparse_matrix_multiplies_its_places_forward_and_back_and_not_what_lies_between(tmp_path: Path) -> None:
+    """As PyTorch takes `torch.sparse.mm` and `@` apart on a CPU: two products, and two of the transposed matrix."""
+    script = """
+import torch
+edges = torch.randint(0, 5000, (2, 40_000), device="cuda")
+adjacent = torch.sparse_coo_tensor(edges, torch.ones(40_000, device="cuda"), (5000, 5000))
+layer = torch.nn.Linear(128, 64, bias=False).cuda()
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+nodes = torch.randn(5000, 128, device="cuda")
+for step in range(10):
+    (adjacent @ torch.sparse.mm(adjacent, layer(nodes))).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+    role = traced(tmp_path, script, gpus=1).roles[0]
+    kernels, dense, places = role.kernels, 5000 * 64 * 4, 40_000 * (2 * 8 + 4)
+    found = Counter(
+        (int(kernels.bytes_read[row]), int(kernels.bytes_written[row]))
+        for row in role.rows(KERNEL, role.step()) if role.texts[kernels.op[row]] == "aten._sparse_addmm"
+    )  # fmt: skip
+    # the first adds to zeros; a gradient that is one number for all is read as that
+    assert found == {(2 * dense + places, dense): 1, (dense + places, dense): 2, (4 + places, dense): 1}
+    assert kernels.flop[role.rows(KERNEL, role.step())].sum() == 2 * 2 * 5000 * 128 * 64
+
+
 def test_a_graph_of_a_whole_step_launches_what_the_step_does_and_keeps_its_memory(tmp_path: Path) -> None:
     """As PyTorch's notes have it: three steps on a stream of its own, the capture, and replays, the steps that count."""
     script = """

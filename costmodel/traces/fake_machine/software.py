@@ -208,6 +208,7 @@ def installed(recorder: Recorder) -> Iterator[None]:
         (F, "scaled_dot_product_attention", attend),
         (torch._C._nn, "scaled_dot_product_attention", attend),
         (torch, "compile", compiled),
+        (torch.compiler, "cudagraph_mark_step_begin", lambda: None),
         (torch.jit, "script", _unscripted(recorder)),
         (torch._C, "_scatter", _scattered(recorder)),
         *((owner, name, spawned) for owner in _STARTERS for name in ("spawn", "start_processes") if hasattr(owner, name)),

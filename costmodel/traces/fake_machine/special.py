@@ -273,6 +273,27 @@ def _sparse(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     return out
 
 
+def _sparse_product(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """Of a sparse matrix and a dense one: its kernel gathers and sums rows, as fast as memory brings them."""
+    sparse, dense = args[-2:]
+    if not isinstance(sparse, Tensor) or sparse.layout != torch.sparse_coo or dense.layout != torch.strided:
+        return NotImplemented
+    shape = [sparse.shape[0], dense.shape[1]]
+    out = recorder.faked(aten.empty.memory_format, (shape,), {"dtype": dense.dtype, "device": dense.device})
+    given = [*args[:-2], sparse._indices(), sparse._values(), dense]
+    recorder.record(aten.index_add.default, "_sparse_addmm", (), {}, given, [out], out)
+    return out
+
+
+def _transposed(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """Of a sparse matrix: as many values, at places the other way round; PyTorch's own, without values, has none."""
+    source = args[0]
+    if source.layout != torch.sparse_coo or source.dim() != 2:
+        return NotImplemented
+    with recorder:
+        return torch.sparse_coo_tensor(source._indices().flip(0), source._values(), source.shape[::-1], check_invariants=False)
+
+
 def _added(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     """Rows that a sparse tensor has."""
     target, other = args[:2]
@@ -359,6 +380,11 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "clone": _cloned,
     "_coalesce": _sparse,
     "sparse_mask": _sparse,
+    "t": _transposed,
+    "transpose": _transposed,
+    "_sparse_addmm": _sparse_product,
+    "mm": _sparse_product,
+    "addmm": _sparse_product,
     "add_": _added,
     "add": _summed,
     "is_pinned": _pinned,
