@@ -249,6 +249,7 @@ def _document(
         "step_time_high_s": high,
         "exposed_communication_s": priced.exposed_communication,
         "mfu": priced.mfu,
+        "uneven_steps": priced.uneven,
         "roles": [
             {
                 "rank": held.rank,
@@ -305,7 +306,7 @@ def _page(
         f"priced as {priced.framework.name}\n"
         f"Step: {format_seconds(priced.step_time)} ({format_seconds(low)} to {format_seconds(high)}), "
         f"MFU {share(priced.mfu, 1.0)}"
-    )
+    ) + (f"\n{priced.uneven}" if priced.uneven else "")
     if trace.versions:
         head += f"\nRan with {_ran(trace)}"
     rows = []

@@ -56,6 +56,8 @@ it never does (huggingface/peft#2894); 12.0 GB are reserved on average as a step
 REMAPPING_SPREAD = 0.5
 """Standard deviation of its logarithm: by the same benchmark emptied every tenth step, with at most 19.3 GB reserved, it is a
 quarter more, and of other devices and drivers nothing as exact was found."""
+UNEVEN = 1.25
+"""Ratio of two steps' times from which it is said that they differ."""
 HALVINGS = 8
 """Of the room that a device would have to have, to find how much is just enough."""
 PASSES = 2
@@ -103,11 +105,27 @@ class TraceEstimate:
         ----------
         place : of the role in the trace
         """
+        ends = [0.0, *self._ends(place)]
+        return ends[-2], ends[-1]
+
+    def _ends(self, place: int) -> list[float]:
+        """When a role's steps ended on its device; where none did, when all was done [s]."""
         role, played = self.trace.roles[place], self.played[place]
         done = np.maximum.accumulate(played.end) if len(played.end) else np.zeros(1)
         ends = np.flatnonzero(role.timeline.action == STEP)
-        end = float(done[ends[-1]] if len(ends) else done[-1])
-        return (float(done[ends[-2]]) if len(ends) > 1 else 0.0), end
+        return [float(one) for one in (done[ends] if len(ends) else done[-1:])]
+
+    @property
+    def uneven(self) -> str:
+        """That the last step isn't like the one before, in words; "" where it is, or that was the first, which never is."""
+        place = max(range(len(self.trace.roles)), key=lambda one: self.window(one)[1] - self.window(one)[0])
+        times = np.diff([0.0, *self._ends(place)])
+        if len(times) < 3 or not 0.0 < times[-2] < math.inf or 1.0 / UNEVEN < times[-1] / times[-2] < UNEVEN:
+            return ""
+        return (
+            f"The last of {len(times)} steps, which counts, takes {format_seconds(float(times[-1]))}, the one before "
+            f"{format_seconds(float(times[-2]))}: one of them holds more, as an evaluation or a longer batch"
+        )
 
     @functools.cached_property
     def step_time(self) -> float:

@@ -146,6 +146,19 @@ def test_a_stream_without_waits_takes_the_sum_of_its_kernels_and_parts_add_up_to
     assert [(one.op, one.launches) for one in operators] == [("aten.mm", 3)] and operators[0].flop == made.flop
 
 
+def test_a_last_step_that_holds_more_than_the_one_before_is_told():
+    def told(*counts):
+        builder = RoleBuilder()
+        for count in counts:
+            for _ in range(count):
+                builder.kernel("aten.mm", [(4096, 4096)] * 2, ["bfloat16"] * 2, 0, 0, 2 * 4096**3, phase="forward")
+            builder.step_boundary()
+        return price_trace(Trace(roles=(builder.role(),), world_size=1), NODE.with_gpus(1)).uneven
+
+    assert told(9, 4, 4) == told(9, 4) == told(4) == ""
+    assert "3 steps" in told(4, 4, 6) and "3 steps" in told(4, 6, 4)
+
+
 def test_an_exchange_is_priced_as_a_step_of_the_framework_has_it_and_hides_beside_later_work():
     exchanged = collective_time("all-reduce", 64 * MiB, 8, NODE, framework="fsdp2").time
     last = price_trace(a_step([8192], [64 * MiB]), NODE, "fsdp2")
