@@ -66,6 +66,13 @@ def test_no_kernel_passes_the_device_s_peak_nor_its_memory(size):
         assert copied > size**2 / device.host_bandwidth
 
 
+def test_a_product_of_complex_numbers_is_four_outside_the_tensor_cores():
+    shapes, flop = ((4096, 4096),) * 2, 2.0 * 4096**3
+    product = Kernel("aten.mm", shapes, ("complex64",) * 2, 0.0, 0.0, flop)
+    assert rates().time(product) > 4.0 * flop / NODE.device.peak("fp32")
+    assert rates().time(product) == pytest.approx(4.0 * rates().time(product._replace(dtypes=("float32",) * 2)), rel=0.02)
+
+
 @pytest.mark.parametrize("device", ["h100-sxm", "a100-sxm-80gb", "v100-sxm-32gb", "t4"])
 def test_32_bit_runs_as_tf32_where_pytorch_has_it_and_the_device_can(device):
     """Convolutions do by default and products don't (notes on CUDA semantics); GPUs before Ampere have no TF32."""

@@ -18,6 +18,12 @@ KNOWN_OPERATORS = {
     "_dtensor",
 }  # fmt: skip
 """Namespaces of operators that are PyTorch's own, or whose kernels are known."""
+SOLVERS = (
+    "_linalg_eigh", "linalg_eig", "_linalg_eigvals", "_linalg_svd", "linalg_qr", "linalg_cholesky_ex", "linalg_inv_ex",
+    "linalg_lu", "linalg_ldl", "_linalg_solve_ex", "_linalg_det", "_linalg_slogdet", "cholesky", "geqrf", "linalg_lstsq",
+    "linalg_householder_product", "triangular_solve", "linalg_solve_triangular", "linalg_matrix_exp",
+)  # fmt: skip
+"""Beginnings of operators that take a matrix apart, or solve by one."""
 FREE = {
     "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_", "set_", "detach", "detach_",
     "alias", "_unsafe_view", "_reshape_alias", "lift_fresh", "lift", "t_", "transpose_", "squeeze_", "unsqueeze_",

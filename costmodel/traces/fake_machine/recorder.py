@@ -24,6 +24,7 @@ from costmodel.traces.fake_machine.operators import (
     KNOWN_OPERATORS,
     LIKE,
     OVERWRITE,
+    SOLVERS,
     bytes_of,
     flop_of,
     is_composite,
@@ -265,6 +266,10 @@ class Recorder(TorchDispatchMode):
         if func.namespace not in KNOWN_OPERATORS:
             self.builder.assumed(
                 f"The operator {full} is none of PyTorch's own: it is priced by the bytes that it reads and writes."
+            )
+        if name.startswith(SOLVERS):
+            self.builder.assumed(
+                f"{full} is priced by the bytes that it reads and writes: what takes a matrix apart takes many times as long."
             )
         written = (
             [tensor for tensor in with_parts(written_by(func, args, kwargs)) if tensor.device.type == "cuda"]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.distributed.rpc
 import torch.nn.functional as F
 from torch import Tensor
 from torch._subclasses import fake_tensor
@@ -114,6 +115,7 @@ def attention(recorder: Recorder, real: Any) -> Any:
         )[0]
         return efficient
 
+    attend.__name__ = real.__name__  # by which PyTorch's context_parallel puts its own in its place
     return attend
 
 
@@ -165,6 +167,22 @@ def _scattered(recorder: Recorder) -> Any:
     return scatter
 
 
+def _by_lengths(real: Any) -> Any:
+    """`torch.ctc_loss`, which reads lengths on the host, but where its tensors are of a class of their own."""
+
+    def aligned(scores: Tensor, targets: Tensor, *lengths: Any, **more: Any) -> Tensor:
+        read = (one.tolist() if isinstance(one, Tensor) else one for one in lengths)
+        found: Tensor = real(scores, targets, *read, **more)
+        return found
+
+    return aligned
+
+
+def _no_calls(*_: Any, **__: Any) -> None:
+    """`torch.distributed.rpc.init_rpc`."""
+    raise NotModelled("torch.distributed.rpc, by which ranks run code on each other: trace what each of them runs")
+
+
 def spawned(fn: Callable[..., Any], args: Sequence[Any] = (), nprocs: int = 1, *_: Any, **__: Any) -> None:
     """`torch.multiprocessing.spawn`: of the processes that a program starts, one a GPU, this rank is the one of its place."""
     place, here = int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
@@ -208,7 +226,9 @@ def installed(recorder: Recorder) -> Iterator[None]:
         (F, "scaled_dot_product_attention", attend),
         (torch._C._nn, "scaled_dot_product_attention", attend),
         (torch, "compile", compiled),
+        (torch, "ctc_loss", _by_lengths(torch.ctc_loss)),
         (torch.compiler, "cudagraph_mark_step_begin", lambda: None),
+        *([(torch.distributed.rpc, "init_rpc", _no_calls)] if hasattr(torch.distributed.rpc, "init_rpc") else []),
         (torch.jit, "script", _unscripted(recorder)),
         (torch._C, "_scatter", _scattered(recorder)),
         *((owner, name, spawned) for owner in _STARTERS for name in ("spawn", "start_processes") if hasattr(owner, name)),

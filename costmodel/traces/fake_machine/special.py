@@ -348,11 +348,35 @@ def _of_the_engine() -> bool:
     return True
 
 
+def _aligned(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """Connectionist temporal classification by PyTorch's own kernels: one number a sequence, and its states' at each time."""
+    scores, targets, _, lengths = args[:4]
+    known = values.known(lengths) if isinstance(lengths, Tensor) else torch.tensor(lengths)
+    longest = targets.shape[-1] if known is None else int(known.max())
+    like = {"dtype": scores.dtype, "device": scores.device}
+    made = tuple(
+        recorder.faked(aten.empty.memory_format, (shape,), like)
+        for shape in ([scores.shape[1]], [scores.shape[1], scores.shape[0], 2 * longest + 1])
+    )
+    recorder.record(func, "_ctc_loss", args, kwargs, list(tensors_in(args)), list(made), made)
+    return made
+
+
+def _aligned_back(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    made = recorder.faked(aten.empty_like.default, (args[1],), {})
+    recorder.record(func, "_ctc_loss_backward", args, kwargs, list(tensors_in(args)), [made], made)
+    return made
+
+
 def _pinned(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     return True if func.overloadpacket.__name__ == "is_pinned" else values.pin(args[0])
 
 
 HANDLERS: dict[str, Callable[..., Any]] = {
+    "_use_cudnn_ctc_loss": lambda *_: False,  # it takes targets of the host alone, in 32 bits
+    "_use_miopen_ctc_loss": lambda *_: False,
+    "_ctc_loss": _aligned,
+    "_ctc_loss_backward": _aligned_back,
     "_local_scalar_dense": _item,
     "equal": _equal,
     "allclose": _equal,
