@@ -58,17 +58,12 @@ def add(commands: Commands) -> None:
             "costmodel trace --gpus 3072 --better --links --perfetto step.json train.py",
         ),
     )
-    tracing.add_argument(
-        "script", metavar="SCRIPT", help="as torchrun takes it; a trace that was saved (.npz) is read instead"
-    )
+    tracing.add_argument("script", metavar="SCRIPT", help="as torchrun takes it; a trace that was saved (.npz) is read instead")
     tracing.add_argument("arguments", nargs="*", metavar="ARGUMENT", help="of the script, behind --")
     tracing.add_argument("-m", "--module", action="store_true", help="SCRIPT is a module's name")
     where = tracing.add_mutually_exclusive_group()
     where.add_argument(
-        "--cluster",
-        default="dgx-h100",
-        metavar="C",
-        help="name in the catalogue, or a TOML file (default: dgx-h100)",
+        "--cluster", default="dgx-h100", metavar="C", help="name in the catalogue, or a TOML file (default: dgx-h100)"
     )
     where.add_argument("--device", metavar="D", help="a GPU by name or TOML file, in nodes as it comes in")
     add_size(tracing)
@@ -79,27 +74,15 @@ def add(commands: Commands) -> None:
         help="ranks to run: auto (the first, the last, and whom they send to), all, or such as 0,8",
     )
     tracing.add_argument(
-        "--steps",
-        type=whole,
-        default=3,
-        metavar="K",
-        help="of the optimizer to run; the last counts (default: 3)",
+        "--steps", type=whole, default=3, metavar="K", help="of the optimizer to run; the last counts (default: 3)"
     )
+    tracing.add_argument("--framework", metavar="F", help="whose constants price it (default: what the code uses)")
     tracing.add_argument(
-        "--framework", metavar="F", help="whose constants price it (default: what the code uses)"
+        "--fail-on", metavar="KINDS", help="leave with code 1 if there are such faults: any, or some kinds with commas"
     )
-    tracing.add_argument(
-        "--fail-on",
-        metavar="KINDS",
-        help="leave with code 1 if there are such faults: any, or some kinds with commas",
-    )
-    tracing.add_argument(
-        "--better", action="store_true", help="search for a faster plan of the model that the code trains"
-    )
+    tracing.add_argument("--better", action="store_true", help="search for a faster plan of the model that the code trains")
     tracing.add_argument("--model", metavar="M", help="what it trains, where the code doesn't say")
-    tracing.add_argument(
-        "--links", action="store_true", help="play the step on every rank: the load of each kind of link"
-    )
+    tracing.add_argument("--links", action="store_true", help="play the step on every rank: the load of each kind of link")
     add_calibration(tracing)
     output = add_output(tracing)
     output.add_argument("--save", metavar="FILE", help="the trace, as .npz")
@@ -236,9 +219,7 @@ def _traced(arguments: argparse.Namespace, cluster: Cluster) -> tuple[Trace, Clu
     return trace, cluster.with_gpus(trace.world_size)
 
 
-def _document(
-    trace: Trace, priced: TraceEstimate, memory: list[TraceMemory], faults: tuple[Fault, ...]
-) -> dict[str, object]:
+def _document(trace: Trace, priced: TraceEstimate, memory: list[TraceMemory], faults: tuple[Fault, ...]) -> dict[str, object]:
     low, high = priced.interval
     return {
         "world_size": trace.world_size,
@@ -297,9 +278,7 @@ def _of_another_time(trace: Trace, framework: Framework) -> list[str]:
     ]
 
 
-def _page(
-    trace: Trace, priced: TraceEstimate, memory: list[TraceMemory], faults: tuple[Fault, ...]
-) -> list[TerminalTable | str]:
+def _page(trace: Trace, priced: TraceEstimate, memory: list[TraceMemory], faults: tuple[Fault, ...]) -> list[TerminalTable | str]:
     low, high = priced.interval
     head = (
         f"{trace.facts.get('command', 'A trace')} on {counted(trace.world_size, 'GPU')} of {priced.cluster.name}, "
@@ -326,9 +305,7 @@ def _page(
         )
     fullest = max(memory, key=lambda one: one.allocated)
     kinds = ", ".join(
-        f"{kind} {format_bytes(nbytes)}"
-        for kind, nbytes in sorted(fullest.by_kind.items(), key=lambda item: -item[1])
-        if nbytes
+        f"{kind} {format_bytes(nbytes)}" for kind, nbytes in sorted(fullest.by_kind.items(), key=lambda item: -item[1]) if nbytes
     )
     assumed = [*_of_another_time(trace, priced.framework), *trace.values_assumed]
     more = [f"... and {len(assumed) - ASSUMED} more"] if len(assumed) > ASSUMED else []

@@ -26,9 +26,7 @@ def outside_bytes(role: Role, cluster: Cluster, framework: Framework) -> dict[st
     overhead, network = framework.numbers().memory.library_overhead, cluster.numbers()
     exchanged = {int(group) for group in role.transactions.group if group != NOWHERE}
     used = [group_of(role.groups[group]) for group in sorted(exchanged)]
-    library = sum(
-        float(formula.collective_buffers(float(one.ranks), float(one.stride), network)) for one in used
-    )
+    library = sum(float(formula.collective_buffers(float(one.ranks), float(one.stride), network)) for one in used)
     return {"context": CONTEXT, "communication library": float(overhead) * library}
 
 

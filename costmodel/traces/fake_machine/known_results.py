@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -135,14 +136,8 @@ def _spanned(tensor: Tensor) -> int:
     return tensor.element_size() * (1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True)))
 
 
-_REGULAR: dict[Any, bool] = {}
-
-
+@functools.cache
 def _regular(func: Any) -> bool:
     """Whether looks decide looks: not of operators whose results depend on values, or that change the looks of what they get."""
-    known = _REGULAR.get(func)
-    if known is None:
-        ruled_out = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view}
-        name = func.overloadpacket.__name__
-        known = _REGULAR[func] = not ruled_out & set(func.tags) and not name.startswith(("lift", "resize", "set_", "_resize"))
-    return known
+    ruled_out = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view}
+    return not (ruled_out & set(func.tags) or func.overloadpacket.__name__.startswith(("lift", "resize", "set_", "_resize")))

@@ -117,11 +117,7 @@ def is_wrapper(kind: type) -> bool:
 def is_view(func: Any) -> bool:
     """Whether all results of an operator are other names of its operands' memory, and nothing is written."""
     returns = func._schema.returns
-    return (
-        bool(returns)
-        and not func._schema.is_mutable
-        and all(value.alias_info is not None for value in returns)
-    )
+    return bool(returns) and not func._schema.is_mutable and all(value.alias_info is not None for value in returns)
 
 
 @functools.cache
@@ -191,13 +187,7 @@ def flop_of(func: Any, name: str, args: Any, kwargs: Any, out: Any) -> int:
         return 0
     if func._overloadname.startswith("dtype"):  # the dtype of the result comes behind the operands
         args = args[: len(args) - 1] if "out_dtype" not in kwargs else args
-    flop = int(
-        count(
-            *args,
-            **{name: value for name, value in kwargs.items() if not name.startswith("out")},
-            out_val=out,
-        )
-    )
+    flop = int(count(*args, **{name: value for name, value in kwargs.items() if not name.startswith("out")}, out_val=out))
     if "scaled_dot_product" in name and _causal(func, args, kwargs):
         flop //= 2  # what lies above the diagonal is skipped
     return flop

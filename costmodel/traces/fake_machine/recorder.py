@@ -172,9 +172,7 @@ class Recorder(TorchDispatchMode):
         mode = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
         return mode is not None and mode is not self.fake
 
-    def run(
-        self, func: Any, args: Any, kwargs: Any, tensors: list[Tensor] | None = None, name: str = ""
-    ) -> Any:
+    def run(self, func: Any, args: Any, kwargs: Any, tensors: list[Tensor] | None = None, name: str = "") -> Any:
         """Run an operator without arithmetic, and record it."""
         if tensors is None:
             tensors = list(tensors_in(args)) + list(tensors_in(kwargs.values()))
@@ -220,12 +218,7 @@ class Recorder(TorchDispatchMode):
 
     def _made_on_cpu(self, func: Any, args: Any, kwargs: Any) -> Any:
         name = getattr(getattr(func, "overloadpacket", None), "__name__", "")
-        if (
-            name in FACTORIES
-            and args
-            and isinstance(args[0], (list, tuple))
-            and all(isinstance(n, int) for n in args[0])
-        ):
+        if name in FACTORIES and args and isinstance(args[0], (list, tuple)) and all(isinstance(n, int) for n in args[0]):
             dtype = kwargs.get("dtype") or torch.get_default_dtype()
             if dtype.is_floating_point and math.prod(args[0]) > LARGE:
                 with self.fake:
@@ -238,16 +231,7 @@ class Recorder(TorchDispatchMode):
                     return torch.empty_strided(like.shape, like.stride(), dtype=dtype, device="cpu")
         return func(*args, **kwargs)
 
-    def record(
-        self,
-        func: Any,
-        name: str,
-        args: Any,
-        kwargs: Any,
-        tensors: list[Tensor],
-        outs: list[Tensor],
-        out: Any,
-    ) -> None:
+    def record(self, func: Any, name: str, args: Any, kwargs: Any, tensors: list[Tensor], outs: list[Tensor], out: Any) -> None:
         """Write an operator into the record, and the storages that it made."""
         made = [tensor for tensor in outs if tensor.device.type == "cuda"]
         free = name in FREE or is_view(func)
@@ -278,11 +262,7 @@ class Recorder(TorchDispatchMode):
         )
         inputs = [tensor for tensor in tensors if tensor.device.type == "cuda"]
         reads = list(dict.fromkeys(row for tensor in inputs if (row := self.storages.row(tensor)) is not None))
-        writes = list(
-            dict.fromkeys(
-                [*writes, *(row for tensor in written if (row := self.storages.row(tensor)) is not None)]
-            )
-        )
+        writes = list(dict.fromkeys([*writes, *(row for tensor in written if (row := self.storages.row(tensor)) is not None)]))
         overwrites, given = name in OVERWRITE, sum(map(bytes_of, made))
         read = sum(reached(name, args, t, given) for t in inputs if not (overwrites and any(t is w for w in written)))
         wrote = sum(reached(name, args, t, given) for t in unique([*made, *written]))
@@ -308,9 +288,7 @@ class Recorder(TorchDispatchMode):
             compiled=compiled,
         )
 
-    def _on_processors(
-        self, func: Any, name: str, args: Any, kwargs: Any, tensors: list[Tensor], outs: list[Tensor]
-    ) -> None:
+    def _on_processors(self, func: Any, name: str, args: Any, kwargs: Any, tensors: list[Tensor], outs: list[Tensor]) -> None:
         """What the host computes on large tensors in a step, as an optimizer of states that lie there; not how they are made."""
         phase, module, line, _ = self.program.state()
         if not (self.done_steps or phase == "optimizer"):
@@ -333,9 +311,7 @@ class Recorder(TorchDispatchMode):
         if self.builder.capture is not None:
             raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
         self.program.engine_moves()
-        self.builder.host_wait(
-            self.where.line(), event=event, stream=self.program.stream() if stream is None else stream
-        )
+        self.builder.host_wait(self.where.line(), event=event, stream=self.program.stream() if stream is None else stream)
 
     def value_wanted(self, tensor: Tensor) -> Any:
         """The value of a tensor of one element: the host waits for it."""
@@ -355,9 +331,7 @@ class Recorder(TorchDispatchMode):
                 f"repeat until one of them changes"
             )
         guess = values.guessed(tensor.dtype)
-        self.builder.assumed(
-            f"{line}: {guess} for a value of {word_of(tensor.dtype)} that only a GPU would know."
-        )
+        self.builder.assumed(f"{line}: {guess} for a value of {word_of(tensor.dtype)} that only a GPU would know.")
         return guess
 
     def step_done(self) -> None:

@@ -72,9 +72,7 @@ def attention(recorder: Recorder, real: Any) -> Any:
         enable_gqa: bool = False,
     ) -> Tensor:
         if query.device.type != "cuda" or query.dim() != 4:
-            return real(
-                query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-            )  # type: ignore[no-any-return]
+            return real(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)  # type: ignore[no-any-return]
         if torch.is_autocast_enabled("cuda"):
             dtype = torch.get_autocast_dtype("cuda")
             query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
@@ -129,9 +127,7 @@ def _compiled(recorder: Recorder) -> Any:
         mode: str | None = None, options: Mapping[str, Any] | None = None, **_: Any
     ) -> Any:  # fmt: skip
         if model is None:
-            return lambda function: given(
-                function, backend=backend, disable=disable, dynamic=dynamic, mode=mode, options=options
-            )
+            return lambda function: given(function, backend=backend, disable=disable, dynamic=dynamic, mode=mode, options=options)
         if disable or backend in ("eager", "aot_eager"):
             return model
         made = Compilations(dynamic)
@@ -169,13 +165,7 @@ def _scattered(recorder: Recorder) -> Any:
 
 def _by_lengths(real: Any) -> Any:
     """`torch.ctc_loss`, which reads lengths on the host, but where its tensors are of a class of their own."""
-
-    def aligned(scores: Tensor, targets: Tensor, *lengths: Any, **more: Any) -> Tensor:
-        read = (one.tolist() if isinstance(one, Tensor) else one for one in lengths)
-        found: Tensor = real(scores, targets, *read, **more)
-        return found
-
-    return aligned
+    return lambda *args, **how: real(*args[:2], *(one.tolist() if isinstance(one, Tensor) else one for one in args[2:]), **how)
 
 
 def _no_calls(*_: Any, **__: Any) -> None:
@@ -234,27 +224,16 @@ def installed(recorder: Recorder) -> Iterator[None]:
         *((owner, name, spawned) for owner in _STARTERS for name in ("spawn", "start_processes") if hasattr(owner, name)),
         (data.DataLoader, "__init__", loader),
         (optimizer, "_foreach_supported_types", [*optimizer._foreach_supported_types, FakeTensor]),
-        (
-            _foreach_utils,
-            "_foreach_supported_types",
-            [*_foreach_utils._foreach_supported_types, FakeTensor, torch.nn.Parameter],
-        ),
+        (_foreach_utils, "_foreach_supported_types", [*_foreach_utils._foreach_supported_types, FakeTensor, torch.nn.Parameter]),
         (fake_tensor, "CONSTANT_NUMEL_LIMIT", -1),  # values are followed by this package's own means
         (torch.nn.Module, "compile", lambda self, **options: compiled(self, **options)),
     ]
-    for name in (
-        "torch.distributed.fsdp._fully_shard._fsdp_common",
-        "torch.distributed.fsdp._fully_shard._fsdp_param",
-    ):
+    for name in ("torch.distributed.fsdp._fully_shard._fsdp_common", "torch.distributed.fsdp._fully_shard._fsdp_param"):
         with contextlib.suppress(ImportError):
             module = importlib.import_module(name)
             if hasattr(module, "_chunk_with_empty"):
                 replacements.append(
-                    (
-                        module,
-                        "_chunk_with_empty",
-                        lambda tensor, num_chunks, dim: Chunks(tensor, num_chunks, dim),
-                    )
+                    (module, "_chunk_with_empty", lambda tensor, num_chunks, dim: Chunks(tensor, num_chunks, dim))
                 )
     kernels()
     with replaced(replacements):
@@ -294,7 +273,5 @@ def _rms_norm(input: Tensor, shape: Any, weight: Any = None, eps: Any = None) ->
     return torch.empty_like(input), input.new_empty(rows, dtype=torch.float32)
 
 
-def _rms_norm_backward(
-    grad: Tensor, input: Tensor, shape: Any, rstd: Tensor, weight: Any, mask: Any
-) -> tuple[Any, Any]:
+def _rms_norm_backward(grad: Tensor, input: Tensor, shape: Any, rstd: Tensor, weight: Any, mask: Any) -> tuple[Any, Any]:
     return torch.empty_like(input), None if weight is None else torch.empty_like(weight)

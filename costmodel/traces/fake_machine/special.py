@@ -30,9 +30,7 @@ def _equal(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     recorder.host_waits()
     if first is not None and second is not None:
         return func(first, second, *args[2:], **kwargs)
-    recorder.builder.assumed(
-        f"{recorder.where.line()}: two tensors taken as equal whose values only a GPU would know."
-    )
+    recorder.builder.assumed(f"{recorder.where.line()}: two tensors taken as equal whose values only a GPU would know.")
     return True
 
 
@@ -107,14 +105,10 @@ def _nonzero(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     value = values.known(source)
     recorder.host_waits()
     if value is None:
-        recorder.builder.assumed(
-            f"{recorder.where.line()}: all elements taken as chosen of a mask that only a GPU would know."
-        )
+        recorder.builder.assumed(f"{recorder.where.line()}: all elements taken as chosen of a mask that only a GPU would know.")
         value = torch.ones(source.shape, dtype=torch.bool)
     found = torch.nonzero(value)
-    out = recorder.faked(
-        aten.empty.memory_format, (list(found.shape),), {"dtype": torch.int64, "device": source.device}
-    )
+    out = recorder.faked(aten.empty.memory_format, (list(found.shape),), {"dtype": torch.int64, "device": source.device})
     values.learn(out, found)
     recorder.record(func, "nonzero", args, kwargs, [source], [out], out)
     return out
@@ -135,11 +129,7 @@ def _indexed(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     places: list[Any] = []
     for index in indices:
         if isinstance(index, Tensor) and index.dtype in (torch.bool, torch.uint8):
-            found = (
-                _nonzero(recorder, aten.nonzero.default, (index,), {})
-                if isinstance(index, FakeTensor)
-                else index.nonzero()
-            )
+            found = _nonzero(recorder, aten.nonzero.default, (index,), {}) if isinstance(index, FakeTensor) else index.nonzero()
             with recorder:
                 places.extend(found.unbind(1) if found.dim() > 1 else [found])
         else:

@@ -117,8 +117,7 @@ def _methods(recorder: Recorder) -> Iterator[Patch]:
         FakeTensor,
         "cuda",
         lambda tensor, device=None, non_blocking=False, memory_format=torch.preserve_format: tensor.to(
-            "cuda" if device is None else device if not isinstance(device, int) else f"cuda:{device}",
-            non_blocking=non_blocking,
+            "cuda" if device is None else device if not isinstance(device, int) else f"cuda:{device}", non_blocking=non_blocking
         ),
     )
 

@@ -57,9 +57,7 @@ def forget(tensor: Tensor) -> None:
 
 def whole(tensor: Tensor) -> bool:
     """Whether a tensor covers all of its memory, so that writing it tells all values there."""
-    return (
-        tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes() and tensor.is_contiguous()
-    )
+    return tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes() and tensor.is_contiguous()
 
 
 def guessed(dtype: torch.dtype) -> Any:

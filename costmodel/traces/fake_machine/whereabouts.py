@@ -199,12 +199,7 @@ class Where:
         """0 of the user's files, the script wherever it lies, 1 of libraries on torch, 2 of torch, Python and this package."""
         if name in self._files:
             return self._files[name][0]
-        if (
-            name.startswith("<")
-            or "/torch/" in name
-            or "/costmodel/traces/" in name
-            or name.startswith("/usr/lib/python")
-        ):
+        if name.startswith("<") or "/torch/" in name or "/costmodel/traces/" in name or name.startswith("/usr/lib/python"):
             return 2
         if name == getattr(sys.modules.get("__main__"), "__file__", None):
             return 0
