@@ -140,6 +140,8 @@ class Allocator:
         self.allocated = self.reserved = 0
         self.retries = 0
         """Times that it gave all cached segments back to the driver to find room, which waits for the device."""
+        self.returned = 0
+        """Given back to the driver since it began [bytes]."""
         self.settle: Callable[[], None] = lambda: None
         """Gives back the blocks that other streams still use, for which it waits before it empties its cache."""
         self._pools: dict[tuple[int, bool], Pool] = {}
@@ -196,7 +198,11 @@ class Allocator:
             for _, _, block in list(pool.blocks):
                 if block.before is None and block.after is None:
                     pool.take(block)
-                    self.reserved -= block.size
+                    self._return(block.size)
+
+    def _return(self, nbytes: int) -> None:
+        self.reserved -= nbytes
+        self.returned += nbytes
 
     def _make_room(self, more: int) -> None:
         """Give cached segments back where the device hasn't room for more."""
@@ -245,7 +251,7 @@ class Allocator:
         if not pages:
             return
         pool.take(last)
-        self.reserved -= pages
+        self._return(pages)
         last.size -= pages
         if last.size:
             pool.put(last)
@@ -283,6 +289,7 @@ class Reserved:
 
     allocated: NDArray[np.int64]  # after each row of the timeline [bytes]
     reserved: NDArray[np.int64]  # the same [bytes]
+    returned: NDArray[np.int64]  # given back to the driver in each row, whatever for [bytes]
     retried_at: tuple[int, ...]  # rows at which it gave its cache back to find room
     failed_at: int  # row at which the device had no room, `NOWHERE` where it always had
     missing: int  # what was asked of the driver then [bytes]
@@ -310,7 +317,7 @@ def replay(
     ends : of each row, when the stream that it is about has done all up to it [s]
     """
     played, timeline = _Replay(role, Allocator(capacity, expandable), host), role.timeline
-    allocated, reserved = np.zeros((2, len(timeline)), dtype=np.int64)
+    allocated, reserved, returned = np.zeros((3, len(timeline)), dtype=np.int64)
     failed, missing = NOWHERE, 0
     retried: list[int] = []
     rows = zip(timeline.action.tolist(), timeline.item.tolist(), timeline.stream.tolist(), strict=True)
@@ -325,8 +332,9 @@ def replay(
         retried += [row] * (played.allocator.retries - len(retried))
         if ends is not None and stream != NOWHERE and action in ON_STREAMS:
             played.done[stream] = float(ends[row])
-        allocated[row], reserved[row] = played.allocated, played.allocator.reserved
-    return Reserved(allocated, reserved, tuple(retried), failed, missing)
+        allocated[row], reserved[row], returned[row] = played.allocated, played.allocator.reserved, played.allocator.returned
+    returned[failed if failed != NOWHERE else len(timeline) :] = played.allocator.returned
+    return Reserved(allocated, reserved, np.diff(returned, prepend=0), tuple(retried), failed, missing)
 
 
 @dataclasses.dataclass(slots=True)

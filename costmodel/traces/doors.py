@@ -100,12 +100,7 @@ def tracing(cluster: Cluster | str | None = None, *, gpus: int = 1, rank: int = 
 
 
 def trace(
-    step: Callable[[], object],
-    *,
-    steps: int = 3,
-    cluster: Cluster | str | None = None,
-    gpus: int = 1,
-    rank: int = 0,
+    step: Callable[[], object], *, steps: int = 3, cluster: Cluster | str | None = None, gpus: int = 1, rank: int = 0
 ) -> Trace:
     """The trace of a function that makes a step, called a few times.
 

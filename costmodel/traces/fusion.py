@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
@@ -81,12 +82,34 @@ def fused(role: Role) -> Fused:
     return Fused(first, nbytes)
 
 
+def graph_launches(role: Role, graphed: Collection[int]) -> NDArray[np.int64]:
+    """Of each kernel that is launched, in order: 1 of the first of a graph, 0 of the others in it, -1 of one that is in none.
+
+    What one compiled part launches in a pass without a transaction or a wait between is one graph.
+
+    Parameters
+    ----------
+    role : `Role`
+    graphed : numbers of the compiled parts that are launched as CUDA graphs
+    """
+    timeline, rows = role.timeline, np.flatnonzero(role.timeline.action == KERNEL)
+    kernels, breaks = timeline.item[rows], np.cumsum(~np.isin(timeline.action, _WITHIN))[rows]
+    parts = role.kernels.compiled[kernels]
+    key = np.stack([parts, role.kernels.phase[kernels], role.kernels.stream[kernels], breaks])
+    first = np.concatenate([[True], (key[:, 1:] != key[:, :-1]).any(axis=0)])
+    return np.where(np.isin(parts, list(graphed)), first.astype(np.int64), -1)
+
+
+_WITHIN = (KERNEL, BORN, DIED, USED_ON)
+"""Actions that interrupt no chain of kernels."""
+
+
 def _chains(role: Role, when: NDArray[np.int64]) -> list[list[int]]:
     """Kernels that follow one another and can be one: nothing is exchanged or waited for between them."""
     kernels, texts = role.kernels, role.texts
     found: list[list[int]] = []
     last: tuple[int, ...] | None = None
-    breaks = np.cumsum(~np.isin(role.timeline.action, (KERNEL, BORN, DIED, USED_ON)))[when].tolist()
+    breaks = np.cumsum(~np.isin(role.timeline.action, _WITHIN))[when].tolist()
     names = {op: texts[op].replace("::", ".").split(".") for op in set(kernels.op.tolist())}
     columns = (kernels.compiled, kernels.stream, kernels.phase, kernels.op)
     for kernel, (region, stream, phase, op) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):

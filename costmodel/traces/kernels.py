@@ -27,11 +27,16 @@ PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "linear", "matmul", "_scaled_mm", "
 RECURRENCES = ("recurrence", "recurrence_backward")
 """Operators that go through the steps of a recurrent layer."""
 CONVOLUTIONS = ("convolution", "convolution_backward", "_convolution", "cudnn_convolution", "conv2d")
-WIDTHS = {"float64": 8.0, "float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "float8_e4m3fn": 1.0, "float8_e5m2": 1.0, "int8": 1.0}
+WIDTHS = {
+    "complex128": 16.0, "complex64": 8.0, "float64": 8.0, "float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "float8_e4m3fn": 1.0,
+    "float8_e5m2": 1.0, "int8": 1.0,
+}  # fmt: skip
 """Bytes of an element of a product's operands."""
+COMPLEX = ("complex64", "complex128")
+"""Dtypes of pairs of a real and an imaginary part."""
 DTYPES = {
-    "float64": "fp32", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "float8_e4m3fn": "fp8", "float8_e5m2": "fp8",
-    "int8": "int8",
+    "complex64": "fp32", "complex128": "fp32", "float64": "fp32", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16",
+    "float8_e4m3fn": "fp8", "float8_e5m2": "fp8", "int8": "int8",
 }  # fmt: skip
 """The library's name of a dtype of products; what it has no rate of takes the nearest."""
 TENSOR_FLOAT = "convolutions recurrences"
@@ -181,6 +186,9 @@ class Rates:
         if sizes is None:
             return self._by_flop(kernel)
         numbers = self.at(dtype)
+        if any(one in COMPLEX for one in kernel.dtypes):  # a product of two is four of their parts, outside the tensor cores
+            rate = compute.product_rate(self.software.compute.gemm_efficiency_scale, numbers) / 4.0
+            return float(compute.vector_gemm(sizes.groups * sizes.m, sizes.n, sizes.k, 8.0, rate, numbers))
         width = {"fp32": 4.0, "tf32": 4.0, "fp8": 1.0, "int8": 1.0}.get(dtype, 2.0)
         quality = self.software.compute.gemm_efficiency_scale
         groups, m, n, k = map(float, sizes)

@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
-from costmodel.formulas.transformer import memory as formula
 from costmodel.text.errors import InvalidValue
 from costmodel.text.results import figure, fitted
 from costmodel.text.tables import table
-from costmodel.text.units import GiB, MiB, format_bytes
+from costmodel.text.units import MiB, format_bytes, format_seconds
 from costmodel.traces.allocator import NEVER, Reserved, replay
-from costmodel.traces.places import checked_cluster, group_of, software_of
-from costmodel.traces.pricing import TraceEstimate, price_trace
+from costmodel.traces.places import checked_cluster, software_of
+from costmodel.traces.pricing import REMAPPING, TraceEstimate, price_trace
 from costmodel.traces.record import BORN, DIED, KINDS, NOWHERE, PHASES, USED_ON, Role, Trace
+from costmodel.traces.room import outside_bytes, room, usable_bytes
 from costmodel.traces.scheduling import PlayedRole
 
 if TYPE_CHECKING:
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
 
 LARGEST = 20
 """Tensors that an answer lists unless asked for more."""
-CONTEXT = 0.47 * GiB
-"""CUDA's context of a process with PyTorch's kernels loaded as they are used [bytes]: measured on an A100 with torch 2.1.1+cu121
-(S. Bekman, Machine Learning Engineering, "Preloaded CUDA kernels memory usage"). What estimates without an allocator call fixed
-holds the allocator's gaps, too."""
 WORTH = 64 * MiB
 """Bytes from which a change is worth a line of advice."""
 
@@ -111,7 +107,14 @@ class TraceMemory:
     def mapped(self) -> float:
         """Memory that the driver is asked for in the last step [bytes]."""
         step = self.role.step()
-        return float(np.diff(self.played.reserved[max(step.start - 1, 0) : step.stop]).clip(min=0).sum())
+        more = np.diff(self.played.reserved, prepend=0) + self.played.returned
+        return float(more[step.start : step.stop].sum())
+
+    @property
+    def remapping(self) -> float:
+        """Time that the last step loses to memory that goes back to the driver and is mapped again [s]."""
+        step = self.role.step()
+        return REMAPPING * float(self.played.returned[step.start : step.stop].sum())
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -120,8 +123,8 @@ class TraceMemory:
             return ()
         times = "once" if self.retries == 1 else f"{self.retries} times"
         return (
-            f"to find room the allocator gives its cache back {times} a step, has {format_bytes(self.mapped)} mapped anew, and "
-            "waits for the device: such steps take longer than priced",
+            f"to find room the allocator gives its cache back {times} a step and has {format_bytes(self.mapped)} mapped anew, "
+            f"for which the step waits {format_seconds(self.remapping)}",
         )  # fmt: skip
 
     def __hash__(self) -> int:
@@ -216,31 +219,12 @@ def living(role: Role, row: int) -> NDArray[np.int64]:
     return np.flatnonzero((storages.born <= row) & ((storages.died == NOWHERE) | (storages.died > row)))
 
 
-def outside_bytes(role: Role, cluster: Cluster, framework: Framework) -> dict[str, float]:
-    """Bytes of a process outside PyTorch's allocator: its context, and the communication library's buffers of each group.
-
-    Parameters
-    ----------
-    role : whose groups exchange something
-    cluster, framework : on what, with whose constants
-    """
-    overhead, network = framework.numbers().memory.library_overhead, cluster.numbers()
-    exchanged = {int(group) for group in role.transactions.group if group != NOWHERE}
-    used = [group_of(role.groups[group]) for group in sorted(exchanged)]
-    library = sum(
-        float(formula.collective_buffers(float(one.ranks), float(one.stride), network)) for one in used
-    )
-    return {"context": CONTEXT, "communication library": float(overhead) * library}
-
-
 def _memory_of(
     role: Role, cluster: Cluster, framework: Framework, expandable: bool, largest: int, when: PlayedRole | None
 ) -> TraceMemory:
     outside = outside_bytes(role, cluster, framework)
-    capacity = float(cluster.device.usable_memory or cluster.device.memory)
-    room = capacity - sum(outside.values())
     host, ends = (None, None) if when is None else (when.host, when.end)
-    played, freely = replay(role, room, expandable, host, ends), replay(role, NEVER, True, host, ends)
+    played, freely = replay(role, room(role, cluster, framework), expandable, host, ends), replay(role, NEVER, True, host, ends)
     held = played if played.failed_at == NOWHERE else replay(role, NEVER, expandable, host, ends)
     at = _fullest(role, played)
     alive = living(role, at)
@@ -260,7 +244,8 @@ def _memory_of(
         phase=PHASES[storages.phase[newest]] if newest >= 0 else "other",
         module=texts[storages.module[newest]] if newest >= 0 else "", line=texts[timeline.line[at]] if len(timeline) else "",
         by_kind=by_kind, by_module=dict(modules.most_common()),
-        largest=tuple(_held(role, int(storage)) for storage in order[:largest]), outside=outside, capacity=capacity,
+        largest=tuple(_held(role, int(storage)) for storage in order[:largest]), outside=outside,
+        capacity=usable_bytes(cluster),
         failed_at=None if failed == NOWHERE else texts[timeline.line[failed]], helps=(), role=role, played=played,
     )  # fmt: skip
     return dataclasses.replace(made, helps=tuple(_helps(made, role, order)))
@@ -304,7 +289,7 @@ def _helps(made: TraceMemory, role: Role, alive: NDArray[np.int64]) -> list[str]
     head = max(made.largest, key=lambda one: one.bytes * (one.kind in ("activation", "temporary")), default=None)
     if head is not None and head.kind in ("activation", "temporary") and head.bytes > 0.1 * made.allocated:
         whose = f"module {head.module}" if head.module else head.op or "a tensor"
-        logits = head.shape.rpartition("x")[2] in _classes(role)
+        logits = int(head.shape.rpartition("x")[2] or 0) in classes_of(role)
         found.append((
             head.bytes,
             f"{whose} alone holds {format_bytes(head.bytes)} in one tensor of {head.shape} in {head.dtype or 'its dtype'}"
@@ -317,11 +302,17 @@ def _helps(made: TraceMemory, role: Role, alive: NDArray[np.int64]) -> list[str]
     return [words for _, words in sorted(found, key=lambda one: -one[0])]
 
 
-def _classes(role: Role) -> set[str]:
-    """Sizes over which a loss takes softmaxes: of a vocabulary, of classes."""
+def classes_of(role: Role) -> set[int]:
+    """Sizes over which a loss takes softmaxes: of a vocabulary, of classes.
+
+    Parameters
+    ----------
+    role : `Role`
+    """
     made = role.storages
     pairs = set(zip(made.op.tolist(), made.shape.tolist(), strict=True))
-    return {role.texts[shape].rpartition("x")[2] for op, shape in pairs if role.texts[op].endswith("_log_softmax")}
+    sizes = {role.texts[shape].rpartition("x")[2] for op, shape in pairs if role.texts[op].endswith("_log_softmax")}
+    return {int(size) for size in sizes if size}
 
 
 def _sharded(role: Role) -> tuple[str, ...]:

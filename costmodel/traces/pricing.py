@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -21,7 +21,8 @@ from costmodel.formulas.training_step import GRAPH_LAUNCH
 from costmodel.text.results import figure, fitted
 from costmodel.text.tables import table
 from costmodel.text.units import format_bytes, format_seconds
-from costmodel.traces.fusion import Fused, fused
+from costmodel.traces.allocator import NEVER, Reserved, replay
+from costmodel.traces.fusion import Fused, fused, graph_launches
 from costmodel.traces.kernels import kernel_times, processor_times, rates_of
 from costmodel.traces.places import checked_cluster, software_of
 from costmodel.traces.record import (
@@ -35,6 +36,7 @@ from costmodel.traces.record import (
     Role,
     Trace,
 )
+from costmodel.traces.room import room
 from costmodel.traces.scheduling import Durations, PlayedRole, play
 from costmodel.traces.transactions import PricedTransactions, transaction_times
 
@@ -46,8 +48,21 @@ Floats = NDArray[np.float64]
 LAUNCH = {"forward": 9e-6, "backward": 6e-6, "optimizer": 9e-6, "other": 9e-6}
 """Time of the host for a kernel by phase, at a host's usual pace: PyTorch calls an operator from Python in 5 to 10 us, and
 backward, from C++, in less [s]."""
+REMAPPING = 80e-3 / 5.1e9
+"""Time that a step loses to a byte that the allocator gives back to the driver (``cudaFree``) and has mapped again
+(``cudaMalloc``) [s]. PEFT's MetaMathQA benchmark takes 65 s for 250 steps where it empties the cache after each, and 45 s where
+it never does (huggingface/peft#2894); 12.0 GB are reserved on average as a step ends, of which 6.9 GB are allocated
+(huggingface/peft#2740): the rest goes back. The host waits for the loss in either case."""
+REMAPPING_SPREAD = 0.5
+"""Standard deviation of its logarithm: by the same benchmark emptied every tenth step, with at most 19.3 GB reserved, it is a
+quarter more, and of other devices and drivers nothing as exact was found."""
+UNEVEN = 1.25
+"""Ratio of two steps' times from which it is said that they differ."""
+HALVINGS = 8
+"""Of the room that a device would have to have, to find how much is just enough."""
 PASSES = 2
-"""Times that a trace is played: alone, and with kernels as slow as transactions beside them make them."""
+"""Times that a trace is played: alone; and with kernels as slow as transactions beside them make them, and with the waits of an
+allocator that has to find room."""
 
 
 class TimeParts(NamedTuple):
@@ -68,6 +83,7 @@ class TraceEstimate:
     played : each role's timeline [s]
     kernels : time of each role's kernels, alone [s]; `played` has what transactions beside them make of it
     transactions : each role's, priced
+    returned : what each role's allocator gives back to the driver in each row, for which the host waits [bytes]
     error : how far the step's time may lie from the estimate
     """
 
@@ -77,6 +93,7 @@ class TraceEstimate:
     played: tuple[PlayedRole, ...]
     kernels: tuple[Floats, ...]
     transactions: tuple[PricedTransactions, ...]
+    returned: tuple[NDArray[np.int64], ...]
     error: Error
 
     plot = figure
@@ -88,11 +105,27 @@ class TraceEstimate:
         ----------
         place : of the role in the trace
         """
+        ends = [0.0, *self._ends(place)]
+        return ends[-2], ends[-1]
+
+    def _ends(self, place: int) -> list[float]:
+        """When a role's steps ended on its device; where none did, when all was done [s]."""
         role, played = self.trace.roles[place], self.played[place]
         done = np.maximum.accumulate(played.end) if len(played.end) else np.zeros(1)
         ends = np.flatnonzero(role.timeline.action == STEP)
-        end = float(done[ends[-1]] if len(ends) else done[-1])
-        return (float(done[ends[-2]]) if len(ends) > 1 else 0.0), end
+        return [float(one) for one in (done[ends] if len(ends) else done[-1:])]
+
+    @property
+    def uneven(self) -> str:
+        """That the last step isn't like the one before, in words; "" where it is, or that was the first, which never is."""
+        place = max(range(len(self.trace.roles)), key=lambda one: self.window(one)[1] - self.window(one)[0])
+        times = np.diff([0.0, *self._ends(place)])
+        if len(times) < 3 or not 0.0 < times[-2] < math.inf or 1.0 / UNEVEN < times[-1] / times[-2] < UNEVEN:
+            return ""
+        return (
+            f"The last of {len(times)} steps, which counts, takes {format_seconds(float(times[-1]))}, the one before "
+            f"{format_seconds(float(times[-2]))}: one of them holds more, as an evaluation or a longer batch"
+        )
 
     @functools.cached_property
     def step_time(self) -> float:
@@ -247,25 +280,34 @@ def price_trace(trace: Trace, cluster: Cluster, framework: Framework | str | Non
     chains = [fused(role) for role in trace.roles]
     kernels = [made.times(kernel_times(role, rates), rates.base) for role, made in zip(trace.roles, chains, strict=True)]
     moves = [transaction_times(role, cluster, software) for role in trace.roles]
-    hosts = [host_times(role, cluster, software, made) for role, made in zip(trace.roles, chains, strict=True)]
+    graphed = frozenset(map(int, trace.facts.get("graphed_parts", "").split()))
+    hosts = [host_times(role, cluster, software, made, graphed) for role, made in zip(trace.roles, chains, strict=True)]
     played: tuple[PlayedRole, ...] = ()
-    slowed = kernels
+    slowed, returned = kernels, [np.zeros(len(role.timeline), dtype=np.int64) for role in trace.roles]
     for _ in range(PASSES):
         if played:
             slowed = [
                 alone + constants.compute.contention * _beside(role, each)
                 for role, each, alone in zip(trace.roles, played, kernels, strict=True)
             ]
-        durations = [Durations(*each) for each in zip(slowed, (move.time for move in moves), hosts, strict=True)]
+            returned = [
+                _returned(role, room(role, cluster, software), each) for role, each in zip(trace.roles, played, strict=True)
+            ]
+        durations = [
+            Durations(alone, move.time, host + REMAPPING * back, back > 0)
+            for alone, move, host, back in zip(slowed, moves, hosts, returned, strict=True)
+        ]
         played = play(trace, durations)
     made = TraceEstimate(
         trace=trace, cluster=cluster, framework=software, played=played, kernels=tuple(kernels), transactions=tuple(moves),
-        error=Error(0.0),
+        returned=tuple(returned), error=Error(0.0),
     )  # fmt: skip
     return dataclasses.replace(made, error=_error(made, kernels, chains))
 
 
-def host_times(role: Role, cluster: Cluster, framework: Framework, chains: Fused | None = None) -> Floats:
+def host_times(
+    role: Role, cluster: Cluster, framework: Framework, chains: Fused | None = None, graphed: Collection[int] = ()
+) -> Floats:
     """Time of the host for each row of a role's timeline, with what it computes itself and without what it waits [s].
 
     Parameters
@@ -274,6 +316,7 @@ def host_times(role: Role, cluster: Cluster, framework: Framework, chains: Fused
     cluster : whose hosts these are
     framework : whose pace of the host, and call of a collective
     chains : kernels that a compiler makes one, which are launched once; none unless given
+    graphed : numbers of compiled parts that are launched as CUDA graphs
     """
     host, timeline = framework.numbers().host, role.timeline
     found = np.zeros(len(timeline))
@@ -282,6 +325,9 @@ def host_times(role: Role, cluster: Cluster, framework: Framework, chains: Fused
     found[launched] = np.array([LAUNCH[phase] for phase in PHASES])[role.kernels.phase[kernels]] * host.pace
     if chains is not None:
         found[launched] *= ~chains.gone[kernels]
+    if graphed:
+        launches = graph_launches(role, graphed)
+        found[launched] = np.where(launches >= 0, launches * GRAPH_LAUNCH, found[launched])
     found[launched] += processor_times(role, cluster, framework)[kernels]
     found[timeline.action == TRANSACTION] = host.collective_call * host.pace
     within = np.cumsum(timeline.action == GRAPH) > np.cumsum(timeline.action == END_OF_GRAPH)
@@ -314,6 +360,27 @@ def merged(start: Floats, end: Floats, window: tuple[float, float]) -> tuple[Flo
     first = np.concatenate([[True], start[1:] > end[:-1]])
     last = np.concatenate([first[1:], [True]])
     return start[first], end[last]
+
+
+def _returned(role: Role, capacity: float, played: PlayedRole) -> NDArray[np.int64]:
+    """What the allocator gives back in each row [bytes]; of a device without room for the role, as one that has just enough."""
+
+    def made(bytes_: float) -> Reserved:
+        return replay(role, bytes_, host=played.host, ends=played.end)
+
+    found = made(capacity)
+    if found.failed_at == NOWHERE:
+        return found.returned
+    found = made(NEVER)
+    low, high = capacity, float(found.reserved.max())
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2.0
+        tried = made(middle)
+        if tried.failed_at == NOWHERE:
+            found, high = tried, middle
+        else:
+            low = middle
+    return found.returned
 
 
 def _spans(role: Role, played: PlayedRole, *actions: int) -> tuple[Floats, Floats]:
@@ -352,6 +419,8 @@ def _error(made: TraceEstimate, kernels: list[Floats], chains: list[Fused]) -> E
         moved = chains[place].times(kernel_times(role, nudged), nudged.base)
         slope = (float(moved[counted].sum()) - base) / (NUDGE * max(made.step_time, 1e-12))
         variance += (slope * one.error) ** 2
+    given_back = float(made.returned[place][role.step()].sum())
+    variance += (REMAPPING_SPREAD * REMAPPING * given_back / max(made.step_time, 1e-12)) ** 2
     told = spread_of(made.framework, device).time(math.sqrt(variance))
     return told.widened(math.log1p(saved / 2.0)) if saved else told
 

@@ -166,9 +166,7 @@ def with_ranks(trace: Trace, world_size: int) -> Trace:
         )
         roles.append(dataclasses.replace(role, stands_for=shifted(role.stands_for), groups=groups))
     assumed = f"{world_size} ranks in place of {before}: each with its share of the batch and its shards as they were"
-    return dataclasses.replace(
-        trace, roles=tuple(roles), world_size=world_size, values_assumed=(*trace.values_assumed, assumed)
-    )
+    return dataclasses.replace(trace, roles=tuple(roles), world_size=world_size, values_assumed=(*trace.values_assumed, assumed))
 
 
 def _state_groups(role: Role) -> set[int]:

@@ -288,7 +288,9 @@ class Trace:
     facts : what is known of the run beside what it did, texts by name: ``model`` (the text of a config.json), ``framework`` (of
         the catalogue: ``hf-fsdp``, ``fsdp2``, ``deepspeed``, ...), ``tensor_float`` (kinds of 32-bit operators that run as
         TF32: products, convolutions, recurrences), ``command``, ``global_batch``, ``micro_batch``, ``seq_len`` (whole numbers),
-        ``unused_checkpointing`` (the line that runs a checkpointed model in evaluation mode)
+        ``unused_checkpointing`` (the line that runs a checkpointed model in evaluation mode), ``graphed_parts`` (numbers of
+        compiled parts that are launched as CUDA graphs), ``unpinned_copies`` (the line that copies a large batch from memory that
+        isn't pinned)
     values_assumed : of all roles, a sentence each
     """
 

@@ -170,10 +170,7 @@ class _Runs:
         path.write_text(json.dumps(self.spec | {"rank": rank}))
         root = str(Path(__file__).parents[2])
         known = os.environ.get("PYTHONPATH", "")
-        environment = os.environ | {
-            "PYTHONPATH": f"{root}{os.pathsep}{known}" if known else root,
-            "OMP_NUM_THREADS": "1",
-        }
+        environment = os.environ | {"PYTHONPATH": f"{root}{os.pathsep}{known}" if known else root, "OMP_NUM_THREADS": "1"}
         with (own / "log.txt").open("wb") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "costmodel.traces.fake_machine.launch", str(path)],
@@ -200,9 +197,7 @@ class _Runs:
             if not told.exists() and process.returncode == -signal.SIGKILL:
                 raise NotModelled(f"rank {rank} was killed, as systems do to a process for which this machine has no memory left")
             if not told.exists():
-                raise NotModelled(
-                    f"rank {rank} ended with code {process.returncode} and said: {self._last(rank)}"
-                )
+                raise NotModelled(f"rank {rank} ended with code {process.returncode} and said: {self._last(rank)}")
             found = json.loads(told.read_text())
             if found["error"]:
                 said = f" and said: {self._last(rank)}" if found["left"] else ""
@@ -272,10 +267,7 @@ def _alike(role: Role, other: Role) -> bool:
     if [len(group) for group in role.groups] != [len(group) for group in other.groups]:
         return False
     return (
-        role.kernels == other.kernels
-        and role.storages == other.storages
-        and role.timeline == other.timeline
-        and moves == theirs
+        role.kernels == other.kernels and role.storages == other.storages and role.timeline == other.timeline and moves == theirs
     )
 
 
@@ -302,10 +294,7 @@ def _replicas(roles: Sequence[Role], same: dict[int, list[int]], world: int) -> 
                 front.append(other)
     for rank in range(world):  # of those that no group says: as the nearest rank below
         if rank not in taken:
-            first = max(
-                (one.rank for one in roles if one.rank <= rank and one.rank != world - 1),
-                default=roles[0].rank,
-            )
+            first = max((one.rank for one in roles if one.rank <= rank and one.rank != world - 1), default=roles[0].rank)
             taken[rank] = first
             stood[first].add(rank)
     return stood

@@ -34,6 +34,7 @@ class Durations(NamedTuple):
     kernels: Floats
     transactions: Floats
     host: Floats  # of each row of the timeline
+    settles: NDArray[np.bool_] | None = None  # rows before which the host waits until the device has done all; None of none
 
 
 class PlayedRole(NamedTuple):
@@ -129,6 +130,7 @@ class _Rank:
         self.keys, self.meeting, self.place = keys, meeting, place
         self.kernels, self.transactions = durations.kernels.tolist(), durations.transactions.tolist()
         self.costs = durations.host.tolist()
+        self.settles = frozenset(() if durations.settles is None else np.flatnonzero(durations.settles).tolist())
         rows = len(self.action)
         self.host, self.start, self.end = [math.nan] * rows, [math.nan] * rows, [math.nan] * rows
         self.queues: list[deque[int]] = [deque() for _ in role.streams]
@@ -158,6 +160,9 @@ class _Rank:
         action = self.action[row]
         if action == HOST_WAIT:
             self.now = max(self.now, self._awaited(row))
+        elif row in self.settles:
+            self.drain(range(len(self.queues)))
+            self.now = max(self.now, self._idle(range(len(self.queues))))
         self.now += self.costs[row]
         self.host[row] = self.start[row] = self.end[row] = self.now
         if action in (KERNEL, TRANSACTION, EVENT_RECORD, STREAM_WAIT):
@@ -175,6 +180,10 @@ class _Rank:
             if item not in self.events:
                 raise _Stall
             return self.events[item]
+        return self._idle(streams)
+
+    def _idle(self, streams: Sequence[int]) -> float:
+        """When streams have done all that was launched."""
         if any(self.queues[one] for one in streams):
             raise _Stall
         return max((self.free[one] for one in streams), default=0.0)

@@ -125,6 +125,26 @@ for step in range(10):
     optimizer.zero_grad()
 """
 
+GATHERED = DDP.replace("nn.Linear(256, 64)", "nn.Linear(256, 512)").replace(
+    'net(torch.randn(32, 64, device="cuda")).pow(2).mean().backward()', """logits = net(torch.randn(32, 64, device="cuda"))
+    everyone = [torch.empty_like(logits) for _ in range(2)]
+    dist.all_gather(everyone, logits.detach())  # the fault
+    right = torch.cat(everyone).argmax(-1).float().mean()
+    nn.functional.cross_entropy(logits, torch.zeros(32, dtype=torch.long, device="cuda")).backward()"""
+)
+
+LOADED = START + """
+images = torch.utils.data.TensorDataset(torch.zeros(64, 3, 128, 128), torch.zeros(64, dtype=torch.long))
+loader = torch.utils.data.DataLoader(images, 16, PINNED num_workers=2)
+net = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10)).cuda()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for batch, labels in loader:
+    batch = batch.to("cuda", non_blocking=True)  # the fault
+    nn.functional.cross_entropy(net(batch), labels.to("cuda", non_blocking=True)).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
 GROUPS = "pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]"
 PLANTS = {
     "a rank skips a gradient": Plant(
@@ -195,6 +215,8 @@ PLANTS = {
     "a checkpointed model is never told to train": Plant(
         START + TINY_LLAMA + CHECKPOINTED, ("no recomputation",)
     ),
+    "logits are gathered to count what is right": Plant(GATHERED, ("gathered logits",)),
+    "batches are copied from memory that isn't pinned": Plant(LOADED.replace("PINNED", ""), ("unpinned copy",)),
     "a message that nobody takes": Plant(
         by_hand(AFTER=f"if rank == 0: dist.send(loss.detach(), 1){HERE}"), ("no partner",)
     ),
@@ -225,6 +247,8 @@ net = DistributedDataParallel""").replace('net(torch.randn(32, 64, device="cuda"
 """Parameters that ask for gradients and need none, as nobody trains them."""
 
 CLEAN_SCRIPTS = {
+    "batches from pinned memory": (LOADED.replace("PINNED", "pin_memory=True,"), 2),
+    "batches that are pinned by hand": (LOADED.replace("PINNED", "").replace("batch.to", "batch.pin_memory().to"), 2),
     "a plain loop": (PLAIN, 1),
     "DDP": (DDP, 2),
     "DDP that evaluates after scaled steps": (SCALED, 2),

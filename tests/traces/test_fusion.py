@@ -6,7 +6,8 @@ import pytest
 
 from costmodel import load_cluster
 from costmodel.traces.builder import RoleBuilder
-from costmodel.traces.fusion import fused
+from costmodel.traces.captures import Capture
+from costmodel.traces.fusion import fused, graph_launches
 from costmodel.traces.pricing import price_trace
 from costmodel.traces.record import Trace
 
@@ -68,3 +69,42 @@ def test_a_compiled_layer_takes_the_time_of_its_bytes_and_products_and_launches_
     assert whole.step_time < plain.step_time
     half = math.log((whole.step_time + saved.sum() / 2.0) / whole.step_time)  # as an error of the step's logarithm
     assert whole.error.deviation == pytest.approx(math.hypot(plain.error.deviation, half), rel=0.05)
+
+
+def many(compiled: int, graphed: bool = False, captured: bool = False) -> Trace:
+    """Three steps of many products that are shorter than their launches, with an exchange in their midst."""
+    builder = RoleBuilder()
+    group, graphs = builder.group(range(2)), []
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            builder.kernel("aten.mm", [(64, 64)] * 2, ["bfloat16"] * 2, 0, 0, 2 * 64**3, phase="forward", compiled=compiled)
+
+    if captured:
+        for count in (300, 200):
+            builder.capture = graph = Capture(0)
+            run(count)
+            builder.capture = None
+            graphs.append(graph)
+    for _ in range(3):
+        for place, count in enumerate((300, 200)):
+            if captured:
+                builder.replay(graphs[place])
+            else:
+                run(count)
+            if not place:
+                builder.stream_wait(builder.transaction("all-reduce", 4, "float32", group))
+        builder.step_boundary()
+    facts = {"graphed_parts": "1 3"} if graphed else {}
+    return Trace(roles=(builder.role(),), world_size=2, facts=facts)
+
+
+def test_a_part_that_is_compiled_to_graphs_takes_as_long_as_graphs_that_a_program_captures():
+    cluster = load_cluster("dgx-h100", gpus=2)
+    assert graph_launches(many(1).roles[0], {1}).sum() == 3 * 2 and set(graph_launches(many(2).roles[0], {1}).tolist()) == {-1}
+    launched, by_itself, replayed = (
+        price_trace(many(1, graphed=graphed, captured=captured), cluster).step_time
+        for graphed, captured in ((False, False), (True, False), (False, True))
+    )
+    assert by_itself == pytest.approx(replayed, rel=1e-6) and by_itself < 0.7 * launched
+    assert price_trace(many(2, graphed=True), cluster).step_time == pytest.approx(launched, rel=1e-9)

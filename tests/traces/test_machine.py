@@ -504,6 +504,77 @@ for step in range(10):
     assert all(read <= 2 * (rows + places) for _, read, _ in moved)
 
 
+def test_ranks_of_a_ring_turn_keys_of_others_to_their_queries(tmp_path: Path) -> None:
+    """As `context_parallel` does it, which puts its own attention in the place of PyTorch's by that one's name: of two parts of
+    a sequence each rank multiplies its own and half of the other's, and gradients of keys go back in 32 bits."""
+    script = scripts.START + """
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.experimental import context_parallel
+from torch.nn import functional as F
+mesh = init_device_mesh("cuda", (2,))
+layer = nn.Linear(256, 768).cuda().bfloat16()
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+for step in range(10):
+    x = torch.randn(2, 1024, 256, device="cuda", dtype=torch.bfloat16)
+    with context_parallel(mesh, buffers=(x,), buffer_seq_dims=(1,)):
+        q, k, v = [part.view(2, -1, 4, 64).transpose(1, 2) for part in layer(x).chunk(3, -1)]
+        F.scaled_dot_product_attention(q, k, v, is_causal=True).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+    role = traced(tmp_path, script, gpus=2).roles[0]
+    keys = 2 * 1024 * 256  # of all ranks, and as many values
+    assert exchanged(role) == {("all-gather", 2 * 2 * keys): 2, ("all-to-all", 4 * keys): 2}
+    assert sum(role.texts[op] == "aten._scaled_dot_product_flash_attention" for op in role.kernels.op[
+        role.rows(KERNEL, role.step())]) == 2  # fmt: skip
+
+
+def test_alignments_of_sequences_are_traced_as_long_as_they_are(tmp_path: Path) -> None:
+    script = """
+import torch
+from torch.nn import functional as F
+net = torch.nn.Linear(80, 30).cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(10):
+    scores = net(torch.randn(100, 8, 80, device="cuda")).log_softmax(-1)
+    lengths, targets = torch.tensor([90] * 8), torch.randint(1, 30, (8, 25), device="cuda")
+    made = torch.ops.aten._ctc_loss(scores, targets, [90] * 8, [20] * 8)
+    real = torch.ops.aten._ctc_loss(torch.randn(100, 8, 30).log_softmax(-1), torch.randint(1, 30, (8, 25)), [90] * 8, [20] * 8)
+    assert [(one.shape, one.dtype) for one in made] == [(one.shape, one.dtype) for one in real]
+    F.ctc_loss(scores, targets, lengths, torch.tensor([20] * 8), zero_infinity=True).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+    role = traced(tmp_path, script, gpus=1).roles[0]
+    names = Counter(role.texts[op] for op in role.kernels.op[role.rows(KERNEL, role.step())])
+    assert names["aten._ctc_loss"] == 2 and names["aten._ctc_loss_backward"] == 1
+
+
+def test_a_sparse_matrix_multiplies_its_places_forward_and_back_and_not_what_lies_between(tmp_path: Path) -> None:
+    """As PyTorch takes `torch.sparse.mm` and `@` apart on a CPU: two products, and two of the transposed matrix."""
+    script = """
+import torch
+edges = torch.randint(0, 5000, (2, 40_000), device="cuda")
+adjacent = torch.sparse_coo_tensor(edges, torch.ones(40_000, device="cuda"), (5000, 5000))
+layer = torch.nn.Linear(128, 64, bias=False).cuda()
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+nodes = torch.randn(5000, 128, device="cuda")
+for step in range(10):
+    (adjacent @ torch.sparse.mm(adjacent, layer(nodes))).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+    role = traced(tmp_path, script, gpus=1).roles[0]
+    kernels, dense, places = role.kernels, 5000 * 64 * 4, 40_000 * (2 * 8 + 4)
+    found = Counter(
+        (int(kernels.bytes_read[row]), int(kernels.bytes_written[row]))
+        for row in role.rows(KERNEL, role.step()) if role.texts[kernels.op[row]] == "aten._sparse_addmm"
+    )  # fmt: skip
+    # the first adds to zeros; a gradient that is one number for all is read as that
+    assert found == {(2 * dense + places, dense): 1, (dense + places, dense): 2, (4 + places, dense): 1}
+    assert kernels.flop[role.rows(KERNEL, role.step())].sum() == 2 * 2 * 5000 * 128 * 64
+
+
 def test_a_graph_of_a_whole_step_launches_what_the_step_does_and_keeps_its_memory(tmp_path: Path) -> None:
     """As PyTorch's notes have it: three steps on a stream of its own, the capture, and replays, the steps that count."""
     script = """

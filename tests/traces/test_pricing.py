@@ -10,11 +10,12 @@ import pytest
 from costmodel import collective_time, load_cluster, load_device, load_framework
 from costmodel.formulas.training_step import GRAPH_LAUNCH
 from costmodel.text.errors import InvalidValue, NotModelled
-from costmodel.text.units import MiB
+from costmodel.text.units import GiB, MiB
 from costmodel.traces.builder import RoleBuilder
 from costmodel.traces.captures import Capture
 from costmodel.traces.kernels import Kernel, Rates, sizes_of
-from costmodel.traces.pricing import LAUNCH, merged, price_trace
+from costmodel.traces.memory import memory_of_trace
+from costmodel.traces.pricing import LAUNCH, REMAPPING, merged, price_trace
 from costmodel.traces.record import (
     DEVICE_TO_HOST,
     EVENT_RECORD,
@@ -63,6 +64,13 @@ def test_no_kernel_passes_the_device_s_peak_nor_its_memory(size):
     for op in (HOST_TO_DEVICE, DEVICE_TO_HOST):
         copied = asked.time(Kernel(op, (), (), size**2, size**2, 0.0))
         assert copied > size**2 / device.host_bandwidth
+
+
+def test_a_product_of_complex_numbers_is_four_outside_the_tensor_cores():
+    shapes, flop = ((4096, 4096),) * 2, 2.0 * 4096**3
+    product = Kernel("aten.mm", shapes, ("complex64",) * 2, 0.0, 0.0, flop)
+    assert rates().time(product) > 4.0 * flop / NODE.device.peak("fp32")
+    assert rates().time(product) == pytest.approx(4.0 * rates().time(product._replace(dtypes=("float32",) * 2)), rel=0.02)
 
 
 @pytest.mark.parametrize("device", ["h100-sxm", "a100-sxm-80gb", "v100-sxm-32gb", "t4"])
@@ -143,6 +151,19 @@ def test_a_stream_without_waits_takes_the_sum_of_its_kernels_and_parts_add_up_to
     assert low < made.step_time < high
     operators = made.operators()
     assert [(one.op, one.launches) for one in operators] == [("aten.mm", 3)] and operators[0].flop == made.flop
+
+
+def test_a_last_step_that_holds_more_than_the_one_before_is_told():
+    def told(*counts):
+        builder = RoleBuilder()
+        for count in counts:
+            for _ in range(count):
+                builder.kernel("aten.mm", [(4096, 4096)] * 2, ["bfloat16"] * 2, 0, 0, 2 * 4096**3, phase="forward")
+            builder.step_boundary()
+        return price_trace(Trace(roles=(builder.role(),), world_size=1), NODE.with_gpus(1)).uneven
+
+    assert told(9, 4, 4) == told(9, 4) == told(4) == ""
+    assert "3 steps" in told(4, 4, 6) and "3 steps" in told(4, 6, 4)
 
 
 def test_an_exchange_is_priced_as_a_step_of_the_framework_has_it_and_hides_beside_later_work():
@@ -278,6 +299,69 @@ def test_two_roles_play_as_their_waits_relax(seed):
     for played, ends in zip(play(trace, durations), expected, strict=True):
         assert played.end == pytest.approx(ends, rel=1e-9)
         assert not played.alone and (played.end >= played.start).all()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_an_allocator_that_finds_room_waits_as_a_host_that_synchronizes_does(seed):
+    """``cudaFree`` waits for the device: a block that needs it is born as if the program had waited for all streams."""
+
+    def played(waits):
+        chance, builder = random.Random(seed), RoleBuilder()
+        side, settled = builder.stream("side"), []
+        for _ in range(12):
+            for _ in range(chance.randrange(1, 4)):
+                builder.kernel("aten.add", stream=chance.choice((0, side)))
+            if waits:
+                builder.host_wait(stream=NOWHERE)
+            builder.storage_born(MiB)
+            settled.append(int(builder.role().storages.born[-1]))
+        role = builder.role()
+        rows, kernels = len(role.timeline), len(role.kernels)
+        mask = None if waits else np.isin(np.arange(rows), settled)
+        times = np.array([chance.randrange(1, 50) * 1e-3 for _ in range(kernels)])
+        (made,) = play(Trace(roles=(role,), world_size=1), [Durations(times, np.zeros(0), 1e-4 * launches(role), mask)])
+        return made.end[role.timeline.action == KERNEL]
+
+    assert played(waits=True) == pytest.approx(played(waits=False), rel=1e-9)
+
+
+def launches(role):
+    """1 for each row that launches a kernel."""
+    return (role.timeline.action == KERNEL).astype(float)
+
+
+def a_refilled_device(size, blocks=1, steps=2):
+    """Holds one block after the other, each larger than any that is cached, beside products that take longer than launches."""
+    builder, more = RoleBuilder(), iter(range(1, 100))
+    for _ in range(steps):
+        for _ in range(blocks):
+            builder.kernel("aten.mm", [(8192, 8192)] * 2, ["bfloat16"] * 2, 0, 0, 2 * 8192**3, phase="forward")
+            builder.storage_died(builder.storage_born(size + 4 * next(more) * MiB))
+        builder.step_boundary()
+    return Trace(roles=(builder.role(),), world_size=1)
+
+
+def test_memory_that_goes_back_to_find_room_takes_time_by_its_bytes_and_nothing_where_there_is_room():
+    one = NODE.with_gpus(1)
+    kernel = price_trace(a_refilled_device(GiB, 3), one).step_time
+    made = price_trace(a_refilled_device(50 * GiB, 3), one)
+    returned = [50 * GiB + 4 * number * MiB for number in (3, 4, 5)]  # what the step before, and its own first two, had cached
+    assert made.returned[0].sum() == sum(returned) + sum(50 * GiB + 4 * number * MiB for number in (1, 2))
+    assert made.step_time == pytest.approx(kernel + REMAPPING * sum(returned), rel=1e-3)
+    wider = [math.log(high / low) for low, high in (made.interval, price_trace(a_refilled_device(GiB, 3), one).interval)]
+    assert wider[0] > wider[1]
+    told = memory_of_trace(a_refilled_device(50 * GiB, 3), one, estimate=made)
+    assert told.retries == 3 and told.remapping == pytest.approx(REMAPPING * sum(returned))
+    assert told.mapped == 3 * 50 * GiB + 4 * (4 + 5 + 6) * MiB
+
+
+def test_what_has_no_room_is_priced_as_on_a_device_that_has_just_enough():
+    one = NODE.with_gpus(1)
+    trace = a_refilled_device(90 * GiB, 3)
+    assert not memory_of_trace(trace, one).fits
+    known = dataclasses.replace(one.device, memory=2.0**40, usable_memory=93.0 * GiB)
+    barely = price_trace(trace, dataclasses.replace(one, device=known))
+    assert price_trace(trace, one).step_time == pytest.approx(barely.step_time, rel=1e-9)
 
 
 def pipeline(blocking=False):

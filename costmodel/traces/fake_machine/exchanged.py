@@ -32,9 +32,7 @@ def copied(outs: Sequence[Tensor], source: Tensor) -> None:
             values.forget(out)
         elif not isinstance(out, FakeTensor):
             out.copy_(
-                value.reshape(out.shape)
-                if value.numel() == out.numel()
-                else value.flatten()[: out.numel()].reshape(out.shape)
+                value.reshape(out.shape) if value.numel() == out.numel() else value.flatten()[: out.numel()].reshape(out.shape)
             )
         elif values.worth_knowing(out) and value.numel() == out.numel():
             values.learn(out, value.reshape(out.shape).to(out.dtype, copy=True))

@@ -21,9 +21,7 @@ class Stream(torch.Stream):
 
     _next = 1
 
-    def __new__(
-        cls, device: Any = None, priority: int = 0, *, stream_id: int | None = None, **others: Any
-    ) -> Stream:
+    def __new__(cls, device: Any = None, priority: int = 0, *, stream_id: int | None = None, **others: Any) -> Stream:
         """Make one, or name one by its number."""
         if stream_id is None:
             stream_id = Stream._next
@@ -69,11 +67,7 @@ class Event(torch.Event):
         return torch.Event.__new__(cls, device="cuda")
 
     def __init__(
-        self,
-        enable_timing: bool = False,
-        blocking: bool = False,
-        interprocess: bool = False,
-        external: bool = False,
+        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False
     ) -> None:
         self._number = NOWHERE
 

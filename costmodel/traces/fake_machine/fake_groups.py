@@ -30,15 +30,7 @@ class _Pending:
 class FakeGroup(NamedGroup):
     """A process group, as the rank in it sees it."""
 
-    def __init__(
-        self,
-        recorder: Recorder,
-        mailbox: Mailbox | None,
-        name: str,
-        rank: int,
-        ranks: Sequence[int],
-        backend: str,
-    ):
+    def __init__(self, recorder: Recorder, mailbox: Mailbox | None, name: str, rank: int, ranks: Sequence[int], backend: str):
         super().__init__(name, rank, ranks, backend)
         self.recorder, self.letters = recorder, Letters(mailbox, self.ranks, self.ranks[rank])
         self.number = recorder.builder.group(self.ranks)
@@ -86,9 +78,7 @@ class FakeGroup(NamedGroup):
         )
         return [event]
 
-    def _work(
-        self, op: str, nbytes: int, outs: Sequence[Tensor], others: Sequence[Tensor] = (), **how: Any
-    ) -> Done:
+    def _work(self, op: str, nbytes: int, outs: Sequence[Tensor], others: Sequence[Tensor] = (), **how: Any) -> Done:
         work = Done(self.recorder, outs, self.launched(op, nbytes, outs, others, **how))
         if self._pending is not None:
             self._pending.works.append(work)
@@ -108,9 +98,7 @@ class FakeGroup(NamedGroup):
         """Reduction to one."""
         tensors = [tensors] if isinstance(tensors, Tensor) else tensors
         reduced(tensors, opts, len(self.ranks))
-        return self._work(
-            "reduce", sum(map(bytes_of, tensors)), tensors, peer=self.ranks[getattr(opts, "rootRank", 0)]
-        )
+        return self._work("reduce", sum(map(bytes_of, tensors)), tensors, peer=self.ranks[getattr(opts, "rootRank", 0)])
 
     def broadcast(self, tensors: Any, opts: Any = None) -> Done:
         """Broadcast; what steers the program comes from its root."""
@@ -172,12 +160,7 @@ class FakeGroup(NamedGroup):
     reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
 
     def alltoall_base(
-        self,
-        output: Tensor,
-        input: Tensor,
-        output_splits: Any = None,
-        input_splits: Any = None,
-        opts: Any = None,
+        self, output: Tensor, input: Tensor, output_splits: Any = None, input_splits: Any = None, opts: Any = None
     ) -> Done:
         """All-to-all of one tensor; all ranks are taken to send what this one sends."""
         value = values.known(input)
@@ -185,20 +168,13 @@ class FakeGroup(NamedGroup):
             part = value.flatten()[: max(1, value.numel() // len(self.ranks))].repeat(len(self.ranks))
             copied([output], value if part.numel() != value.numel() else part.reshape(output.shape))
             if not output.dtype.is_floating_point:
-                self.recorder.builder.assumed(
-                    "What other ranks send in an all-to-all taken as what this one sends itself."
-                )
+                self.recorder.builder.assumed("What other ranks send in an all-to-all taken as what this one sends itself.")
         else:
             values.forget(output)
         return self._work("all-to-all", bytes_of(input), [output], [input])
 
     def all_to_all_single(
-        self,
-        output: Tensor,
-        input: Tensor,
-        output_splits: Any = None,
-        input_splits: Any = None,
-        opts: Any = None,
+        self, output: Tensor, input: Tensor, output_splits: Any = None, input_splits: Any = None, opts: Any = None
     ) -> Done:
         """All-to-all of one tensor."""
         return self.alltoall_base(output, input, output_splits, input_splits, opts)
@@ -222,9 +198,7 @@ class FakeGroup(NamedGroup):
         root = self.ranks[getattr(opts, "rootRank", 0)]
         parts = [part for some in inputs for part in some]
         self.letters.deal(outputs, parts, root, self.recorder.where.line())
-        return self._work(
-            "scatter", sum(map(bytes_of, outputs)) * len(self.ranks), list(outputs), parts, peer=root
-        )
+        return self._work("scatter", sum(map(bytes_of, outputs)) * len(self.ranks), list(outputs), parts, peer=root)
 
     def barrier(self, opts: Any = None) -> Done:
         """Barrier: NCCL sums one number, and the host waits."""
@@ -258,12 +232,7 @@ class FakeGroup(NamedGroup):
         for tensor in tensors:
             self.letters.send(tensor, target, tag)
         return self._work(
-            SEND,
-            sum(map(bytes_of, tensors)),
-            list(tensors),
-            peer=target,
-            channel=self._pair(SEND, target),
-            tag=tag,
+            SEND, sum(map(bytes_of, tensors)), list(tensors), peer=target, channel=self._pair(SEND, target), tag=tag
         )
 
     def recv(self, tensors: Any, peer: int, tag: int = 0) -> Done:
@@ -272,12 +241,7 @@ class FakeGroup(NamedGroup):
         for tensor in tensors:
             self.letters.receive(tensor, source, tag, self.recorder.where.line())
         return self._work(
-            RECEIVE,
-            sum(map(bytes_of, tensors)),
-            list(tensors),
-            peer=source,
-            channel=self._pair(RECEIVE, source),
-            tag=tag,
+            RECEIVE, sum(map(bytes_of, tensors)), list(tensors), peer=source, channel=self._pair(RECEIVE, source), tag=tag
         )
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Done:
@@ -297,7 +261,5 @@ class FakeGroup(NamedGroup):
     def _end_coalescing(self, device: Any) -> Done:
         works, self._pending = (self._pending or _Pending()).works, None
         return Done(
-            self.recorder,
-            [out for work in works for out in work.result()],
-            [event for work in works for event in work._events],
+            self.recorder, [out for work in works for out in work.result()], [event for work in works for event in work._events]
         )

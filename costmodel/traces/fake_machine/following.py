@@ -21,9 +21,7 @@ SHAPED = {"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_
 """Operators that read no value of the tensor that they are given."""
 
 
-def follow(
-    func: Any, args: Any, kwargs: Any, tensors: list[Tensor], outs: list[Tensor], name: str
-) -> None:
+def follow(func: Any, args: Any, kwargs: Any, tensors: list[Tensor], outs: list[Tensor], name: str) -> None:
     """Run the operator on values, where they are known and may matter; else nobody knows what it wrote."""
     mutable = func._schema.is_mutable
     if name in POINTWISE and outs and not values.worth_knowing(outs[0]):
@@ -43,12 +41,7 @@ def follow(
         wanted = False
     if wanted:
         overwritten = None
-        if (
-            name in OVERWRITE
-            and isinstance(args[0], FakeTensor)
-            and values.known(args[0]) is None
-            and values.whole(args[0])
-        ):
+        if name in OVERWRITE and isinstance(args[0], FakeTensor) and values.known(args[0]) is None and values.whole(args[0]):
             overwritten = torch.empty(args[0].shape, dtype=args[0].dtype)
             values.learn(args[0], overwritten)
         table: dict[int, Tensor] = {}

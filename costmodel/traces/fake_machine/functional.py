@@ -36,11 +36,7 @@ def launched(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     if op is None:
         return NotImplemented
     group: Any = c10d._resolve_process_group(
-        next(
-            word
-            for word in (*reversed(args), *kwargs.values())
-            if isinstance(word, str) and word not in _REDUCTIONS
-        )
+        next(word for word in (*reversed(args), *kwargs.values()) if isinstance(word, str) and word not in _REDUCTIONS)
     )
     inputs = list(tensors_in((args[0],)))
     out = recorder.faked(func, args, kwargs)
@@ -69,9 +65,7 @@ _REDUCTIONS = {"sum", "avg", "max", "min", "product", "premul_sum", "band", "bor
 
 
 def _reduction(args: Any) -> str:
-    return next(
-        (word for word in args if isinstance(word, str) and word.lower() in _REDUCTIONS), "sum"
-    ).upper()
+    return next((word for word in args if isinstance(word, str) and word.lower() in _REDUCTIONS), "sum").upper()
 
 
 def _waited(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:

@@ -24,9 +24,7 @@ def launched(recorder: Recorder, language: str, name: str, tensors: list[Tensor]
     recorder.program.engine_moves()
     phase, module, line, stream = recorder.program.state()
     rows = [row for tensor in tensors if (row := recorder.storages.row(tensor)) is not None]
-    recorder.builder.assumed(
-        f"The {language} kernel {name} is priced by the bytes of its operands: what it computes isn't seen."
-    )
+    recorder.builder.assumed(f"The {language} kernel {name} is priced by the bytes of its operands: what it computes isn't seen.")
     recorder.builder.kernel(
         f"{language.lower()}.{name}", *operands_of(name, tensors), bytes_read=sum(map(bytes_of, tensors)), stream=stream,
         phase=phase, module=module, line=line, reads=list(dict.fromkeys(rows)), writes=list(dict.fromkeys(rows)),

@@ -139,10 +139,7 @@ def versions() -> dict[str, str]:
     """Software that the program imported, of what belongs to a trace."""
     found = {}
     for name in PACKAGES:
-        if (
-            name.replace("-", ".").removesuffix(".engine").removesuffix(".kernel").partition(".")[0]
-            not in sys.modules
-        ):
+        if name.replace("-", ".").removesuffix(".engine").removesuffix(".kernel").partition(".")[0] not in sys.modules:
             continue
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
@@ -190,13 +187,7 @@ def main(path: str) -> int:
     from costmodel.traces.fake_machine.recorder import Finished
 
     with machine(
-        spec.rank,
-        spec.world,
-        spec.gpus,
-        spec.steps,
-        spec.device,
-        Path(spec.cache),
-        folder if spec.world > 1 else None,
+        spec.rank, spec.world, spec.gpus, spec.steps, spec.device, Path(spec.cache), folder if spec.world > 1 else None
     ) as recorder:
         sandbox.install()
         recorder.found, recorder.ready = sandbox.found, sandbox.ready
@@ -278,9 +269,9 @@ def finished(recorder: Any, world: int) -> Any:
     kinds = {"products": torch.backends.cuda.matmul, "convolutions": cudnn.conv, "recurrences": cudnn.rnn}
     tensor_float = " ".join(kind for kind, backend in kinds.items() if backend.fp32_precision == "tf32")
     facts = {**recorder.facts, "tensor_float": tensor_float}
-    return Trace(
-        roles=(role,), world_size=world, versions=software, facts=facts, values_assumed=role.values_assumed
-    )
+    if recorder.where.graphed:
+        facts["graphed_parts"] = " ".join(map(str, sorted(recorder.where.graphed)))
+    return Trace(roles=(role,), world_size=world, versions=software, facts=facts, values_assumed=role.values_assumed)
 
 
 if __name__ == "__main__":

@@ -84,9 +84,7 @@ class Mailbox:
         before = {} if path.exists() else self._computed()
         while not path.exists():
             if (self.folder / f"done-{sender}").exists() and not path.exists():
-                raise NotModelled(
-                    f"{line}: rank {self.rank} waits for what rank {sender} never sent: a hang on a real cluster"
-                )
+                raise NotModelled(f"{line}: rank {self.rank} waits for what rank {sender} never sent: a hang on a real cluster")
             waited = time.monotonic() - since
             if waited > self.patience:
                 since, before, was = since + waited, self._computed(), before

@@ -15,9 +15,7 @@ from torch.utils._pytree import tree_map_only
 STEPS = 3
 
 
-def train(
-    module: nn.Module, batch: Sequence[Any] | Mapping[str, Any], optimizer: str, plan: str, dtype: str
-) -> None:
+def train(module: nn.Module, batch: Sequence[Any] | Mapping[str, Any], optimizer: str, plan: str, dtype: str) -> None:
     """Train a copy of a module whose parameters hold no memory."""
     # fully_shard brings its units to the device one by one, so that no rank holds the whole module
     model: Any = copied(module, "cpu" if plan == "fsdp2" else "cuda")
@@ -25,18 +23,10 @@ def train(
         if not dist.is_initialized():
             dist.init_process_group("nccl")
         model = split(model, plan)
-    chosen = getattr(torch.optim, optimizer)(
-        [parameter for parameter in model.parameters() if parameter.requires_grad], lr=1e-3
-    )
-    narrow = (
-        contextlib.nullcontext()
-        if dtype == "float32"
-        else torch.autocast("cuda", dtype=getattr(torch, dtype))
-    )
+    chosen = getattr(torch.optim, optimizer)([parameter for parameter in model.parameters() if parameter.requires_grad], lr=1e-3)
+    narrow = contextlib.nullcontext() if dtype == "float32" else torch.autocast("cuda", dtype=getattr(torch, dtype))
     for _ in range(STEPS):
-        given = tree_map_only(
-            Tensor, lambda tensor: tensor.to("cuda"), batch if isinstance(batch, Mapping) else tuple(batch)
-        )
+        given = tree_map_only(Tensor, lambda tensor: tensor.to("cuda"), batch if isinstance(batch, Mapping) else tuple(batch))
         with narrow:
             out = model(**given) if isinstance(given, Mapping) else model(*given)
             loss = loss_of(out)

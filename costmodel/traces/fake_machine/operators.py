@@ -18,6 +18,12 @@ KNOWN_OPERATORS = {
     "_dtensor",
 }  # fmt: skip
 """Namespaces of operators that are PyTorch's own, or whose kernels are known."""
+SOLVERS = (
+    "_linalg_eigh", "linalg_eig", "_linalg_eigvals", "_linalg_svd", "linalg_qr", "linalg_cholesky_ex", "linalg_inv_ex",
+    "linalg_lu", "linalg_ldl", "_linalg_solve_ex", "_linalg_det", "_linalg_slogdet", "cholesky", "geqrf", "linalg_lstsq",
+    "linalg_householder_product", "triangular_solve", "linalg_solve_triangular", "linalg_matrix_exp",
+)  # fmt: skip
+"""Beginnings of operators that take a matrix apart, or solve by one."""
 FREE = {
     "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_", "set_", "detach", "detach_",
     "alias", "_unsafe_view", "_reshape_alias", "lift_fresh", "lift", "t_", "transpose_", "squeeze_", "unsqueeze_",
@@ -111,11 +117,7 @@ def is_wrapper(kind: type) -> bool:
 def is_view(func: Any) -> bool:
     """Whether all results of an operator are other names of its operands' memory, and nothing is written."""
     returns = func._schema.returns
-    return (
-        bool(returns)
-        and not func._schema.is_mutable
-        and all(value.alias_info is not None for value in returns)
-    )
+    return bool(returns) and not func._schema.is_mutable and all(value.alias_info is not None for value in returns)
 
 
 @functools.cache
@@ -185,13 +187,7 @@ def flop_of(func: Any, name: str, args: Any, kwargs: Any, out: Any) -> int:
         return 0
     if func._overloadname.startswith("dtype"):  # the dtype of the result comes behind the operands
         args = args[: len(args) - 1] if "out_dtype" not in kwargs else args
-    flop = int(
-        count(
-            *args,
-            **{name: value for name, value in kwargs.items() if not name.startswith("out")},
-            out_val=out,
-        )
-    )
+    flop = int(count(*args, **{name: value for name, value in kwargs.items() if not name.startswith("out")}, out_val=out))
     if "scaled_dot_product" in name and _causal(func, args, kwargs):
         flop //= 2  # what lies above the diagonal is skipped
     return flop

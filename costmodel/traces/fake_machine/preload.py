@@ -79,9 +79,7 @@ def library(cache: Path) -> Path:
         ]
         run = subprocess.run(command, capture_output=True, text=True)
         if run.returncode:
-            raise NotModelled(
-                f"the C++ compiler {compiler} fails on {SOURCE.name}: {run.stderr.strip()[-400:]}"
-            )
+            raise NotModelled(f"the C++ compiler {compiler} fails on {SOURCE.name}: {run.stderr.strip()[-400:]}")
         part.rename(made)
     return made
 

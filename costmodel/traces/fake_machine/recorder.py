@@ -17,12 +17,14 @@ from costmodel.traces.builder import RoleBuilder
 from costmodel.traces.fake_machine import values
 from costmodel.traces.fake_machine.by_hand import OwnUpdates
 from costmodel.traces.fake_machine.following import follow
+from costmodel.traces.fake_machine.known_results import KnownResults
 from costmodel.traces.fake_machine.operators import (
     FACTORIES,
     FREE,
     KNOWN_OPERATORS,
     LIKE,
     OVERWRITE,
+    SOLVERS,
     bytes_of,
     flop_of,
     is_composite,
@@ -43,6 +45,8 @@ from costmodel.traces.record import DEVICE_TO_HOST, HOST_TO_DEVICE, NOWHERE, PRO
 
 LARGE = 1_000_000
 """Elements from which a tensor of floats on the CPU holds no memory either."""
+WORTH_PINNING = 1 << 20
+"""Bytes of a batch from which it matters that a copy waits."""
 MOST_WAITS = 20_000
 """Times that one line may ask for values that only a GPU would know before the step ends."""
 MOST_ON_HOST = 1_000
@@ -55,6 +59,11 @@ AS_WRITTEN = (
     "writes once; memory is that without the compiler, which keeps less for the backward pass."
 )
 """Of compiled parts that run; libraries compile more than a program uses."""
+AS_GRAPHS = (
+    "What torch.compile makes CUDA graphs of is taken as replayed each time, a launch for each stretch between exchanges and "
+    "what else isn't compiled; copies into its static inputs, and what its pool keeps, aren't counted."
+)
+"""The same, of those that are launched as CUDA graphs."""
 
 
 class Finished(BaseException):
@@ -87,6 +96,7 @@ class Recorder(TorchDispatchMode):
         self.builder, self.steps = builder, steps
         self.fake = _Mode(allow_non_fake_inputs=True)
         self.fake.cache_clear()  # all modes share it, and it knows results by the device of the rank before
+        self.results = KnownResults(self.fake)
         self.program = TracedProgram(builder, guard)
         self.storages = Storages(builder, self.program)
         self.where = self.fake.where = self.program.where
@@ -105,6 +115,11 @@ class Recorder(TorchDispatchMode):
         self.ready: Callable[[Any], Any] = lambda path: path  # where one is written
 
     # -- operators --------------------------------------------------------------------------------------------
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled here; hiding operators from a compiler takes longer than most of them."""
+        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -157,14 +172,17 @@ class Recorder(TorchDispatchMode):
         mode = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
         return mode is not None and mode is not self.fake
 
-    def run(
-        self, func: Any, args: Any, kwargs: Any, tensors: list[Tensor] | None = None, name: str = ""
-    ) -> Any:
+    def run(self, func: Any, args: Any, kwargs: Any, tensors: list[Tensor] | None = None, name: str = "") -> Any:
         """Run an operator without arithmetic, and record it."""
         if tensors is None:
             tensors = list(tensors_in(args)) + list(tensors_in(kwargs.values()))
         name = name or func.overloadpacket.__name__
-        out = self.faked(func, args, kwargs)
+        key = self.results.key(func, args, kwargs)
+        known, out = (False, None) if key is None else self.results.found(key, tensors)
+        if not known:
+            out = self.faked(func, args, kwargs)
+            if key is not None:
+                self.results.learn(key, tensors, out)
         outs = list(tensors_in((out,)))
         dense = with_parts(tensors), with_parts(outs)
         if dense[0] is tensors and dense[1] is outs:
@@ -195,13 +213,12 @@ class Recorder(TorchDispatchMode):
 
     def _on_cpu(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Small tensors of the CPU are real: samplers, tokens, counters."""
+        out = self._made_on_cpu(func, args, kwargs)
+        return values.pin(out) if kwargs.get("pin_memory") and isinstance(out, Tensor) else out
+
+    def _made_on_cpu(self, func: Any, args: Any, kwargs: Any) -> Any:
         name = getattr(getattr(func, "overloadpacket", None), "__name__", "")
-        if (
-            name in FACTORIES
-            and args
-            and isinstance(args[0], (list, tuple))
-            and all(isinstance(n, int) for n in args[0])
-        ):
+        if name in FACTORIES and args and isinstance(args[0], (list, tuple)) and all(isinstance(n, int) for n in args[0]):
             dtype = kwargs.get("dtype") or torch.get_default_dtype()
             if dtype.is_floating_point and math.prod(args[0]) > LARGE:
                 with self.fake:
@@ -214,16 +231,7 @@ class Recorder(TorchDispatchMode):
                     return torch.empty_strided(like.shape, like.stride(), dtype=dtype, device="cpu")
         return func(*args, **kwargs)
 
-    def record(
-        self,
-        func: Any,
-        name: str,
-        args: Any,
-        kwargs: Any,
-        tensors: list[Tensor],
-        outs: list[Tensor],
-        out: Any,
-    ) -> None:
+    def record(self, func: Any, name: str, args: Any, kwargs: Any, tensors: list[Tensor], outs: list[Tensor], out: Any) -> None:
         """Write an operator into the record, and the storages that it made."""
         made = [tensor for tensor in outs if tensor.device.type == "cuda"]
         free = name in FREE or is_view(func)
@@ -243,6 +251,10 @@ class Recorder(TorchDispatchMode):
             self.builder.assumed(
                 f"The operator {full} is none of PyTorch's own: it is priced by the bytes that it reads and writes."
             )
+        if name.startswith(SOLVERS):
+            self.builder.assumed(
+                f"{full} is priced by the bytes that it reads and writes: what takes a matrix apart takes many times as long."
+            )
         written = (
             [tensor for tensor in with_parts(written_by(func, args, kwargs)) if tensor.device.type == "cuda"]
             if func._schema.is_mutable
@@ -250,11 +262,7 @@ class Recorder(TorchDispatchMode):
         )
         inputs = [tensor for tensor in tensors if tensor.device.type == "cuda"]
         reads = list(dict.fromkeys(row for tensor in inputs if (row := self.storages.row(tensor)) is not None))
-        writes = list(
-            dict.fromkeys(
-                [*writes, *(row for tensor in written if (row := self.storages.row(tensor)) is not None)]
-            )
-        )
+        writes = list(dict.fromkeys([*writes, *(row for tensor in written if (row := self.storages.row(tensor)) is not None)]))
         overwrites, given = name in OVERWRITE, sum(map(bytes_of, made))
         read = sum(reached(name, args, t, given) for t in inputs if not (overwrites and any(t is w for w in written)))
         wrote = sum(reached(name, args, t, given) for t in unique([*made, *written]))
@@ -263,6 +271,8 @@ class Recorder(TorchDispatchMode):
         compiled = self.where.compiled()
         if compiled:
             self.builder.assumed(AS_WRITTEN)
+            if compiled in self.where.graphed:
+                self.builder.assumed(AS_GRAPHS)
         self.builder.kernel(
             full,
             *operands_of(name, tensors),
@@ -278,9 +288,7 @@ class Recorder(TorchDispatchMode):
             compiled=compiled,
         )
 
-    def _on_processors(
-        self, func: Any, name: str, args: Any, kwargs: Any, tensors: list[Tensor], outs: list[Tensor]
-    ) -> None:
+    def _on_processors(self, func: Any, name: str, args: Any, kwargs: Any, tensors: list[Tensor], outs: list[Tensor]) -> None:
         """What the host computes on large tensors in a step, as an optimizer of states that lie there; not how they are made."""
         phase, module, line, _ = self.program.state()
         if not (self.done_steps or phase == "optimizer"):
@@ -303,9 +311,7 @@ class Recorder(TorchDispatchMode):
         if self.builder.capture is not None:
             raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
         self.program.engine_moves()
-        self.builder.host_wait(
-            self.where.line(), event=event, stream=self.program.stream() if stream is None else stream
-        )
+        self.builder.host_wait(self.where.line(), event=event, stream=self.program.stream() if stream is None else stream)
 
     def value_wanted(self, tensor: Tensor) -> Any:
         """The value of a tensor of one element: the host waits for it."""
@@ -325,9 +331,7 @@ class Recorder(TorchDispatchMode):
                 f"repeat until one of them changes"
             )
         guess = values.guessed(tensor.dtype)
-        self.builder.assumed(
-            f"{line}: {guess} for a value of {word_of(tensor.dtype)} that only a GPU would know."
-        )
+        self.builder.assumed(f"{line}: {guess} for a value of {word_of(tensor.dtype)} that only a GPU would know.")
         return guess
 
     def step_done(self) -> None:
@@ -362,6 +366,8 @@ class Recorder(TorchDispatchMode):
         batch = not isinstance(source, FakeTensor) or not (module or "(" in line)
         if row is not None and batch and phase != "optimizer":
             self.storages.kind(tensor, "input")
+            if self.done_steps and bytes_of(source) >= WORTH_PINNING and not values.is_pinned(source):
+                self.facts.setdefault("unpinned_copies", line)
 
     def _copied(self, op: str, source: Tensor, target: Tensor, **storages: Any) -> None:
         phase, module, line, stream = self.program.state()

@@ -53,9 +53,7 @@ def operators() -> None:
     torch.library.register_fake("costmodel::recurrence", _made, lib=library)
     torch.library.register_fake("costmodel::recurrence_backward", _turned, lib=library)
     flop_registry[torch.ops.costmodel.recurrence] = lambda gates, weight, *_, **__: 2 * gates.shape[0] * weight.numel()
-    flop_registry[torch.ops.costmodel.recurrence_backward] = (
-        lambda grad, weight, *_, **__: 4 * grad.shape[0] * weight.numel()
-    )
+    flop_registry[torch.ops.costmodel.recurrence_backward] = lambda grad, weight, *_, **__: 4 * grad.shape[0] * weight.numel()
     shapes = torch.library.Library("aten", "IMPL", "Meta")  # of GRUCell's kernels, which say nowhere what they give
     shapes.impl("_thnn_fused_gru_cell", _stepped)
     shapes.impl("_thnn_fused_gru_cell_backward", _stepped_back)

@@ -182,15 +182,9 @@ class Sandbox:
             _may_start(event, args)
         elif event == "open":
             path, mode, flags = args
-            writes = (
-                any(letter in mode for letter in "wax+")
-                if isinstance(mode, str)
-                else bool((flags or 0) & _WRITES)
-            )
+            writes = any(letter in mode for letter in "wax+") if isinstance(mode, str) else bool((flags or 0) & _WRITES)
             if writes and not isinstance(path, int) and self.turned(path) is not path:
-                raise NotModelled(
-                    f"the program writes {os.fsdecode(path)} in a way that can't be turned elsewhere"
-                )
+                raise NotModelled(f"the program writes {os.fsdecode(path)} in a way that can't be turned elsewhere")
 
 
 def _is_elsewhere(host: Any) -> bool:

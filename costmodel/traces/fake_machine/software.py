@@ -7,10 +7,11 @@ import functools
 import importlib
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.distributed.rpc
 import torch.nn.functional as F
 from torch import Tensor
 from torch._subclasses import fake_tensor
@@ -71,9 +72,7 @@ def attention(recorder: Recorder, real: Any) -> Any:
         enable_gqa: bool = False,
     ) -> Tensor:
         if query.device.type != "cuda" or query.dim() != 4:
-            return real(
-                query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-            )  # type: ignore[no-any-return]
+            return real(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)  # type: ignore[no-any-return]
         if torch.is_autocast_enabled("cuda"):
             dtype = torch.get_autocast_dtype("cuda")
             query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
@@ -114,24 +113,31 @@ def attention(recorder: Recorder, real: Any) -> Any:
         )[0]
         return efficient
 
+    attend.__name__ = real.__name__  # by which PyTorch's context_parallel puts its own in its place
     return attend
+
+
+GRAPHED = ("reduce-overhead", "max-autotune")
+"""Modes of ``torch.compile`` that capture CUDA graphs (PyTorch 2.13 torch/_inductor/__init__.py ``list_mode_options``)."""
 
 
 def _compiled(recorder: Recorder) -> Any:
     def given(
-        model: Any = None, *, backend: Any = "inductor", disable: bool = False, dynamic: bool | None = None, **_: Any
-    ) -> Any:
+        model: Any = None, *, backend: Any = "inductor", disable: bool = False, dynamic: bool | None = None,
+        mode: str | None = None, options: Mapping[str, Any] | None = None, **_: Any
+    ) -> Any:  # fmt: skip
         if model is None:
-            return lambda function: given(function, backend=backend, disable=disable, dynamic=dynamic)
+            return lambda function: given(function, backend=backend, disable=disable, dynamic=dynamic, mode=mode, options=options)
         if disable or backend in ("eager", "aot_eager"):
             return model
         made = Compilations(dynamic)
+        graphs = backend == "cudagraphs" or mode in GRAPHED or bool((options or {}).get("triton.cudagraphs"))
 
         def called(*called_with: Any) -> None:
             if made.again(*called_with):
                 recorder.builder.recompilation(recorder.where.line())
 
-        return recorder.where.compiles(model, called)
+        return recorder.where.compiles(model, called, graphs)
 
     return given
 
@@ -155,6 +161,16 @@ def _scattered(recorder: Recorder) -> Any:
         return [tensor.to(f"cuda:{devices[0]}", non_blocking=True)]
 
     return scatter
+
+
+def _by_lengths(real: Any) -> Any:
+    """`torch.ctc_loss`, which reads lengths on the host, but where its tensors are of a class of their own."""
+    return lambda *args, **how: real(*args[:2], *(one.tolist() if isinstance(one, Tensor) else one for one in args[2:]), **how)
+
+
+def _no_calls(*_: Any, **__: Any) -> None:
+    """`torch.distributed.rpc.init_rpc`."""
+    raise NotModelled("torch.distributed.rpc, by which ranks run code on each other: trace what each of them runs")
 
 
 def spawned(fn: Callable[..., Any], args: Sequence[Any] = (), nprocs: int = 1, *_: Any, **__: Any) -> None:
@@ -188,7 +204,6 @@ def installed(recorder: Recorder) -> Iterator[None]:
             "persistent_workers",
             "multiprocessing_context",
             "timeout",
-            "pin_memory",
             "worker_init_fn",
             "pin_memory_device",
         ):
@@ -201,32 +216,24 @@ def installed(recorder: Recorder) -> Iterator[None]:
         (F, "scaled_dot_product_attention", attend),
         (torch._C._nn, "scaled_dot_product_attention", attend),
         (torch, "compile", compiled),
+        (torch, "ctc_loss", _by_lengths(torch.ctc_loss)),
+        (torch.compiler, "cudagraph_mark_step_begin", lambda: None),
+        *([(torch.distributed.rpc, "init_rpc", _no_calls)] if hasattr(torch.distributed.rpc, "init_rpc") else []),
         (torch.jit, "script", _unscripted(recorder)),
         (torch._C, "_scatter", _scattered(recorder)),
         *((owner, name, spawned) for owner in _STARTERS for name in ("spawn", "start_processes") if hasattr(owner, name)),
         (data.DataLoader, "__init__", loader),
         (optimizer, "_foreach_supported_types", [*optimizer._foreach_supported_types, FakeTensor]),
-        (
-            _foreach_utils,
-            "_foreach_supported_types",
-            [*_foreach_utils._foreach_supported_types, FakeTensor, torch.nn.Parameter],
-        ),
+        (_foreach_utils, "_foreach_supported_types", [*_foreach_utils._foreach_supported_types, FakeTensor, torch.nn.Parameter]),
         (fake_tensor, "CONSTANT_NUMEL_LIMIT", -1),  # values are followed by this package's own means
         (torch.nn.Module, "compile", lambda self, **options: compiled(self, **options)),
     ]
-    for name in (
-        "torch.distributed.fsdp._fully_shard._fsdp_common",
-        "torch.distributed.fsdp._fully_shard._fsdp_param",
-    ):
+    for name in ("torch.distributed.fsdp._fully_shard._fsdp_common", "torch.distributed.fsdp._fully_shard._fsdp_param"):
         with contextlib.suppress(ImportError):
             module = importlib.import_module(name)
             if hasattr(module, "_chunk_with_empty"):
                 replacements.append(
-                    (
-                        module,
-                        "_chunk_with_empty",
-                        lambda tensor, num_chunks, dim: Chunks(tensor, num_chunks, dim),
-                    )
+                    (module, "_chunk_with_empty", lambda tensor, num_chunks, dim: Chunks(tensor, num_chunks, dim))
                 )
     kernels()
     with replaced(replacements):
@@ -266,7 +273,5 @@ def _rms_norm(input: Tensor, shape: Any, weight: Any = None, eps: Any = None) ->
     return torch.empty_like(input), input.new_empty(rows, dtype=torch.float32)
 
 
-def _rms_norm_backward(
-    grad: Tensor, input: Tensor, shape: Any, rstd: Tensor, weight: Any, mask: Any
-) -> tuple[Any, Any]:
+def _rms_norm_backward(grad: Tensor, input: Tensor, shape: Any, rstd: Tensor, weight: Any, mask: Any) -> tuple[Any, Any]:
     return torch.empty_like(input), None if weight is None else torch.empty_like(weight)

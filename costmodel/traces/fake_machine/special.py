@@ -30,9 +30,7 @@ def _equal(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     recorder.host_waits()
     if first is not None and second is not None:
         return func(first, second, *args[2:], **kwargs)
-    recorder.builder.assumed(
-        f"{recorder.where.line()}: two tensors taken as equal whose values only a GPU would know."
-    )
+    recorder.builder.assumed(f"{recorder.where.line()}: two tensors taken as equal whose values only a GPU would know.")
     return True
 
 
@@ -107,14 +105,10 @@ def _nonzero(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     value = values.known(source)
     recorder.host_waits()
     if value is None:
-        recorder.builder.assumed(
-            f"{recorder.where.line()}: all elements taken as chosen of a mask that only a GPU would know."
-        )
+        recorder.builder.assumed(f"{recorder.where.line()}: all elements taken as chosen of a mask that only a GPU would know.")
         value = torch.ones(source.shape, dtype=torch.bool)
     found = torch.nonzero(value)
-    out = recorder.faked(
-        aten.empty.memory_format, (list(found.shape),), {"dtype": torch.int64, "device": source.device}
-    )
+    out = recorder.faked(aten.empty.memory_format, (list(found.shape),), {"dtype": torch.int64, "device": source.device})
     values.learn(out, found)
     recorder.record(func, "nonzero", args, kwargs, [source], [out], out)
     return out
@@ -135,11 +129,7 @@ def _indexed(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     places: list[Any] = []
     for index in indices:
         if isinstance(index, Tensor) and index.dtype in (torch.bool, torch.uint8):
-            found = (
-                _nonzero(recorder, aten.nonzero.default, (index,), {})
-                if isinstance(index, FakeTensor)
-                else index.nonzero()
-            )
+            found = _nonzero(recorder, aten.nonzero.default, (index,), {}) if isinstance(index, FakeTensor) else index.nonzero()
             with recorder:
                 places.extend(found.unbind(1) if found.dim() > 1 else [found])
         else:
@@ -273,6 +263,27 @@ def _sparse(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     return out
 
 
+def _sparse_product(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """Of a sparse matrix and a dense one: its kernel gathers and sums rows, as fast as memory brings them."""
+    sparse, dense = args[-2:]
+    if not isinstance(sparse, Tensor) or sparse.layout != torch.sparse_coo or dense.layout != torch.strided:
+        return NotImplemented
+    shape = [sparse.shape[0], dense.shape[1]]
+    out = recorder.faked(aten.empty.memory_format, (shape,), {"dtype": dense.dtype, "device": dense.device})
+    given = [*args[:-2], sparse._indices(), sparse._values(), dense]
+    recorder.record(aten.index_add.default, "_sparse_addmm", (), {}, given, [out], out)
+    return out
+
+
+def _transposed(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """Of a sparse matrix: as many values, at places the other way round; PyTorch's own, without values, has none."""
+    source = args[0]
+    if source.layout != torch.sparse_coo or source.dim() != 2:
+        return NotImplemented
+    with recorder:
+        return torch.sparse_coo_tensor(source._indices().flip(0), source._values(), source.shape[::-1], check_invariants=False)
+
+
 def _added(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     """Rows that a sparse tensor has."""
     target, other = args[:2]
@@ -327,11 +338,35 @@ def _of_the_engine() -> bool:
     return True
 
 
+def _aligned(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    """Connectionist temporal classification by PyTorch's own kernels: one number a sequence, and its states' at each time."""
+    scores, targets, _, lengths = args[:4]
+    known = values.known(lengths) if isinstance(lengths, Tensor) else torch.tensor(lengths)
+    longest = targets.shape[-1] if known is None else int(known.max())
+    like = {"dtype": scores.dtype, "device": scores.device}
+    made = tuple(
+        recorder.faked(aten.empty.memory_format, (shape,), like)
+        for shape in ([scores.shape[1]], [scores.shape[1], scores.shape[0], 2 * longest + 1])
+    )
+    recorder.record(func, "_ctc_loss", args, kwargs, list(tensors_in(args)), list(made), made)
+    return made
+
+
+def _aligned_back(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
+    made = recorder.faked(aten.empty_like.default, (args[1],), {})
+    recorder.record(func, "_ctc_loss_backward", args, kwargs, list(tensors_in(args)), [made], made)
+    return made
+
+
 def _pinned(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
-    return True if func.overloadpacket.__name__ == "is_pinned" else args[0]
+    return True if func.overloadpacket.__name__ == "is_pinned" else values.pin(args[0])
 
 
 HANDLERS: dict[str, Callable[..., Any]] = {
+    "_use_cudnn_ctc_loss": lambda *_: False,  # it takes targets of the host alone, in 32 bits
+    "_use_miopen_ctc_loss": lambda *_: False,
+    "_ctc_loss": _aligned,
+    "_ctc_loss_backward": _aligned_back,
     "_local_scalar_dense": _item,
     "equal": _equal,
     "allclose": _equal,
@@ -359,6 +394,11 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "clone": _cloned,
     "_coalesce": _sparse,
     "sparse_mask": _sparse,
+    "t": _transposed,
+    "transpose": _transposed,
+    "_sparse_addmm": _sparse_product,
+    "mm": _sparse_product,
+    "addmm": _sparse_product,
     "add_": _added,
     "add": _summed,
     "is_pinned": _pinned,

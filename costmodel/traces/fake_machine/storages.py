@@ -66,9 +66,7 @@ class Storages:
             life = Life()
             storage._life = life  # type: ignore[attr-defined]
             number = id(life)
-            self._refs[number] = weakref.ref(
-                storage, lambda _, life=life, number=number: self._gone(life, number)
-            )
+            self._refs[number] = weakref.ref(storage, lambda _, life=life, number=number: self._gone(life, number))
         if life.row is None:
             size = storage.nbytes()
             if not size:
@@ -103,9 +101,7 @@ class Storages:
             life = tensor.untyped_storage()._life  # type: ignore[attr-defined]
             life.named, life.parameter = True, parameter or life.parameter
 
-    def _born(
-        self, life: Any, size: int, shape: tuple[int, ...], dtype: torch.dtype, op: str, now: State | None = None
-    ) -> None:
+    def _born(self, life: Any, size: int, shape: tuple[int, ...], dtype: torch.dtype, op: str, now: State | None = None) -> None:
         phase, module, line, stream = now or self.program.state()
         life.bytes, life.shape, life.dtype, life.phase, life.named = size, shape, dtype, phase, False
         life.buffer = op.rpartition(".")[2].startswith(BUFFERS)

@@ -107,6 +107,7 @@ def _methods(recorder: Recorder) -> Iterator[Patch]:
                 values.learn(tensor, value)
 
     yield FakeTensor, "data", property(lambda tensor: get(tensor), put_data)
+    yield torch.Tensor, "pin_memory", lambda tensor, device=None: values.pin(tensor)
     yield FakeTensor, "data_ptr", _address
     yield FakeTensor, "__format__", _formatted
     yield FakeTensor, "__deepcopy__", _deeply_copied
@@ -116,8 +117,7 @@ def _methods(recorder: Recorder) -> Iterator[Patch]:
         FakeTensor,
         "cuda",
         lambda tensor, device=None, non_blocking=False, memory_format=torch.preserve_format: tensor.to(
-            "cuda" if device is None else device if not isinstance(device, int) else f"cuda:{device}",
-            non_blocking=non_blocking,
+            "cuda" if device is None else device if not isinstance(device, int) else f"cuda:{device}", non_blocking=non_blocking
         ),
     )
 

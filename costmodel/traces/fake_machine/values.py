@@ -57,9 +57,7 @@ def forget(tensor: Tensor) -> None:
 
 def whole(tensor: Tensor) -> bool:
     """Whether a tensor covers all of its memory, so that writing it tells all values there."""
-    return (
-        tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes() and tensor.is_contiguous()
-    )
+    return tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes() and tensor.is_contiguous()
 
 
 def guessed(dtype: torch.dtype) -> Any:
@@ -75,6 +73,17 @@ def balanced(shape: torch.Size | tuple[int, ...], among: int) -> Tensor:
     for size in shape:
         count *= size
     return (torch.arange(count, dtype=torch.int64) % max(1, among)).reshape(tuple(shape))
+
+
+def pin(tensor: Tensor) -> Tensor:
+    """Take the memory of a tensor of the host as pinned."""
+    tensor.untyped_storage()._pinned = True  # type: ignore[attr-defined]
+    return tensor
+
+
+def is_pinned(tensor: Tensor) -> bool:
+    """Whether a tensor of the host lies in pinned memory."""
+    return getattr(tensor.untyped_storage(), "_pinned", False)
 
 
 def _generation(tensor: Tensor) -> int:

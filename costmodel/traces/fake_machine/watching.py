@@ -30,9 +30,7 @@ class Watcher:
 
     def __init__(self, recorder: Recorder):
         self.recorder = recorder
-        self._named: dict[
-            int, tuple[Any, str]
-        ] = {}  # by the parameter's identity, with the parameter, so that it keeps it
+        self._named: dict[int, tuple[Any, str]] = {}  # by the parameter's identity, with the parameter, so that it keeps it
         self._known: set[str] = set()
         self._optimizer: Any = None
         self._depth = 0

@@ -41,6 +41,7 @@ class Where:
         self._main = threading.main_thread().ident
         self._task, self._task_line = -1, ""
         self._compiled_modules: weakref.WeakKeyDictionary[Any, tuple[int, Callable[..., None]]] = weakref.WeakKeyDictionary()
+        self.graphed: set[int] = set()  # numbers of compiled parts that are launched as CUDA graphs
         self._compiled: dict[int, int] = {}  # part of the program that made a node of autograd, by the node's number
         self._parts = 0
 
@@ -76,16 +77,19 @@ class Where:
         stack = self.stack
         return (stack[-1].compiled if stack else 0) or getattr(self._local, "part", 0)
 
-    def compiles(self, what: Any, called: Callable[..., None]) -> Any:
+    def compiles(self, what: Any, called: Callable[..., None], graphs: bool = False) -> Any:
         """A module or function is given to a compiler; gives what takes its place: a module stays the object that it is.
 
         Parameters
         ----------
         what : module or function
         called : told with what it is called, each time; of a module, what isn't named
+        graphs : whether what is compiled is launched as CUDA graphs
         """
         self._parts += 1
         part = self._parts
+        if graphs:
+            self.graphed.add(part)
         if isinstance(what, torch.nn.Module):
             self._compiled_modules.setdefault(what, (part, called))
             return what
@@ -195,12 +199,7 @@ class Where:
         """0 of the user's files, the script wherever it lies, 1 of libraries on torch, 2 of torch, Python and this package."""
         if name in self._files:
             return self._files[name][0]
-        if (
-            name.startswith("<")
-            or "/torch/" in name
-            or "/costmodel/traces/" in name
-            or name.startswith("/usr/lib/python")
-        ):
+        if name.startswith("<") or "/torch/" in name or "/costmodel/traces/" in name or name.startswith("/usr/lib/python"):
             return 2
         if name == getattr(sys.modules.get("__main__"), "__file__", None):
             return 0

@@ -7,7 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.text.checks import choice
-from costmodel.traces.faults.exchanges import crossings, disagreements, unused_gathers, wide_exchanges
+from costmodel.traces.faults.exchanges import (
+    crossings,
+    disagreements,
+    gathered_logits,
+    unused_gathers,
+    wide_exchanges,
+)
 from costmodel.traces.faults.fault import KINDS, Examined, Fault
 from costmodel.traces.faults.growth import emptied_caches, growing_memory, kept_gradients
 from costmodel.traces.faults.models import (
@@ -17,7 +23,7 @@ from costmodel.traces.faults.models import (
     unused_checkpointing,
 )
 from costmodel.traces.faults.repeats import repeated_sums
-from costmodel.traces.faults.stalls import host_copies, host_waits, recompilations
+from costmodel.traces.faults.stalls import host_copies, host_waits, recompilations, unpinned_copies
 from costmodel.traces.faults.widths import wide_products
 from costmodel.traces.memory import memory_of_trace
 from costmodel.traces.pricing import TraceEstimate, price_trace
@@ -27,8 +33,8 @@ __all__ = ["KINDS", "Fault", "faults_of"]
 
 DETECTORS: tuple[Callable[[Examined], Iterator[Fault]], ...] = (
     disagreements, crossings, out_of_memory, growing_memory, missing_gradients, repeated_sums, wide_exchanges, wide_products,
-    unused_gathers, host_copies, host_waits, recompilations, unbalanced_stages, kept_gradients, emptied_caches,
-    unused_checkpointing,
+    unused_gathers, gathered_logits, host_copies, unpinned_copies, host_waits, recompilations, unbalanced_stages,
+    kept_gradients, emptied_caches, unused_checkpointing,
 )  # fmt: skip
 """Those of what stops a run first."""
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from costmodel.text.units import KiB, counted, format_bytes
 from costmodel.traces.faults.fault import Examined, Fault, place_of
 from costmodel.traces.faults.widths import is_narrow_run, narrow_parameters
+from costmodel.traces.memory import classes_of
 from costmodel.traces.places import group_of
 from costmodel.traces.record import KERNEL, KINDS, NOWHERE, RECEIVE, SEND, TRANSACTION, Role
 from costmodel.traces.scheduling import Key, Partners
@@ -20,6 +21,7 @@ NOTED = 64 * KiB
 COPIES = ("copy", "split_with_sizes_copy", "cat", "clone", "_to_copy", "chunk_cat", "unsafe_split", "contiguous")
 """Operators, or their beginnings, that hand a value on unread."""
 MESSAGES = (SEND, RECEIVE)
+GATHERS = ("all-gather", "gather")
 DELIBERATE = ("bucket",)
 """Kinds of storages whose width a framework chose."""
 
@@ -195,6 +197,36 @@ def unused_gathers(asked: Examined) -> Iterator[Fault]:
                 f"{'are' if len(items) > 1 else 'is'} never read in {group_words(role, items[0])}",
                 seconds=float(times[items].sum()) / steps, bytes=float(role.transactions.bytes[items].sum()) / steps,
             )  # fmt: skip
+
+
+def gathered_logits(asked: Examined) -> Iterator[Fault]:
+    """Logits that are gathered in a step, of a token or an image a row, where sums of each rank's own loss are a number each."""
+    for place, role in enumerate(asked.trace.roles):
+        classes, found = classes_of(role), dict[int, list[int]]()
+        for row in role.rows(TRANSACTION, role.step()).tolist():
+            if role.texts[role.transactions.op[row]] in GATHERS and _of_classes(role, row, classes):
+                found.setdefault(int(role.transactions.line[row]), []).append(row)
+        for line, rows in found.items():
+            nbytes = float(role.transactions.bytes[rows].sum())
+            yield Fault(
+                kind="gathered logits", rank=role.rank, module=_module(role, rows[0]), line=role.texts[line],
+                sentence=f"{format_bytes(nbytes)} of logits are gathered in {group_words(role, rows[0])}: losses and counts of "
+                "each rank's own are a number each, of parts of the classes too (loss_parallel)",
+                seconds=float(asked.estimate.transactions[place].time[rows].sum()), bytes=nbytes,
+            )  # fmt: skip
+
+
+def _of_classes(role: Role, row: int, classes: set[int]) -> bool:
+    """Whether what a transaction brings has a row of classes, or a rank's part of them, for each token."""
+    moves, storage = role.transactions, int(role.transactions.storage[row])
+    if storage == NOWHERE or moves.bytes[row] < NOTED or role.texts[moves.parameter[row]]:
+        return False
+    if KINDS[role.storages.kind[storage]] not in ("activation", "temporary"):
+        return False
+    shape = role.texts[role.storages.shape[storage]].split("x")
+    ranks = len(role.groups[moves.group[row]]) if moves.group[row] != NOWHERE else 1
+    width = int(shape[-1]) if shape[-1].isdigit() else 0
+    return len(shape) > 1 and bool({width, width * ranks} & classes)
 
 
 def group_words(role: Role, row: int) -> str:

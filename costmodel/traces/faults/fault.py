@@ -13,8 +13,8 @@ from costmodel.traces.record import Role, Trace
 
 KINDS = (
     "ranks disagree", "no partner", "out of memory", "memory grows", "no gradient", "repeated sum", "wide exchange",
-    "wide product", "unused gather", "host copy", "host wait", "recompilation", "unbalanced stages", "kept gradients",
-    "emptied cache", "no recomputation",
+    "wide product", "unused gather", "gathered logits", "host copy", "unpinned copy", "host wait", "recompilation",
+    "unbalanced stages", "kept gradients", "emptied cache", "no recomputation",
 )  # fmt: skip
 """Of faults, those that stop a run first."""
 

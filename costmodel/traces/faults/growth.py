@@ -87,7 +87,7 @@ def emptied_caches(asked: Examined) -> Iterator[Fault]:
                 kind="emptied cache", rank=role.rank, module="", line=role.texts[line],
                 sentence=f"the allocator's cache is given back {counted(count, 'time')} a step, for which the host waits, and "
                 f"{format_bytes(held.mapped)} are mapped anew",
-                bytes=held.mapped,
+                seconds=held.remapping, bytes=held.mapped,
             )  # fmt: skip
 
 

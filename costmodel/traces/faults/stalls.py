@@ -71,6 +71,25 @@ def host_copies(asked: Examined) -> Iterator[Fault]:
             )  # fmt: skip
 
 
+def unpinned_copies(asked: Examined) -> Iterator[Fault]:
+    """Batches that come from memory that isn't pinned, for whose copies the host waits."""
+    line = asked.trace.facts.get("unpinned_copies")
+    role = asked.trace.roles[0]
+    if line is None:
+        return
+    items = [
+        item for item in role.rows(KERNEL, role.step()).tolist()
+        if role.texts[role.kernels.op[item]] == HOST_TO_DEVICE and role.texts[role.kernels.line[item]] == line
+    ]  # fmt: skip
+    nbytes = float(role.kernels.bytes_written[items].sum())
+    yield Fault(
+        kind="unpinned copy", rank=role.rank, module="", line=line,
+        sentence=f"a batch of {format_bytes(nbytes)} comes from memory that isn't pinned: the host stages each copy, and none "
+        "runs beside the step before (`pin_memory=True`, `non_blocking=True`)",
+        seconds=float(asked.estimate.kernels[0][items].sum()), bytes=nbytes,
+    )  # fmt: skip
+
+
 def _copies(role: Role, kernel: int) -> bool:
     op = role.texts[role.kernels.op[kernel]]
     if op not in (HOST_TO_DEVICE, DEVICE_TO_HOST) or role.kernels.bytes_written[kernel] < NOTED:

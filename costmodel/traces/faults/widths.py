@@ -67,9 +67,7 @@ def wide_products(asked: Examined) -> Iterator[Fault]:
             saved = 0.0
             for row in products:
                 wide = kernels[which[row]]
-                narrow = wide._replace(
-                    dtypes=("bfloat16",) * len(wide.dtypes), read=wide.read / 2.0, written=wide.written / 2.0
-                )
+                narrow = wide._replace(dtypes=("bfloat16",) * len(wide.dtypes), read=wide.read / 2.0, written=wide.written / 2.0)
                 saved += rates.time(wide) - rates.time(narrow)
             yield Fault(
                 kind="wide product", rank=role.rank, module=role.texts[role.kernels.module[products[0]]], line=role.texts[line],

@@ -57,9 +57,7 @@ def _made(recorder: Recorder, name: str) -> Any:
         "utils": {"flatten": torch._utils._flatten_dense_tensors, "unflatten": torch._utils._unflatten_dense_tensors},
     }  # fmt: skip
     if name not in known:
-        raise NotModelled(
-            f"{recorder.where.line()}: DeepSpeed's {name} is compiled where a GPU is, and has no stand-in here"
-        )
+        raise NotModelled(f"{recorder.where.line()}: DeepSpeed's {name} is compiled where a GPU is, and has no stand-in here")
     return SimpleNamespace(**known[name])
 
 
@@ -70,10 +68,7 @@ def _launched(recorder: Recorder, name: str, reads: list[Tensor], writes: list[T
         return
     recorder.program.engine_moves()
     phase, module, line, stream = recorder.program.state()
-    rows = [
-        [row for tensor in tensors if (row := recorder.storages.row(tensor)) is not None]
-        for tensors in (reads, writes)
-    ]
+    rows = [[row for tensor in tensors if (row := recorder.storages.row(tensor)) is not None] for tensors in (reads, writes)]
     recorder.builder.kernel(
         f"deepspeed.{name}", *operands_of("_fused", reads), bytes_read=sum(map(bytes_of, reads)),
         bytes_written=sum(map(bytes_of, writes)), stream=recorder.builder.stream(PROCESSORS) if on_host else stream,

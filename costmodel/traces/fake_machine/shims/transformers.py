@@ -37,9 +37,7 @@ def patch(module: Any, recorder: Recorder) -> None:
         recorder.builder.assumed(f"Weights of {folder.name} have no values: none were read.")
         for word in ("attn_implementation", "use_cache"):
             if word in kwargs:
-                setattr(
-                    config, "_attn_implementation" if word == "attn_implementation" else word, kwargs[word]
-                )
+                setattr(config, "_attn_implementation" if word == "attn_implementation" else word, kwargs[word])
         if dtype == "auto" or (dtype is None and int(version.partition(".")[0]) >= AUTOMATIC):
             dtype = getattr(config, word_of_dtype(config), None)
         how = {} if dtype is None else {word_of_dtype(config): dtype}
