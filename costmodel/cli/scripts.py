@@ -63,13 +63,8 @@ def add(commands: Commands) -> None:
     tracing.add_argument("-m", "--module", action="store_true", help="SCRIPT is a module's name")
     where = tracing.add_mutually_exclusive_group()
     where.add_argument(
-<<<<<<< HEAD
         "--cluster", default="dgx-h100", metavar="C", help="name in the catalogue, or a TOML file (default: dgx-h100)",
     )  # fmt: skip
-=======
-        "--cluster", default="dgx-h100", metavar="C", help="name in the catalogue, or a TOML file (default: dgx-h100)"
-    )
->>>>>>> help-traces
     where.add_argument("--device", metavar="D", help="a GPU by name or TOML file, in nodes as it comes in")
     add_size(tracing)
     tracing.add_argument(
@@ -77,21 +72,12 @@ def add(commands: Commands) -> None:
         help="ranks to run: auto (the first, the last, and whom they send to), all, or such as 0,8",
     )  # fmt: skip
     tracing.add_argument(
-<<<<<<< HEAD
         "--steps", type=whole, default=3, metavar="K", help="of the optimizer to run; the last counts (default: 3)",
     )  # fmt: skip
     tracing.add_argument("--framework", metavar="F", help="whose constants price it (default: what the code uses)")
     tracing.add_argument(
         "--fail-on", metavar="KINDS", help="leave with code 1 if there are such faults: any, or some kinds with commas",
     )  # fmt: skip
-=======
-        "--steps", type=whole, default=3, metavar="K", help="of the optimizer to run; the last counts (default: 3)"
-    )
-    tracing.add_argument("--framework", metavar="F", help="whose constants price it (default: what the code uses)")
-    tracing.add_argument(
-        "--fail-on", metavar="KINDS", help="leave with code 1 if there are such faults: any, or some kinds with commas"
-    )
->>>>>>> help-traces
     tracing.add_argument("--better", action="store_true", help="search for a faster plan of the model that the code trains")
     tracing.add_argument("--model", metavar="M", help="what it trains, where the code doesn't say")
     tracing.add_argument("--links", action="store_true", help="play the step on every rank: the load of each kind of link")
