@@ -43,7 +43,7 @@ QUESTIONS = {
     "what does a 671B need on too few": (
         "memory deepseek-v3 --cluster dgx-h100 --nodes 4", "As no degree was given, others were looked at: none of"),
     "which card for LoRA of a 32B": (
-        "cards qwen2.5-32b --adapter lora --device h100,4090,h200,l40s", "lora of qwen2.5-32b fits from h100-sxm (80 GiB)"),
+        "cards qwen2.5-32b --adapter lora --device h100,4090,h200,l40s", "lora of qwen2.5-32b fits from h200-sxm (141 GiB)"),
     "does QLoRA of 70B fit on a 4090": (
         "cards llama3-70b --adapter qlora --device 4090", "qlora of llama3-70b does not fit on rtx-4090"),
     "does LoRA of 8B fit on a 3090": ("cards llama3-8b --adapter lora --device 3090", "lora of llama3-8b fits on rtx-3090"),
@@ -64,13 +64,13 @@ QUESTIONS = {
     "recompute or not": ("compare llama3-8b --cluster dgx-h100 --recompute none,full", "recompute none is "),
     "bf16 or fp8": ("compare llama3-8b --cluster dgx-h100 --dtype bf16,fp8", "dtype fp8 is "),
     "8 to 32 GPUs": ("scale llama3-8b --gpu h100 --gpus 8-32", "32 GPUs is "),
-    "AWS or Azure": ("compare llama3-8b --cluster aws-p5,azure-nd-h100-v5 --nodes 2", "times as fast as"),
+    "AWS or Azure": ("compare llama3-8b --cluster aws-p5,azure-nd-h100-v5 --nodes 2", "for as many tokens"),
     "ZeRO-1 or ZeRO-3": ("compare llama3-8b --cluster dgx-h100 --framework deepspeed --zero-stage 1,3", "ZeRO"),
     "why does my run get 20 % MFU": (
         "diagnose llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 4096 --tp 2 --mfu 20%", "change first"),
     "is 6 s a step normal": (
         "diagnose llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 4096 --tp 2 --step-time 6",
-        "inside the 90 % interval"),
+        "outside the 90 % interval"),
     "why so few tokens a second": (
         "diagnose llama3-8b --device h100 --gpus 8 --global-batch 64 --seq-len 4096 --dp 8 --zero-stage 3 --framework fsdp2 "
         "--tokens-per-second 12k", "outside the 90 % interval"),

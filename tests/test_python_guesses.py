@@ -110,7 +110,7 @@ def test_a_comparison_is_of_the_best_plans_on_each():
 
 
 def test_every_argument_with_several_values_is_compared():
-    fixed = {"pp": 1, "cp": 1, "tp": 1, "recompute": "full", "zero_stage": 1}
+    fixed = {"pp": 1, "cp": 1, "tp": 2, "recompute": "full", "zero_stage": 1}
     made = costmodel.compare("llama3-8b", framework=["fsdp2", "megatron-core"], device="h100", gpus=[8, 16], pp=1, cp=1, tp=1)
     assert [one.name for one in made.choices] == [
         "fsdp2, 8 GPUs", "fsdp2, 16 GPUs", "megatron-core, 8 GPUs", "megatron-core, 16 GPUs"]

@@ -128,7 +128,7 @@ def evidence_of(framework: Framework, device: Device, experts: bool, states: flo
     >>> evidence_of(costmodel.load_framework("oneflow"), costmodel.load_device("h100-sxm"), experts=True)
     '18 runs of this framework; none of them on this device; none of a mixture of experts'
     >>> evidence_of(costmodel.load_framework("deepspeed-autotp"), costmodel.load_device("tpu-v4"), experts=False)
-    'no run of this framework, 61 of deepspeed, whose constants it has; none of them on this device'
+    'no run of this framework, 70 of deepspeed, whose constants it has; none of them on this device'
     """
     family, own = _family(framework), base_name(framework.name) in table_of("residuals.toml")["framework"]
     if family is None:

@@ -57,7 +57,8 @@ def faster_with(result: SearchResult, most: int = 4) -> list[Faster]:
     --------
     >>> from costmodel import load_cluster, load_model, search
     >>> model, cluster = load_model("llama3-70b"), load_cluster("dgx-h100", gpus=64)
-    >>> [one.words for one in faster_with(search(model, cluster, global_batch=1024, seq_len=8192))]
+    >>> result = search(model, cluster, global_batch=1024, seq_len=8192, recompute="none")
+    >>> [one.words for one in faster_with(result)]
     ['overlap_tensor=True', 'fused_cross_entropy=True']
     """
     kind("result", result, SearchResult, "search(...)")

@@ -92,7 +92,7 @@ def test_a_heat_map_refuses_what_it_cannot_span(across, down):
         heat_map(MODEL, CLUSTER, across=across, down=down, **QUESTION)
 
 
-@pytest.mark.parametrize("global_batch", [0, True, 2.5, "64"])
+@pytest.mark.parametrize("global_batch", [0, True, 2.5, "6.4"])
 def test_scaling_says_which_batch_it_cannot_take(global_batch):
     with pytest.raises(InvalidValue, match="global_batch"):
         scaling(MODEL, CLUSTER, global_batch=global_batch, seq_len=1024)
