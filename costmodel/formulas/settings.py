@@ -306,12 +306,7 @@ def _wide_beside(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
 
 
 def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
-    """Bytes of an element of everything that a rank holds or sends, `Widths`.
-
-    Parameters
-    ----------
-    choices : resolved, `PlanChoices`
-    """
+    """Bytes of an element of everything that a rank holds or sends, `Widths`."""
     defaults = _as_loaded(choices, defaults)
     operand, activation = ops.pick(choices.dtype, _OPERAND), ops.pick(choices.dtype, _ACTIVATION)
     wide = activation > 2.0
@@ -451,12 +446,7 @@ def _optimizer_width(optimizer: Number, wide: bool, held: Number, usual: Number)
 
 
 def kernel_choices(choices: PlanChoices, defaults: FrameworkDefaults) -> KernelChoices:
-    """Which kernels run, `KernelChoices`.
-
-    Parameters
-    ----------
-    choices : resolved, `PlanChoices`
-    """
+    """Which kernels run, `KernelChoices`."""
     captured = choices.graph_modules
     partly = ops.maximum(captured.attention, ops.maximum(captured.mlp, captured.router))
     chosen_by_torch = _is(choices.attention, 3.0)
@@ -483,12 +473,7 @@ def kernel_choices(choices: PlanChoices, defaults: FrameworkDefaults) -> KernelC
 
 
 def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
-    """What is the same for every plan of a search, `Settings`; all trains, as no model is known.
-
-    Parameters
-    ----------
-    choices : resolved, `PlanChoices`
-    """
+    """What is the same for every plan of a search, `Settings`; all trains, as no model is known."""
     of = widths(choices, defaults)
     defaults = _as_loaded(choices, defaults)
     kernel = _optimizer_kernel(choices, defaults)
@@ -555,7 +540,6 @@ def settings_of_model(model: ModelNumbers, nparameters: Number, choices: PlanCho
     Parameters
     ----------
     nparameters : of the model without adapters
-    choices : resolved, `PlanChoices`
     """
     found = settings(choices, defaults)
     return found._replace(trainable=adapters.trained_share(model, found, nparameters))
@@ -566,7 +550,6 @@ def plan_numbers(choices: PlanChoices, layers: Number) -> PlanNumbers:
 
     Parameters
     ----------
-    choices : resolved, `PlanChoices`
     layers : of the model
     """
     degrees = RankPlaces(

@@ -287,12 +287,7 @@ def retained_inputs(model: ModelNumbers, settings: Settings, plan: PlanNumbers) 
 
 
 def product_inputs(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
-    """Bytes that an average layer's products read, on one rank: such of weights in 8 bit in the residual's width.
-
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
-    """
+    """Bytes that an average layer's products read, on one rank: such of weights in 8 bit in the residual's width."""
     attention, mixture, widths = model.attention, model.experts, settings.widths
     share, read = mixture.layers / model.layers, ops.where(settings.adapter.eighth > 0.0, widths.residual, widths.input)
     routed = mixture.load * mixture.per_token * (model.hidden + mixture.width)
@@ -324,10 +319,6 @@ def unit_input(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Nu
     Assumptions
     -----------
     Of one in 16 bit, which a norm of one kernel could keep as it is, there are two.
-
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     """
     return traffic.wide_stream(settings) * checkpoint(model, settings, plan)
 
@@ -351,10 +342,6 @@ def adapted_inputs(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -
 
     The input itself, which no frozen product keeps unless it multiplies in 8 bit, the copy in 32 bit of it, and what was dropped
     out of that, which goes as it is cast down; where nothing casts, that is what the product keeps.
-
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
 
     References
     ----------
