@@ -836,8 +836,7 @@ def _largest(place: Place, dense: Number, expert: Number) -> Number:
 
 
 def stage_contents(
-    model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software, kinds: Kinds, place: Place,
-    micro_batches: Number,
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, kinds: Kinds, place: Place, micro_batches: Number,
 ) -> Contents:  # fmt: skip
     """What a stage holds all the time, for each micro-batch, and at its moments, `Contents` [bytes].
 
@@ -1079,7 +1078,7 @@ def place_bill(
     place: Place, micro_batches: Number,
 ) -> Memory:  # fmt: skip
     """The bill of one rank, gradients uncompressed, `Memory` [bytes]."""
-    held = stage_contents(model, settings, plan, software, kinds, place, micro_batches)
+    held = stage_contents(model, settings, plan, kinds, place, micro_batches)
     return stage_memory(held, settings, plan, network, software, micro_batches)
 
 
@@ -1102,7 +1101,7 @@ def _held_and_idle(
     place: Place, micro_batches: Number,
 ) -> tuple[Number, Number]:  # fmt: skip
     """The total of a rank's bill, and its `idle_bytes`."""
-    held = stage_contents(model, settings, plan, software, kinds, place, micro_batches)
+    held = stage_contents(model, settings, plan, kinds, place, micro_batches)
     total = stage_memory(held, settings, plan, network, software, micro_batches).total
     return total, idle_bytes(held, settings, plan, software, micro_batches)
 
