@@ -13,7 +13,7 @@ from costmodel.arithmetic.named_tuples import replaced
 from costmodel.catalogue.communication import constants_of_a_step, family_of, network_kind, overhead
 from costmodel.catalogue.software import software_that_adds_nothing
 from costmodel.description.cluster import Cluster, Level
-from costmodel.description.topology import Group, groups_of, landings
+from costmodel.description.topology import Group, landings
 from costmodel.evaluation.collectives import (
     LATEST,
     NCCL_NAMES,
@@ -30,6 +30,7 @@ from costmodel.evaluation.collectives import nccl_solver as tuner
 from costmodel.evaluation.prices import price_of
 from costmodel.formulas.network import nccl
 from costmodel.formulas.network.collectives import group_links
+from costmodel.formulas.network.communication import expert_ranks
 from costmodel.text.errors import InvalidValue, NotModelled
 
 approx = pytest.approx
@@ -374,14 +375,13 @@ def test_groups_of_a_plan_partition_its_ranks_in_the_rank_order():
         global_batch=256, seq_len=8192, tensor_parallel=4, context_parallel=2, pipeline_parallel=2, data_parallel=4,
         expert_parallel=4, rank_order=("tensor", "context", "pipeline", "data"),
     )  # fmt: skip
-    groups = groups_of(plan, framework)
-    assert groups["tensor"] == Group(ranks=4, stride=1)
-    assert groups["context"] == Group(ranks=2, stride=4)
-    assert groups["pipeline"] == Group(ranks=2, stride=8)
-    assert groups["data"].ranks == 8
-    assert groups["expert"] == Group(ranks=4, stride=1)
-    assert groups["expert-data"].ranks * groups["expert"].ranks * plan.pipeline_parallel == plan.gpus
-    assert all(group.span <= plan.gpus for group in groups.values())
+    found = plan.numbers(framework, 1)
+    assert (found.tensor, found.tensor_stride) == (4, 1)
+    assert (found.context, found.context_stride) == (2, 4)
+    assert (found.pipeline, found.pipeline_stride) == (2, 8)
+    assert (found.expert, found.expert_tensor) == (4, 1)
+    assert found.data * found.context == 8
+    assert expert_ranks(found) * found.expert * plan.pipeline_parallel == plan.gpus
 
 
 def test_the_name_of_a_network_tells_its_kind():

@@ -107,7 +107,7 @@ def test_what_a_table_holds_is_what_the_csv_module_reads(tmp_path):
             writer = csv.DictWriter(file, columns)
             writer.writeheader()
             writer.writerows(rows)
-        assert csv_files.read_csv(path, 5, columns) == rows
+        assert csv_files.read_csv(path, 5) == rows
 
 
 def test_no_table_under_a_megabyte_takes_half_a_gigabyte(tmp_path):

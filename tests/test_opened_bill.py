@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from costmodel import Plan, estimate, load_cluster, load_model
 from costmodel.cli import main
 from costmodel.evaluation.memory_breakdown import PARTS
-from costmodel.evaluation.opened_bill import held_frame, held_tensors
+from costmodel.evaluation.opened_bill import held_tensors
 from costmodel.text.errors import CostModelError
 
 QUESTIONS = st.fixed_dictionaries({
@@ -42,7 +42,7 @@ def test_rows_add_up_to_every_part_of_every_stage(asked):
 
 def test_a_llama_s_weights_are_those_of_its_matrices():
     bill = estimate(load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8), Plan(global_batch=8, seq_len=8192)).memory
-    held = held_frame(bill).query("part == 'weights'").set_index("module")["nbytes"]
+    held = {row.module: row.nbytes for row in held_tensors(bill) if row.part == "weights"}
     assert held["attention"] == pytest.approx(32 * 2 * (2 * 4096 * 4096 + 2 * 4096 * 1024))
     assert held["mlp"] == pytest.approx(32 * 2 * 3 * 4096 * 14336)
     assert held["norms and biases"] == pytest.approx(32 * 2 * 2 * 4096)

@@ -6,16 +6,13 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING
 
-from costmodel.description.dimensions import DIMENSIONS
-from costmodel.formulas.network import collectives, communication
+from costmodel.formulas.network import collectives
 from costmodel.text.checks import flag, positive_int
 from costmodel.text.errors import InvalidValue
 from costmodel.text.results import brief
 
 if TYPE_CHECKING:
     from costmodel.description.cluster import Cluster, Level
-    from costmodel.description.framework import Framework
-    from costmodel.description.plan import Plan
 
 MOST = 10_000_000
 
@@ -105,32 +102,3 @@ def landings(group: Group, cluster: Cluster) -> tuple[GroupLanding, ...]:
             bandwidth=float(bandwidth), uplink=above,
         ))  # fmt: skip
     return tuple(found)
-
-
-def groups_of(plan: Plan, framework: Framework, layers: int = 1) -> dict[str, Group]:
-    """The groups of a plan: tensor, context, expert, pipeline, data, and the copies of an expert.
-
-    A data group holds the ranks over which the gradients of dense weights are summed: data x context parallelism.
-
-    Parameters
-    ----------
-    plan : with its rank order
-    framework : gives the defaults of the plan
-    layers : of the model
-
-    Examples
-    --------
-    >>> from costmodel import Plan, load_framework
-    >>> plan = Plan(global_batch=64, seq_len=4096, tensor_parallel=4, pipeline_parallel=2, data_parallel=8)
-    >>> groups_of(plan, load_framework("megatron-core"))["pipeline"].stride
-    32
-    """
-    numbers = plan.numbers(framework, layers)
-    apart = numbers.expert * numbers.expert_tensor
-    splitting = (one.column for one in DIMENSIONS if one.splits_gpus)
-    found = {column: (getattr(numbers, column), getattr(numbers, f"{column}_stride")) for column in splitting} | {
-        "expert": (numbers.expert, numbers.expert_tensor),
-        "data": (numbers.data * numbers.context, numbers.data_stride),
-        "expert-data": (communication.expert_ranks(numbers), apart),
-    }
-    return {name: Group(ranks=round(ranks), stride=round(stride)) for name, (ranks, stride) in found.items()}

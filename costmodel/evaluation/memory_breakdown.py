@@ -232,7 +232,7 @@ def contents_of(asked: MemoryInputs, place: Place) -> Contents:
     """What a rank of the pipeline holds all the time, for each micro-batch, and at its moments [bytes]."""
     model, settings, plan, software = asked[:4]
     kinds = formula.layer_kinds(model, settings, plan, software)
-    return formula.stage_contents(model, settings, plan, software, kinds, place, float(asked.micro_batches))
+    return formula.stage_contents(model, settings, plan, kinds, place, float(asked.micro_batches))
 
 
 def compression_bytes(asked: MemoryInputs, place: Place) -> float:

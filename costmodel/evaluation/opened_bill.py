@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from costmodel.evaluation.memory_breakdown import MemoryInputs, PeakMemory, StageBill, contents_of, place_of
 from costmodel.formulas.quantities import Contents, ModelNumbers, Place, RankParameters
 from costmodel.formulas.transformer import activations, adapters, layer, lengths, parameters
 from costmodel.formulas.transformer import memory as formula
-
-if TYPE_CHECKING:
-    import pandas
 
 ALWAYS = "start", "end"
 STATES = {"weights": ALWAYS, "gradients": ("backward", "update"), "optimizer": ALWAYS}
@@ -66,23 +63,10 @@ def held_tensors(memory: PeakMemory, stage: int | None = None) -> tuple[HeldTens
     place = place_of(memory.asked, bill.stage)
     held = contents_of(memory.asked, place)
     rows = [
-        *_states(memory.asked, place, bill), *_activations(memory.asked, place, held, bill), *_moments(memory.asked, bill),
+        *_states(memory.asked, place, bill), *_activations(memory.asked, place, held, bill), *_moments(bill),
         *_buffers(memory.asked, held, bill), *_overhead(memory.asked, bill),
     ]  # fmt: skip
     return tuple(row for row in rows if abs(row.nbytes) >= WORTH)
-
-
-def held_frame(memory: PeakMemory, stage: int | None = None) -> pandas.DataFrame:
-    """`held_tensors` as a table, one row each.
-
-    Parameters
-    ----------
-    memory : `Estimate.memory`
-    stage : rank in the pipeline, from 0; the fullest if None
-    """
-    import pandas
-
-    return pandas.DataFrame(held_tensors(memory, stage), columns=list(HeldTensor._fields))
 
 
 def _owned(asked: MemoryInputs, place: Place) -> Iterator[tuple[str, float, RankParameters]]:
@@ -131,7 +115,7 @@ def _of_a_layer(model: ModelNumbers, asked: MemoryInputs) -> dict[tuple[str, str
     again, over = plan.recompute_layers, software.memory.activation_overhead
     tokens = lengths.local_tokens(settings, plan) / plan.tensor
     attention = tokens * activations.attention_activations(model, settings, plan)
-    inner = tokens * activations.mlp_activations(model, settings, plan)
+    inner = tokens * activations.mlp_activations(model, settings)
     saved = activations.layer_activations(model, settings, plan)
     made = activations.module_activations(model, settings, plan)
     unpacked = adapters.unpacked_weights(settings, layer.layer_parameters(model, plan))
@@ -166,7 +150,7 @@ def _activations(asked: MemoryInputs, place: Place, held: Contents, bill: StageB
     yield HeldTensor("activations", "step", "in graphs, masks, and what outlives its pass", 1.0, rest, *KEPT)
 
 
-def _moments(asked: MemoryInputs, bill: StageBill) -> Iterator[HeldTensor]:
+def _moments(bill: StageBill) -> Iterator[HeldTensor]:
     """What is there at the fullest moment alone."""
     updating = bill.phase == "update"
     name = "copies of the update" if updating else "of the layer at work"

@@ -78,10 +78,7 @@ UNLIMITED = ("one", "nanotron")
 """Rules whose buckets have no size that a plan could set."""
 PREFETCHING = tuple(name for name in RULES if name.startswith("deepspeed"))
 """Rules that gather weights ahead in buckets whose size a plan can set."""
-(
-    _CAP, _ELEMENTS, _ELEMENTS_PER_RANK, _OVERSHOOT, _FIRST_STAGE_ONLY, _GATHERED_IN_BUCKETS, _ALL_REDUCED, _BY_TENSOR,
-    _UNITS_SECOND, _UNITS_THIRD, _PADDED, _EDGE_AGAIN, _PREFETCHED, _HELD, _LIVE, _UPDATED, _REUSED, _ONE_BY_ONE,
-) = zip(*RULES.values(), strict=True)  # fmt: skip
+_COLUMNS = dict(zip(BucketTraits._fields, zip(*RULES.values(), strict=True), strict=True))
 
 
 def rule_at(zero_stage: Number, prefetch_bytes: Number, usual: Number, replicated_buckets: Number) -> Number:
@@ -120,17 +117,12 @@ def bucket_rule(
     >>> bucket_rule(CODES["ddp"], 4.0, 2.0, -1.0, -1.0).elements == 25 * 2**20 / 4
     True
     """
-    cap, own = ops.pick(rule, _CAP), bucket_bytes < 0.0
-    elements = ops.where(cap > 0.0, cap / gradient_bytes, ops.pick(rule, _ELEMENTS))
+    told = {name: ops.pick(rule, column) for name, column in _COLUMNS.items()}
+    cap, own = told.pop("cap"), bucket_bytes < 0.0
+    elements = ops.where(cap > 0.0, cap / gradient_bytes, told["elements"])
     asked = ops.maximum(-ops.ceil(-bucket_bytes / gradient_bytes), 1.0)
-    return BucketRule(
-        elements=ops.where(own, elements, asked), elements_per_rank=ops.where(own, ops.pick(rule, _ELEMENTS_PER_RANK), 0.0),
-        overshoot=ops.pick(rule, _OVERSHOOT), first_stage_only=ops.pick(rule, _FIRST_STAGE_ONLY),
-        gathered_in_buckets=ops.pick(rule, _GATHERED_IN_BUCKETS), all_reduced=ops.pick(rule, _ALL_REDUCED),
-        by_tensor=ops.pick(rule, _BY_TENSOR),
-        units_second=ops.pick(rule, _UNITS_SECOND), units_third=ops.pick(rule, _UNITS_THIRD),
-        padded=ops.pick(rule, _PADDED), edge_again=ops.pick(rule, _EDGE_AGAIN),
-        prefetched=ops.where(prefetch_bytes < 0.0, ops.pick(rule, _PREFETCHED), prefetch_bytes / weight_bytes),
-        held=ops.pick(rule, _HELD), live=ops.pick(rule, _LIVE), updated=ops.pick(rule, _UPDATED),
-        reused=ops.pick(rule, _REUSED), one_by_one=ops.pick(rule, _ONE_BY_ONE),
+    ahead = ops.where(prefetch_bytes < 0.0, told["prefetched"], prefetch_bytes / weight_bytes)
+    return BucketRule(**told)._replace(
+        elements=ops.where(own, elements, asked), elements_per_rank=ops.where(own, told["elements_per_rank"], 0.0),
+        prefetched=ahead,
     )  # fmt: skip

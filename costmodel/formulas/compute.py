@@ -10,7 +10,8 @@ TILE = 64.0
 ARGUMENTS = {
     "m": "rows of the product; one of which a size is 0 is absent and takes no time", "n": "its columns", "k": "its depth",
     "element_bytes": "of an operand [bytes]", "flop_rate": "reached by a large product [FLOP/s]",
-    "quality": "factor of the software on the device's efficiency",
+    "quality": "factor of the software on the device's efficiency", "nbytes": "read and written [bytes]",
+    "kernels": "how many launches",
 }  # fmt: skip
 """What arguments mean in all formulas here that say nothing else of them."""
 
@@ -182,13 +183,7 @@ def grouped_gemm(
 
 
 def stream(nbytes: Number, kernels: Number, device: DeviceNumbers) -> Number:
-    """Time of kernels that only move bytes [s].
-
-    Parameters
-    ----------
-    nbytes : read and written [bytes]
-    kernels : how many launches
-    """
+    """Time of kernels that only move bytes [s]."""
     return nbytes / device.memory_bandwidth + kernels * device.kernel_time
 
 
@@ -201,9 +196,7 @@ def warm_time(nbytes: Number, bandwidth: Number, kernels: Number, device: Device
 
     Parameters
     ----------
-    nbytes : read and written [bytes]
     bandwidth : from memory [bytes/s]
-    kernels : how many launches
     """
     kept = ops.minimum(nbytes, device.cache)
     return kept / device.cache_bandwidth + (nbytes - kept) / bandwidth + kernels * device.kernel_time

@@ -14,6 +14,10 @@ from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import ModelNumbers, Number, PlanNumbers, Settings
 from costmodel.formulas.transformer.repetition import experts_again
 
+ARGUMENTS = {
+    "settings": "of one", "plan": "of one", "other_settings": "of the other", "other_plan": "of the other",
+}  # fmt: skip
+"""What arguments mean in all formulas here that say nothing else of them."""
 HALF_DISTANCE = 1.0
 """Steps from one plan to another at which they have half of what is their own in common: doublings of a degree or a size,
 choices that differ. Over all sources of measured runs anything from one step to four serves nearly as well on average; with more
@@ -27,13 +31,7 @@ as well on groups of measured runs."""
 def correlation(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, other_settings: Settings, other_plan: PlanNumbers
 ) -> Number:  # fmt: skip
-    """What two plans of a model have in common of what is their own.
-
-    Parameters
-    ----------
-    settings, plan : of one
-    other_settings, other_plan : of the other
-    """
+    """What two plans of a model have in common of what is their own."""
     return SHARED + (1.0 - SHARED) * correlation_at(distance(model, settings, plan, other_settings, other_plan))
 
 
@@ -43,11 +41,6 @@ def distance(
     """Steps from one plan of a model to another: doublings of each degree and size, and choices that differ.
 
     What acts on nothing sets no plans apart: a schedule of one stage, exchanges of a lone rank, modules that the model hasn't.
-
-    Parameters
-    ----------
-    settings, plan : of one
-    other_settings, other_plan : of the other
 
     Examples
     --------
@@ -95,13 +88,7 @@ def choice_distance(settings: Settings, other_settings: Settings) -> Number:
 
 
 def split_distance(settings: Settings, plan: PlanNumbers, other_settings: Settings, other_plan: PlanNumbers) -> Number:
-    """Steps from one plan to another in how GPUs are split, and in how those that share something exchange it.
-
-    Parameters
-    ----------
-    settings, plan : of one
-    other_settings, other_plan : of the other
-    """
+    """Steps from one plan to another in how GPUs are split, and in how those that share something exchange it."""
     ranks, other_ranks = plan.data * plan.context, other_plan.data * other_plan.context
     copies, other_copies = _several(ranks), _several(other_ranks)
     return (
@@ -120,11 +107,6 @@ def split_distance(settings: Settings, plan: PlanNumbers, other_settings: Settin
 def exchange_distance(settings: Settings, plan: PlanNumbers, other_settings: Settings, other_plan: PlanNumbers) -> Number:
     """Steps from one plan to another in how copies agree, stages take turns, tokens get to experts, context ranks to each other's
     keys, and tensor ranks hide exchanges.
-
-    Parameters
-    ----------
-    settings, plan : of one
-    other_settings, other_plan : of the other
     """
     these, those = settings.overlap, other_settings.overlap
     copies, other_copies = _several(plan.data * plan.context), _several(other_plan.data * other_plan.context)
@@ -155,13 +137,7 @@ def exchange_distance(settings: Settings, plan: PlanNumbers, other_settings: Set
 def pass_distance(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, other_settings: Settings, other_plan: PlanNumbers
 ) -> Number:  # fmt: skip
-    """Steps from one plan to another in what a pass is: its micro-batch, sequence parallelism, what is recomputed.
-
-    Parameters
-    ----------
-    settings, plan : of one
-    other_settings, other_plan : of the other
-    """
+    """Steps from one plan to another in what a pass is: its micro-batch, sequence parallelism, what is recomputed."""
     experts, latent = ops.where(model.experts.layers > 0.0, 1.0, 0.0), ops.where(model.attention.latent > 0.0, 1.0, 0.0)
     dense = ops.where(model.experts.layers < model.layers, 1.0, 0.0)
     shared = ops.where(model.experts.shared_width > 0.0, experts, 0.0)

@@ -69,7 +69,6 @@ def payloads(
     Parameters
     ----------
     dense, routed : parameters of the rank outside and in the routed experts
-    place : the rank, `Place`
     """
     held = place.layers, place.experts, place.first, place.last
     factors = low_rank.stage_factors(model, plan, *held, settings.compression.rank)
@@ -112,10 +111,6 @@ def _either(condition: bool, one: Place, other: Place) -> Place:
 
 def buffer_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers, place: Place) -> Number:
     """What compressing the gradients of a stage takes on one rank [bytes]: encoded ones, and what was not sent yet.
-
-    Parameters
-    ----------
-    place : the rank, `Place`
 
     Assumes both to be held all the time, as PyTorch's hooks hold what was not sent.
     """

@@ -437,7 +437,7 @@ class CompressionChoice(NamedTuple):
 
 
 class BucketRule(NamedTuple):
-    """How a framework groups gradients and weights into calls; made by `costmodel.formulas.bucket_rules.numbers`."""
+    """How a framework groups gradients and weights into calls; made by `costmodel.formulas.bucket_rules.bucket_rule`."""
 
     elements: Number  # of a bucket of gradients
     elements_per_rank: Number  # the least, for each rank that sums

@@ -6,7 +6,7 @@ is `OPEN`.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from costmodel.arithmetic import ops
 from costmodel.formulas.bucket_rules import DISTRIBUTED, bucket_rule, rule_at
@@ -230,29 +230,17 @@ def resolved(choices: PlanChoices, defaults: FrameworkDefaults, usual_dtype: Num
     stage = sharded_stage(_chosen(choices.zero_stage, sharded), choices.synchronisation, defaults.sharded_dtype)
     gradients = usual.overlap_gradients * defaults.server.hidden
     dtype = _chosen(choices.dtype, usual_dtype)
-    cast = _chosen(choices.mixed_precision, usual.mixed_precision)
-    full = (1.0 - cast) * defaults.wide_quantised * adapters.of_bitsandbytes(choices.adapter) > 0.0
+    own: dict[str, Any] = {name: _chosen(getattr(choices, name), one) for name, one in zip(usual._fields, usual, strict=True)}
+    full = (1.0 - own["mixed_precision"]) * defaults.wide_quantised * adapters.of_bitsandbytes(choices.adapter) > 0.0
     sequences = defaults.sequence_parallel * ops.where(choices.tensor_parallel > 1.0, 1.0, 0.0)
-    return choices._replace(
+    fused = ops.where(choices.loss < 0.0, own["fused_cross_entropy"], choices.fused_cross_entropy)
+    return choices._replace(**own)._replace(
         data_parallel=_chosen(choices.data_parallel, 1.0), zero_stage=stage,
         schedule=_chosen(choices.schedule, ops.where(choices.virtual_stages > 1.0, chunked, whole)),
         sequence_parallel=_chosen(choices.sequence_parallel, sequences), dtype=ops.where(full, _FULL, dtype),
-        attention=_chosen(choices.attention, usual.attention),
-        mixed_precision=cast, reentrant=_chosen(choices.reentrant, usual.reentrant),
-        loss=_loss(choices, defaults),
-        transposed_weights=_chosen(choices.transposed_weights, transposed),
-        fused_cross_entropy=ops.where(
-            choices.loss < 0.0, _chosen(choices.fused_cross_entropy, usual.fused_cross_entropy), choices.fused_cross_entropy),
-        fused_norms=_chosen(choices.fused_norms, usual.fused_norms),
-        overlap_gradients=_chosen(choices.overlap_gradients, gradients),
-        overlap_parameters=_chosen(choices.overlap_parameters, usual.overlap_parameters),
-        overlap_tensor=_chosen(choices.overlap_tensor, usual.overlap_tensor),
-        overlap_pipeline=_chosen(choices.overlap_pipeline, usual.overlap_pipeline),
-        overlap_experts=_chosen(choices.overlap_experts, usual.overlap_experts),
-        dispatcher=_chosen(choices.dispatcher, usual.dispatcher),
+        loss=_loss(choices, defaults), transposed_weights=_chosen(choices.transposed_weights, transposed),
+        fused_cross_entropy=fused, overlap_gradients=_chosen(choices.overlap_gradients, gradients),
         context_communication=_chosen(choices.context_communication, defaults.context_communication),
-        expandable_segments=_chosen(choices.expandable_segments, usual.expandable_segments),
-        loading=_chosen(choices.loading, usual.loading),
     )  # fmt: skip
 
 
@@ -306,12 +294,7 @@ def _wide_beside(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
 
 
 def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
-    """Bytes of an element of everything that a rank holds or sends, `Widths`.
-
-    Parameters
-    ----------
-    choices : resolved, `PlanChoices`
-    """
+    """Bytes of an element of everything that a rank holds or sends, `Widths`."""
     defaults = _as_loaded(choices, defaults)
     operand, activation = ops.pick(choices.dtype, _OPERAND), ops.pick(choices.dtype, _ACTIVATION)
     wide = activation > 2.0
@@ -451,12 +434,7 @@ def _optimizer_width(optimizer: Number, wide: bool, held: Number, usual: Number)
 
 
 def kernel_choices(choices: PlanChoices, defaults: FrameworkDefaults) -> KernelChoices:
-    """Which kernels run, `KernelChoices`.
-
-    Parameters
-    ----------
-    choices : resolved, `PlanChoices`
-    """
+    """Which kernels run, `KernelChoices`."""
     captured = choices.graph_modules
     partly = ops.maximum(captured.attention, ops.maximum(captured.mlp, captured.router))
     chosen_by_torch = _is(choices.attention, 3.0)
@@ -483,12 +461,7 @@ def kernel_choices(choices: PlanChoices, defaults: FrameworkDefaults) -> KernelC
 
 
 def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
-    """What is the same for every plan of a search, `Settings`; all trains, as no model is known.
-
-    Parameters
-    ----------
-    choices : resolved, `PlanChoices`
-    """
+    """What is the same for every plan of a search, `Settings`; all trains, as no model is known."""
     of = widths(choices, defaults)
     defaults = _as_loaded(choices, defaults)
     kernel = _optimizer_kernel(choices, defaults)
@@ -555,7 +528,6 @@ def settings_of_model(model: ModelNumbers, nparameters: Number, choices: PlanCho
     Parameters
     ----------
     nparameters : of the model without adapters
-    choices : resolved, `PlanChoices`
     """
     found = settings(choices, defaults)
     return found._replace(trainable=adapters.trained_share(model, found, nparameters))
@@ -566,7 +538,6 @@ def plan_numbers(choices: PlanChoices, layers: Number) -> PlanNumbers:
 
     Parameters
     ----------
-    choices : resolved, `PlanChoices`
     layers : of the model
     """
     degrees = RankPlaces(

@@ -43,12 +43,7 @@ class LayerExchanges(NamedTuple):
 
 
 def concurrent(part: ExchangeTime, beside: ExchangeTime) -> ExchangeTime:
-    """Two exchanges side by side, each on a stream of its own, `ExchangeTime`: the slower, or both where they fill the links.
-
-    Parameters
-    ----------
-    part, beside : `ExchangeTime`
-    """
+    """Two exchanges side by side, each on a stream of its own, `ExchangeTime`: the slower, or both where they fill the links."""
     load = part.load + beside.load
     return ExchangeTime(ops.maximum(ops.maximum(part.time, beside.time), load), load)
 
@@ -116,7 +111,6 @@ def reduction(nbytes: Number, calls: Number, group: ReplicaGroups) -> ExchangeTi
     ----------
     nbytes : of all of them on this rank
     calls : how many
-    group : `ReplicaGroups`
 
     References
     ----------
@@ -138,7 +132,6 @@ def gathering(nbytes: Number, calls: Number, group: ReplicaGroups, pieces: Numbe
     ----------
     nbytes : on this rank, gathered
     calls : how many
-    group : `ReplicaGroups`
     pieces : of each rank, which are copied one by one
     """
     many = ops.maximum(calls, 1e-9)

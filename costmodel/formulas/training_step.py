@@ -340,7 +340,7 @@ def _ends(
     embed_forward, embed_backward = layer.embedding_work(model, settings, plan, device)
     once = communication.tensor_exchange(model, settings, plan, network, software)
     sent = communication.hidden_message(model, settings, plan)
-    inputs = communication.inputs_gathered(model, settings, plan, network, software, sent)
+    inputs = communication.inputs_gathered(settings, plan, network, software, sent)
     head_forward = head.forward + head.stream_forward
     head_backward = head.data + head.stream_backward
     head_weight = head.weight + head.accumulate

@@ -15,14 +15,13 @@ MOST_BYTES = 16 << 20
 MOST_COLUMNS, LONGEST_CELL = 200, 10_000
 
 
-def read_csv(path: Path, most_rows: int, required: Sequence[str] = ()) -> list[dict[str, str]]:
+def read_csv(path: Path, most_rows: int) -> list[dict[str, str]]:
     """Rows by the names of columns, which the first line has; lines without anything are left out.
 
     Parameters
     ----------
     path : of a file, UTF-8, of `MOST_BYTES` at most
     most_rows : beyond which it is refused
-    required : columns without which it is refused
 
     Raises
     ------
@@ -32,7 +31,7 @@ def read_csv(path: Path, most_rows: int, required: Sequence[str] = ()) -> list[d
     shown = "".join(letter if letter.isprintable() else "?" for letter in str(path))
     reader = csv.reader(io.StringIO(_text(path, shown), newline=""), strict=True)
     try:
-        columns = _columns(next(reader, []), required, shown)
+        columns = _columns(next(reader, []), shown)
         rows = []
         for cells in itertools.islice(filter(None, reader), most_rows + 1):
             rows.append(_row(columns, cells, f"{shown} line {reader.line_num}"))
@@ -43,7 +42,7 @@ def read_csv(path: Path, most_rows: int, required: Sequence[str] = ()) -> list[d
     return rows
 
 
-def _columns(first: Sequence[str], required: Sequence[str], shown: str) -> list[str]:
+def _columns(first: Sequence[str], shown: str) -> list[str]:
     """The names in the first line."""
     if not 0 < len(first) <= MOST_COLUMNS:
         raise UnreadableFile(f"{shown}: {len(first)} columns in its first line: expected 1 to {MOST_COLUMNS}")
@@ -51,9 +50,6 @@ def _columns(first: Sequence[str], required: Sequence[str], shown: str) -> list[
     twice = [name for name in columns if columns.count(name) > 1]
     if twice:
         raise UnreadableFile(f"{shown}: the column {twice[0][:80]!r} is there twice")
-    missing = [name for name in required if name not in columns]
-    if missing:
-        raise UnreadableFile(f"{shown}: no column {', '.join(missing)}")
     return columns
 
 

@@ -11,6 +11,12 @@ from typing import NamedTuple
 from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import Number
 
+ARGUMENTS = {
+    "element_bytes": "[bytes]", "stride": "s", "padding": "p, on each side", "length": "of the input L", "kernel": "k",
+    "gates": "4 for an LSTM, 3 for a GRU, 1 for a plain cell", "batch": "samples",
+}  # fmt: skip
+"""What arguments mean in all formulas here that say nothing else of them."""
+
 
 class SlidingWindow(NamedTuple):
     """A window sliding over images: a convolution, or a pooling whose filters are its channels."""
@@ -37,10 +43,6 @@ def window_output(
 
     Parameters
     ----------
-    length : of the input :math:`L`
-    kernel : :math:`k`
-    stride : :math:`s`
-    padding : :math:`p`, on each side
     dilation : :math:`d`, distance of neighbouring taps
 
     References
@@ -59,13 +61,6 @@ def window_output_rounded_up(length: Number, kernel: Number, stride: Number, pad
     r"""Positions of a pooling window along one axis, one that sticks out at the end kept if it starts inside.
 
     .. math:: \min\left(\left\lceil \frac{L + 2 p - k}{s} \right\rceil + 1, \left\lceil \frac{L + p}{s} \right\rceil\right)
-
-    Parameters
-    ----------
-    length : of the input :math:`L`
-    kernel : :math:`k`
-    stride : :math:`s`
-    padding : :math:`p`, on each side
 
     Examples
     --------
@@ -110,12 +105,7 @@ def convolution_flop(sliding: SlidingWindow) -> Number:
 
 
 def convolution_bytes(sliding: SlidingWindow, element_bytes: Number) -> Number:
-    """Bytes of one pass of a convolution: input, weights and output, each once.
-
-    Parameters
-    ----------
-    element_bytes : [bytes]
-    """
+    """Bytes of one pass of a convolution: input, weights and output, each once."""
     return element_bytes * (window_inputs(sliding) + convolution_weights(sliding) + window_outputs(sliding))
 
 
@@ -129,7 +119,6 @@ def pooling_bytes(sliding: SlidingWindow, element_bytes: Number, index_bytes: Nu
 
     Parameters
     ----------
-    element_bytes : [bytes]
     index_bytes : of the place of a maximum; 0 for a mean [bytes]
     """
     return element_bytes * window_inputs(sliding) + (element_bytes + index_bytes) * window_outputs(sliding)
@@ -164,7 +153,6 @@ def linear_bytes(rows: Number, inputs: Number, outputs: Number, element_bytes: N
     ----------
     rows : vectors multiplied
     inputs, outputs : features
-    element_bytes : [bytes]
     """
     return element_bytes * (rows * inputs + inputs * outputs + rows * outputs)
 
@@ -176,7 +164,6 @@ def elementwise_bytes(elements: Number, operands: Number, element_bytes: Number)
     ----------
     elements : of one tensor
     operands : tensors read and written
-    element_bytes : [bytes]
     """
     return operands * elements * element_bytes
 
@@ -206,7 +193,6 @@ def recurrent_flop(rows: Number, gates: Number, inputs: Number, hidden: Number) 
     Parameters
     ----------
     rows : samples times steps
-    gates : 4 for an LSTM, 3 for a GRU, 1 for a plain cell
     inputs, hidden : features
     """
     return linear_flop(rows, inputs, gates * hidden) + linear_flop(rows, hidden, gates * hidden)
@@ -219,11 +205,8 @@ def recurrent_bytes(
 
     Parameters
     ----------
-    batch : samples
     steps : of the sequence
-    gates : 4 for an LSTM, 3 for a GRU, 1 for a plain cell
     inputs, hidden : features
-    element_bytes : [bytes]
     """
     rows = batch * steps
     recurrent = steps * linear_bytes(batch, hidden, gates * hidden, element_bytes)
@@ -265,7 +248,6 @@ def attention_flop(batch: Number, queries: Number, keys: Number, hidden: Number)
 
     Parameters
     ----------
-    batch : samples
     queries, keys : steps of each
     hidden : features
     """

@@ -15,7 +15,8 @@ WINOGRAD_TILE = 4.0
 """Outputs of a tile of Winograd's algorithm along one axis, as cuDNN's unfused kernels have it."""
 ARGUMENTS = {
     "element_bytes": "[bytes]", "flop_rate": "reached by a large product [FLOP/s]", "dilation": "distance of neighbouring taps",
-    "winograd_share": "of that rate, reached by the products of Winograd's algorithm",
+    "winograd_share": "of that rate, reached by the products of Winograd's algorithm", "steps": "of the sequence",
+    "gates": "4 for an LSTM, 3 for a GRU, 1 for a plain cell", "batch": "samples",
 }  # fmt: skip
 """What arguments mean in all formulas here that say nothing else of them."""
 
@@ -145,9 +146,6 @@ def recurrent_forward(
 
     Parameters
     ----------
-    batch : samples
-    steps : of the sequence
-    gates : 4 for an LSTM, 3 for a GRU, 1 for a plain cell
     inputs, hidden : features
 
     References
@@ -168,9 +166,6 @@ def recurrent_backward(
 
     Parameters
     ----------
-    batch : samples
-    steps : of the sequence
-    gates : 4 for an LSTM, 3 for a GRU, 1 for a plain cell
     inputs, hidden : features
     """
     rows = batch * steps

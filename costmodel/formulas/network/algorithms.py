@@ -291,12 +291,7 @@ def bruck_all_gather(nbytes: Number, ranks: Number, latency: Number, bandwidth: 
 
 
 def binomial_broadcast(nbytes: Number, ranks: Number, latency: Number, bandwidth: Number) -> Number:
-    r"""Time of a broadcast down a binomial tree, :math:`\lceil \log_2 p \rceil (\alpha + n / B)` [s].
-
-    Parameters
-    ----------
-    nbytes : buffer [bytes]
-    """
+    r"""Time of a broadcast down a binomial tree, :math:`\lceil \log_2 p \rceil (\alpha + n / B)` [s]."""
     return rounds(ranks) * message(nbytes, latency, bandwidth)
 
 
@@ -304,10 +299,6 @@ def chain_broadcast(nbytes: Number, ranks: Number, latency: Number, bandwidth: N
     r"""Time of a broadcast down a chain in the best number of blocks [s].
 
     .. math:: T = (p - 2 + m) \left( \alpha + \frac{n}{m B} \right), \quad m = \max\left(1, \sqrt{(p - 2) n / (\alpha B)}\right)
-
-    Parameters
-    ----------
-    nbytes : buffer [bytes]
 
     References
     ----------
@@ -332,10 +323,6 @@ def binomial_scatter(nbytes: Number, ranks: Number, latency: Number, bandwidth: 
     .. math:: T = \lceil \log_2 p \rceil \alpha + \frac{p - 1}{p} \frac{n}{B}
 
     Gathering to one rank is the same backwards.
-
-    Parameters
-    ----------
-    nbytes : buffer [bytes]
     """
     return ring_pass(nbytes, ranks, rounds(ranks) * latency, bandwidth)
 
@@ -344,10 +331,6 @@ def van_de_geijn_broadcast(nbytes: Number, ranks: Number, latency: Number, bandw
     r"""Time of a broadcast as a scatter and an all-gather [s].
 
     .. math:: T = (\lceil \log_2 p \rceil + p - 1) \alpha + 2 \frac{p - 1}{p} \frac{n}{B}
-
-    Parameters
-    ----------
-    nbytes : buffer [bytes]
 
     References
     ----------

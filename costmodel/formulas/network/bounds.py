@@ -7,6 +7,7 @@ adding :math:`n` received bytes :math:`n / G`; :math:`p` ranks.
 from __future__ import annotations
 
 from costmodel.arithmetic import ops
+from costmodel.formulas.network.algorithms import ARGUMENTS as ARGUMENTS
 from costmodel.formulas.network.algorithms import FREE, ring_pass, rounds
 from costmodel.formulas.quantities import Number
 
@@ -17,12 +18,6 @@ def least_all_reduce(
     r"""Time that no all-reduce goes below [s].
 
     .. math:: T \ge \max\left(\lceil \log_2 p \rceil \alpha,\; 2 \frac{p - 1}{p} \frac{n}{B},\; \frac{p - 1}{p} \frac{n}{G}\right)
-
-    Parameters
-    ----------
-    nbytes : buffer on each rank [bytes]
-    ranks : members, at least 1
-    latency, bandwidth, reduce_bandwidth : of a message [s], of a link and of adding [bytes/s]
 
     References
     ----------
@@ -43,8 +38,6 @@ def least_all_gather(
     Parameters
     ----------
     nbytes : whole buffer [bytes]
-    ranks : members, at least 1
-    latency, bandwidth, reduce_bandwidth : of a message [s], of a link and of adding [bytes/s]
 
     References
     ----------
@@ -61,12 +54,6 @@ def least_broadcast(
     r"""Time that no broadcast or reduction goes below [s].
 
     .. math:: T \ge \max\left( \lceil \log_2 p \rceil \alpha,\; \frac{n}{B},\; \frac{p - 1}{p} \frac{n}{G} \right)
-
-    Parameters
-    ----------
-    nbytes : buffer [bytes]
-    ranks : members, at least 1
-    latency, bandwidth, reduce_bandwidth : of a message [s], of a link and of adding [bytes/s]
 
     References
     ----------

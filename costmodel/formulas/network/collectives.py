@@ -14,7 +14,10 @@ from costmodel.arithmetic import ops
 from costmodel.formulas.network import algorithms, nccl
 from costmodel.formulas.quantities import ExpertNumbers, NetworkNumbers, Number, Software
 
-ARGUMENTS = {"ranks": "members of the group", "stride": "distance of neighbouring members [ranks]"}
+ARGUMENTS = {
+    "ranks": "members of the group", "stride": "distance of neighbouring members [ranks]",
+    "nbytes": "buffer on each rank [bytes]",
+}  # fmt: skip
 """What arguments mean in all formulas here that say nothing else of them."""
 
 
@@ -23,8 +26,6 @@ def members_inside(ranks: Number, stride: Number, size: Number) -> Number:
 
     Parameters
     ----------
-    ranks : members
-    stride : distance of neighbouring members [ranks]
     size : GPUs that a unit of the level holds
 
     Examples
@@ -40,8 +41,6 @@ def fewest_inside(ranks: Number, stride: Number, size: Number) -> Number:
 
     Parameters
     ----------
-    ranks : members
-    stride : distance of neighbouring members [ranks]
     size : GPUs that a unit of the level holds
 
     Examples
@@ -275,13 +274,7 @@ def group_links(ranks: Number, stride: Number, network: NetworkNumbers, software
 
 
 def half_all_reduce_time(line: LinearCost, nbytes: Number) -> Number:
-    """Time of half an all-reduce by one algorithm and protocol [s].
-
-    Parameters
-    ----------
-    line : `LinearCost`
-    nbytes : buffer on each rank [bytes]
-    """
+    """Time of half an all-reduce by one algorithm and protocol [s]."""
     return line.latency + line.byte * nbytes
 
 
@@ -296,13 +289,7 @@ class Halves(NamedTuple):
 
 
 def halves(nbytes: Number, links: GroupLinks) -> Halves:
-    """Time of half an all-reduce by each algorithm and protocol, `Halves` [s].
-
-    Parameters
-    ----------
-    nbytes : buffer on each rank [bytes]
-    links : of `group_links`
-    """
+    """Time of half an all-reduce by each algorithm and protocol, `Halves` [s]."""
     return Halves(
         half_all_reduce_time(links.ll, nbytes), half_all_reduce_time(links.ll128, nbytes),
         links.plateau * links.simple.latency + links.simple.byte * nbytes,
@@ -314,11 +301,6 @@ def halves(nbytes: Number, links: GroupLinks) -> Halves:
 def filling_time(nbytes: Number, links: GroupLinks) -> Number:
     """What half an all-reduce takes beyond NCCL's model while the buffers of its channels fill [s].
 
-    Parameters
-    ----------
-    nbytes : buffer on each rank [bytes]
-    links : of `group_links`
-
     References
     ----------
     `costmodel.formulas.network.nccl.measured`
@@ -327,13 +309,7 @@ def filling_time(nbytes: Number, links: GroupLinks) -> Number:
 
 
 def all_reduce_over(nbytes: Number, links: GroupLinks) -> Number:
-    """As `all_reduce`, over a group that is known [s].
-
-    Parameters
-    ----------
-    nbytes : buffer on each rank [bytes]
-    links : of `group_links`
-    """
+    """As `all_reduce`, over a group that is known [s]."""
     half = halves(nbytes, links)
     ring = ops.minimum(ops.minimum(half.ll, half.ll128), half.simple)
     chosen = ops.minimum(ring, ops.minimum(half.low_tree, half.tree)) + filling_time(nbytes, links)
@@ -354,7 +330,6 @@ def gathering_rings(nbytes: Number, links: GroupLinks) -> Rings:
     Parameters
     ----------
     nbytes : whole buffer, gathered or before scattering [bytes]
-    links : of `group_links`
     """
     return Rings(
         links.ll_pace + half_all_reduce_time(links.ll, nbytes), links.ll128_pace + half_all_reduce_time(links.ll128, nbytes),
@@ -368,7 +343,6 @@ def all_gather_over(nbytes: Number, links: GroupLinks) -> Number:
     Parameters
     ----------
     nbytes : whole buffer, gathered or before scattering [bytes]
-    links : of `group_links`
     """
     rings = gathering_rings(nbytes, links)
     chosen = ops.minimum(ops.minimum(rings.ll, rings.ll128), rings.simple) + filling_time(nbytes, links)

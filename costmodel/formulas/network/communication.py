@@ -169,7 +169,7 @@ def gathers_again(model: ModelNumbers, plan: PlanNumbers, share: Number) -> Numb
 
 
 def inputs_gathered(
-    model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software, nbytes: Number,
+    settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software, nbytes: Number,
 ) -> Number:  # fmt: skip
     """Time to gather what a tensor group multiplies again, for the gradients of its weights: of one product [s].
 
@@ -270,7 +270,7 @@ def layer_exchange(
     inside = collectives.all_gather(whole, plan.expert_tensor, plan.tensor_stride, network, software)
     experts = share * 2.0 * (one_way + inside)
     repeated, dispatched = repeated_reductions(model, plan, share), repeated_dispatches(plan)
-    inputs = inputs_gathered(model, settings, plan, network, software, gathered_message(model, settings, plan))
+    inputs = inputs_gathered(settings, plan, network, software, gathered_message(model, settings, plan))
     return Exchange(
         reductions * once, reductions * once, repeated * once, reductions * inputs, passed, passed_back, experts, experts,
         dispatched * experts,

@@ -20,6 +20,13 @@ from costmodel.formulas.quantities import (
     Software,
 )
 
+ARGUMENTS = {
+    "ngradients": "gradients on each rank", "ranks": "that sum their gradients",
+    "stride": "distance of neighbouring ones [ranks]", "gradient_bytes": "of one before [bytes]",
+    "value_bytes": "of a sent gradient [bytes]", "index_bytes": "of its place [bytes]", "nparameters": "parameters on this rank",
+    "density": "share that is kept",
+}  # fmt: skip
+"""What arguments mean in all formulas here that say nothing else of them."""
 NONE, NARROW, QUANTISED, TOP_K, POWER_SGD = 0.0, 1.0, 2.0, 3.0, 4.0
 """Codes of how a plan compresses gradients; those after `NARROW` encode them, those after `QUANTISED` feed back errors."""
 NARROW_BYTES = 2.0
@@ -39,12 +46,7 @@ def coding_time(payload: Payload, device: DeviceNumbers) -> Number:
 def encoded_time(
     payload: Payload, ranks: Number, stride: Number, network: NetworkNumbers, software: Software,
 ) -> Number:  # fmt: skip
-    """Time of what travels in another form than that of gradients, one collective after the other [s].
-
-    Parameters
-    ----------
-    ranks, stride : the group
-    """
+    """Time of what travels in another form than that of gradients, one collective after the other [s]."""
     left = collectives.all_reduce(payload.left, ranks, stride, network, software)
     right = collectives.all_reduce(payload.right, ranks, stride, network, software)
     scattered = collectives.all_to_all(payload.scattered, ranks, stride, network, software)
@@ -53,22 +55,13 @@ def encoded_time(
 
 
 def encoded_sent(payload: Payload, ranks: Number) -> Number:
-    """What a rank sends in another form than that of gradients [bytes].
-
-    Parameters
-    ----------
-    ranks : of the group
-    """
+    """What a rank sends in another form than that of gradients [bytes]."""
     reduced = traffic.all_reduce_sent(payload.left + payload.right, ranks)
     return reduced + traffic.all_gather_sent(payload.scattered, ranks) + (ranks - 1.0) * payload.gathered
 
 
 def buffer_bytes(payload: Payload, ranks: Number) -> Number:
     """Buffers of what is sent and received, gradients aside [bytes].
-
-    Parameters
-    ----------
-    ranks : of the group
 
     Assumes one buffer for all gradients of a rank, an all-reduce in place, and that what an all-to-all has sent makes room
     for what is gathered then.
@@ -104,8 +97,6 @@ def narrow_payload(ngradients: Number, gradient_bytes: Number, wire_bytes: Numbe
 
     Parameters
     ----------
-    ngradients : gradients on each rank
-    gradient_bytes : of one before [bytes]
     wire_bytes : of one on the wire [bytes]
     """
     cast = ops.where(wire_bytes < gradient_bytes, 2.0, 0.0)
@@ -122,10 +113,7 @@ def narrow_all_reduce(
 
     Parameters
     ----------
-    ngradients : gradients on each rank
-    gradient_bytes : of one before [bytes]
     wire_bytes : of one on the wire: 2 for fp16 and bf16 [bytes]
-    ranks, stride : the group
 
     Examples
     --------
@@ -145,7 +133,6 @@ def quantised_bytes(ngradients: Number, bits: Number, block: Number, scale_bytes
 
     Parameters
     ----------
-    ngradients : gradients
     bits : of one
     block : gradients that share a scale
     scale_bytes : of a scale [bytes]
@@ -166,10 +153,7 @@ def quantised_payload(
 
     Parameters
     ----------
-    ngradients : gradients on each rank
-    gradient_bytes : of one before [bytes]
     bits, block, scale_bytes : of the quantised ones: bits of one, how many share a scale, bytes of a scale
-    ranks : of the group
     """
     nbytes = quantised_bytes(ngradients, bits, block, scale_bytes)
     packed = gradient_bytes * ngradients + nbytes
@@ -189,10 +173,7 @@ def quantised_all_reduce(
 
     Parameters
     ----------
-    ngradients : gradients on each rank
-    gradient_bytes : of one before [bytes]
     bits, block, scale_bytes : of the quantised ones: bits of one, how many share a scale, bytes of a scale
-    ranks, stride : the group
 
     References
     ----------
@@ -207,7 +188,6 @@ def top_k_bytes(ngradients: Number, density: Number, value_bytes: Number, index_
 
     Parameters
     ----------
-    ngradients : gradients
     density : share that is kept, rounded up to a whole gradient
     value_bytes, index_bytes : of a gradient, of its place [bytes]
 
@@ -227,11 +207,7 @@ def top_k_payload(
 
     Parameters
     ----------
-    ngradients : gradients on each rank
     gradient_bytes : of one, and of its error [bytes]
-    density : share that is kept
-    value_bytes, index_bytes : of a sent gradient, of its place [bytes]
-    ranks : of the group
 
     Assumes that adding the error reads two buffers and writes one, and that a selection reads the sum twice (a
     histogram, then the chosen ones).
@@ -254,11 +230,7 @@ def top_k_exchange(
 
     Parameters
     ----------
-    ngradients : gradients on each rank
     gradient_bytes : of one, and of its error [bytes]
-    density : share that is kept
-    value_bytes, index_bytes : of a sent gradient, of its place [bytes]
-    ranks, stride : the group
 
     References
     ----------
@@ -369,7 +341,6 @@ def power_sgd_payload(
 
     Parameters
     ----------
-    ngradients : gradients on each rank
     factors : `LowRankSizes` of those that are matrices
     gradient_bytes : of one, and of its error [bytes]
     wire_bytes : of an element on the wire [bytes]
@@ -399,7 +370,6 @@ def power_sgd_exchange(
     ----------
     rows, columns, rank : of the matrix, of its approximation
     gradient_bytes : of an element on the wire and in memory [bytes]
-    ranks, stride : the group
 
     References
     ----------
@@ -439,9 +409,7 @@ def payload_of(nparameters: Number, factors: LowRankSizes, ranks: Number, settin
 
     Parameters
     ----------
-    nparameters : parameters on this rank
     factors : `LowRankSizes` of its weight matrices
-    ranks : that sum their gradients
 
     References
     ----------
@@ -463,11 +431,6 @@ def payload_of(nparameters: Number, factors: LowRankSizes, ranks: Number, settin
 
 def residual_bytes(nparameters: Number, ranks: Number, settings: Settings) -> Number:
     """Of the gradients that were not sent, which error feedback keeps until the next step [bytes].
-
-    Parameters
-    ----------
-    nparameters : parameters on this rank
-    ranks : that sum their gradients
 
     References
     ----------

@@ -15,6 +15,12 @@ from typing import NamedTuple
 from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import Number
 
+ARGUMENTS = {
+    "per_node": "ranks on a node", "bus": "all channels [bytes/s]", "speed": "of a channel [bytes/s]",
+    "reduces_and_gathers": "1 for an all-reduce, 0 for a reduce-scatter or an all-gather", "ranks": "members", "nodes": "nodes",
+    "link": "bandwidth of all links of a GPU, one direction [bytes/s]",
+}  # fmt: skip
+"""What arguments mean in all formulas here that say nothing else of them."""
 LL, LL128, SIMPLE = "ll", "ll128", "simple"
 
 
@@ -185,8 +191,6 @@ def rings_of_a_node(link: Number, speed: Number, most: Number) -> Number:
 
     Parameters
     ----------
-    link : bandwidth of all links of a GPU, one direction [bytes/s]
-    speed : of a channel [bytes/s]
     most : channels at most
 
     Examples
@@ -202,8 +206,6 @@ def heads_fit(link: Number, speed: Number, heads: Number) -> Number:
 
     Parameters
     ----------
-    link : bandwidth of all links of a GPU, one direction [bytes/s]
-    speed : of a channel [bytes/s]
     heads : channels, each with its head on another GPU
 
     Examples
@@ -230,13 +232,7 @@ def duration(nbytes: Number, latency: Number, bandwidth: Number) -> Number:
 
 
 def ring_steps(ranks: Number, reduces_and_gathers: Number) -> Number:
-    """Steps of a ring: 2 (p - 1) of an all-reduce, p - 1 of its halves.
-
-    Parameters
-    ----------
-    ranks : members
-    reduces_and_gathers : 1 for an all-reduce, 0 for a reduce-scatter or an all-gather
-    """
+    """Steps of a ring: 2 (p - 1) of an all-reduce, p - 1 of its halves."""
     return (1.0 + reduces_and_gathers) * (ranks - 1.0)
 
 
@@ -245,7 +241,6 @@ def of_the_bus(bus: Number, share: Number, limit: Number) -> Number:
 
     Parameters
     ----------
-    bus : all channels [bytes/s]
     share : that flags and line size leave of it
     limit : [bytes/s]
     """
@@ -257,8 +252,6 @@ def ring_bandwidth(bus: Number, ranks: Number, steps: Number) -> Number:
 
     Parameters
     ----------
-    bus : all channels [bytes/s]
-    ranks : members
     steps : of the ring
     """
     return bus * ranks / steps
@@ -274,8 +267,6 @@ def nvls_intra_bandwidth(
     bandwidth : of a channel [bytes/s]
     efficiency : of multicast and reduction in the switch
     channels : heads
-    per_node : ranks on a node
-    reduces_and_gathers : 1 for an all-reduce, 0 for a reduce-scatter or an all-gather
     """
     halves = ops.where(reduces_and_gathers > 0.0, 2.0, (per_node - 1.0) / per_node)
     return bandwidth * efficiency * (channels - 1.0) / channels * halves
@@ -286,8 +277,6 @@ def collnet_direct_bandwidth(bus: Number, per_node: Number, channels: Number, sh
 
     Parameters
     ----------
-    bus : all channels [bytes/s]
-    per_node : ranks on a node
     channels : heads, one for a NIC
     share : 0.85 from Hopper on
     """
@@ -344,7 +333,6 @@ def nvls_tree_latency(base: Number, intra: Number, inter: Number, nodes: Number)
     Parameters
     ----------
     base, intra, inter : to start, inside a node, of a hop between nodes [s]
-    nodes : nodes
     """
     return base + intra + 2.0 * levels_of(nodes) * inter
 
@@ -355,7 +343,6 @@ def nvls_latency(intra: Number, inter: Number, nodes: Number) -> Number:
     Parameters
     ----------
     intra, inter : inside a node, between nodes [s]
-    nodes : nodes
     """
     return intra + ops.where(nodes > 1.0, inter, 0.0)
 
@@ -366,7 +353,6 @@ def collnet_direct_latency(intra: Number, inter: Number, per_node: Number) -> Nu
     Parameters
     ----------
     intra, inter : inside a node, between nodes [s]
-    per_node : ranks on a node
     """
     return 2.0 * (ops.minimum(1.0, per_node - 1.0) * intra + 0.4e-6 * (per_node - 1.0)) + inter
 
@@ -377,7 +363,6 @@ def collnet_chain_latency(intra: Number, inter: Number, per_node: Number) -> Num
     Parameters
     ----------
     intra, inter : of a hop inside a node, between nodes [s]
-    per_node : ranks on a node
     """
     return 2.0 * (per_node - 1.0) * intra + inter
 

@@ -13,6 +13,12 @@ from costmodel.arithmetic import ops
 from costmodel.formulas.network import collectives
 from costmodel.formulas.quantities import ExpertNumbers, NetworkNumbers, Number, Software
 
+ARGUMENTS = {
+    "nbytes": "buffer n on each rank [bytes]", "ranks": "members of the group p",
+    "stride": "distance of neighbouring members [ranks]",
+}  # fmt: skip
+"""What arguments mean in all formulas here that say nothing else of them."""
+
 
 class LinkBytes(NamedTuple):
     """Bytes on one GPU's link of each level, in the direction that carries more."""
@@ -26,11 +32,6 @@ def all_reduce_sent(nbytes: Number, ranks: Number) -> Number:
     r"""What each member of a ring all-reduce sends, which no algorithm undercuts [bytes].
 
     .. math:: 2 \frac{p - 1}{p} n
-
-    Parameters
-    ----------
-    nbytes : buffer :math:`n` on each rank [bytes]
-    ranks : :math:`p`
 
     References
     ----------
@@ -52,17 +53,12 @@ def all_gather_sent(nbytes: Number, ranks: Number) -> Number:
     Parameters
     ----------
     nbytes : whole buffer :math:`n`, gathered or before scattering [bytes]
-    ranks : :math:`p`
     """
     return (ranks - 1.0) / ranks * nbytes
 
 
 def units(ranks: Number, stride: Number, network: NetworkNumbers) -> tuple[Number, Number]:
     """Nodes and leaves that a group is spread over; 0 where it stays within one.
-
-    Parameters
-    ----------
-    ranks, stride : the group
 
     Returns
     -------
@@ -86,7 +82,6 @@ def ring_links(sent: Number, ranks: Number, stride: Number, network: NetworkNumb
     Parameters
     ----------
     sent : what each member sends :math:`n` [bytes]
-    ranks, stride : the group
     """
     node = collectives.members_inside(ranks, stride, network.node.size)
     leaf = collectives.members_inside(ranks, stride, network.leaf.size)
@@ -102,7 +97,6 @@ def all_to_all_links(nbytes: Number, ranks: Number, stride: Number, network: Net
     Parameters
     ----------
     nbytes : what each member sends, its own part included [bytes]
-    ranks, stride : the group
     """
     node = collectives.members_inside(ranks, stride, network.node.size)
     alone = collectives.fewest_inside(ranks, stride, network.node.size)
@@ -119,7 +113,6 @@ def deduplicated_links(
     Parameters
     ----------
     nbytes : what each member would send with one copy for each expert of a token [bytes]
-    ranks, stride : the group
     """
     return LinkBytes(*collectives.deduplicated_bytes(nbytes, mixture, ranks, stride, network))
 
@@ -130,7 +123,6 @@ def send_links(nbytes: Number, ranks: Number, stride: Number, network: NetworkNu
     Parameters
     ----------
     nbytes : message [bytes]
-    ranks, stride : the group
     """
     node = ops.where(ranks * stride > network.node.size, 1.0, 0.0)
     leaf = ops.where(ranks * stride > network.leaf.size, 1.0, 0.0)
@@ -143,11 +135,6 @@ def reduce(
     r"""Time of a reduction to one member along a chain [s]: the whole buffer passes each link, in pieces.
 
     .. math:: T = t_0 + \alpha_{ring} + \frac{n}{B}
-
-    Parameters
-    ----------
-    nbytes : buffer :math:`n` on each rank [bytes]
-    ranks, stride : the group
     """
     others = ops.maximum(ranks - 1.0, 1.0)
     return collectives.all_gather(nbytes * ranks / others, ranks, stride, network, software)

@@ -10,18 +10,17 @@ from __future__ import annotations
 from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import Number
 
+ARGUMENTS = {
+    "replicas": "m", "bandwidth": "B [bytes/s]", "weight_bytes": "of all its layers [bytes]",
+    "compute": "of all its layers on one replica, forward and backward [s]", "output_bytes": "a [bytes]",
+}  # fmt: skip
+"""What arguments mean in all formulas here that say nothing else of them."""
+
 
 def replicated_stage(compute: Number, weight_bytes: Number, replicas: Number, bandwidth: Number) -> Number:
     r"""Time per minibatch of a replicated stage [s], as in the paper of 2019.
 
     .. math:: T = \frac{1}{m} \max\left(\sum_l T_l,\; \frac{2 (m - 1) \sum_l |w_l|}{B}\right)
-
-    Parameters
-    ----------
-    compute : of all its layers on one replica, forward and backward [s]
-    weight_bytes : of all its layers [bytes]
-    replicas : :math:`m`
-    bandwidth : :math:`B` [bytes/s]
 
     References
     ----------
@@ -41,13 +40,6 @@ def replicated_stage_2018(
     r"""Time per minibatch of a replicated stage [s], as in the paper of 2018: a parameter server split over replicas.
 
     .. math:: T = \frac{1}{m} \max\left(\sum_l T_l,\; \frac{4 (m - 1) \sum_l |w_l|}{m B}\right)
-
-    Parameters
-    ----------
-    compute : of all its layers on one replica, forward and backward [s]
-    weight_bytes : of all its layers [bytes]
-    replicas : :math:`m`
-    bandwidth : :math:`B` [bytes/s]
 
     References
     ----------
@@ -70,10 +62,6 @@ def replicated_stage_code(
 
     Parameters
     ----------
-    compute : of all its layers on one replica, forward and backward [s]
-    weight_bytes : of all its layers [bytes]
-    replicas : :math:`m`
-    bandwidth : :math:`B` [bytes/s]
     within : :math:`n`, over which the program divides the exchange of a pipeline's only stage
 
     References
@@ -96,8 +84,6 @@ def sharded_synchronisation(weight_bytes: Number, replicas: Number, bandwidth: N
     Parameters
     ----------
     weight_bytes : :math:`|w|` [bytes]
-    replicas : :math:`m`
-    bandwidth : :math:`B` [bytes/s]
 
     References
     ----------
@@ -113,9 +99,6 @@ def placed_stage(compute: Number, weight_bytes: Number, replicas: Number, bandwi
 
     Parameters
     ----------
-    compute : of all its layers on one replica, forward and backward [s]
-    weight_bytes : of all its layers [bytes]
-    replicas : :math:`m`
     bandwidth : :math:`B` each way, of the slowest link between two neighbours of the ring [bytes/s]
 
     References
@@ -139,7 +122,6 @@ def data_parallel_minibatch(compute: Number, weight_bytes: Number, replicas: Num
     ----------
     compute : of all layers on one worker, forward and backward [s]
     weight_bytes : of all layers [bytes]
-    replicas : :math:`m`
     bandwidth : :math:`B` each way, of the slowest link between two neighbours of the ring [bytes/s]
 
     Assumes that the exchange follows the backward pass, as figure 1 of [narayanan2019]_ was measured: 61 of its 75 points
@@ -164,7 +146,6 @@ def passing_on(output_bytes: Number, bandwidth: Number) -> Number:
 
     Parameters
     ----------
-    output_bytes : :math:`a` [bytes]
     bandwidth : :math:`B` each way [bytes/s]
 
     Assumes a full-duplex link, which one of the two stages has to itself.
@@ -184,9 +165,7 @@ def handing_on(output_bytes: Number, replicas: Number, bandwidth: Number) -> Num
 
     Parameters
     ----------
-    output_bytes : :math:`a` [bytes]
     replicas : :math:`m` whose links share the work
-    bandwidth : :math:`B` [bytes/s]
 
     References
     ----------
@@ -230,7 +209,6 @@ def synchronisation_bytes(weight_bytes: Number, replicas: Number) -> Number:
     Parameters
     ----------
     weight_bytes : :math:`|w|` [bytes]
-    replicas : :math:`m`
 
     References
     ----------

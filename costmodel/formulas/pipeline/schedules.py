@@ -59,7 +59,9 @@ _TRAITS = {
 _LEAST_A_STAGE, _LEAST_BESIDES = zip(*(row.least for row in SCHEDULES.values()), strict=True)
 _OWN_BUBBLE = tuple(float(name in ("zb-h1", "zb-h2", "dualpipe", "zb-v", "chimera")) for name in SCHEDULES)
 """Schedules whose bubble isn't that of whole passes, one stage after the other."""
-ARGUMENTS = {"schedule": "code of the schedule"}
+ARGUMENTS = {
+    "schedule": "code of the schedule", "stages": "p", "micro_batches": "of a step", "virtual_stages": "model chunks on a rank",
+}  # fmt: skip
 """What arguments mean in all formulas here that say nothing else of them."""
 
 
@@ -72,7 +74,6 @@ def bubble_zb_v(stages: Number, forward: Number, data: Number, weight: Number) -
 
     Parameters
     ----------
-    stages : :math:`p`
     forward, data, weight : :math:`F, B, W` of both chunks of a rank [s]
 
     Each is the length of one path through the events of the order that PyTorch has, less what a rank works; the first,
@@ -98,7 +99,6 @@ def bubble_two_way(schedule: Number, stages: Number, forward: Number, data: Numb
 
     Parameters
     ----------
-    stages : :math:`p`
     forward, data, weight : :math:`F, B, W` of a micro-batch [s]
 
     Examples
@@ -139,7 +139,6 @@ def bubble(
 
     Parameters
     ----------
-    stages : :math:`p`
     virtual_stages : model chunks on a rank :math:`v`
     forward, data, weight : :math:`F, B, W` of all chunks of a rank [s]
 
@@ -187,7 +186,6 @@ def in_flight(
 
     Parameters
     ----------
-    stages : :math:`p`
     virtual_stages : :math:`v`
     micro_batches : :math:`m`
     stage : rank in the pipeline :math:`r`, from 0
@@ -242,12 +240,7 @@ def asynchronous(schedule: Number) -> Number:
 
 
 def losses_in_flight(schedule: Number, micro_batches: Number) -> Number:
-    """Micro-batches whose logits wait for their backward pass: all where every forward pass comes first, else one.
-
-    Parameters
-    ----------
-    micro_batches : of a step
-    """
+    """Micro-batches whose logits wait for their backward pass: all where every forward pass comes first, else one."""
     return ops.where(ops.pick(schedule, _TRAITS["batched"]) > 0.0, micro_batches, 1.0)
 
 
@@ -260,10 +253,6 @@ def updates(schedule: Number, micro_batches: Number) -> Number:
     """Updates of the weights in a step: after every micro-batch under PipeDream, else one.
 
     A step of 2BW is one of its batches of accumulated gradients, as of the schedules that flush.
-
-    Parameters
-    ----------
-    micro_batches : of a step
 
     References
     ----------
@@ -282,10 +271,6 @@ def crossings(schedule: Number, virtual_stages: Number) -> Number:
 
     One for each chunk; a valley is crossed down and up.
 
-    Parameters
-    ----------
-    virtual_stages : model chunks on a rank
-
     Examples
     --------
     >>> crossings(INTERLEAVED, 4.0), crossings(ZB_V, 1.0), crossings(DUALPIPE, 1.0)
@@ -302,7 +287,6 @@ def messages(schedule: Number, virtual_stages: Number, outer: Number) -> Number:
 
     Parameters
     ----------
-    virtual_stages : model chunks on a rank
     outer : 1 for the first rank and the last
 
     Examples
@@ -354,23 +338,12 @@ def needs_pipeline(schedule: Number) -> Number:
 
 
 def deepest_stage(schedule: Number, stages: Number) -> Number:
-    """Stage, of those between the first and the last, that holds most micro-batches, from 0.
-
-    Parameters
-    ----------
-    stages : of the pipeline
-    """
+    """Stage, of those between the first and the last, that holds most micro-batches, from 0."""
     return ops.where(ops.pick(schedule, _TRAITS["deepest_in_the_middle"]) > 0.0, ops.ceil(0.5 * stages) - 1.0, 1.0)
 
 
 def outside_closed_form(schedule: Number, stages: Number, micro_batches: Number) -> Number:
-    """1 where the closed form of a schedule doesn't hold: too few micro-batches, or an odd number where it takes pairs.
-
-    Parameters
-    ----------
-    stages : of the pipeline
-    micro_batches : of a step
-    """
+    """1 where the closed form of a schedule doesn't hold: too few micro-batches, or an odd number where it takes pairs."""
     least = ops.pick(schedule, _LEAST_A_STAGE) * stages + ops.pick(schedule, _LEAST_BESIDES)
     few = ops.where(micro_batches < least, 1.0, 0.0)
     more = ops.pick(schedule, _TRAITS["exact"]) * ops.where(micro_batches > least, 1.0, 0.0)

@@ -9,6 +9,12 @@ from __future__ import annotations
 from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import Number
 
+ARGUMENTS = {
+    "batch": "B [samples]", "squared_gradient": "|G|^2", "gradient_curvature": "G^T H G", "noise": "B_noise [samples]",
+    "critical": "B_crit [samples]",
+}  # fmt: skip
+"""What arguments mean in all formulas here that say nothing else of them."""
+
 
 def noise_scale(noise_curvature: Number, gradient_curvature: Number) -> Number:
     r"""Gradient noise scale [samples].
@@ -18,7 +24,6 @@ def noise_scale(noise_curvature: Number, gradient_curvature: Number) -> Number:
     Parameters
     ----------
     noise_curvature : :math:`\mathrm{tr}(H \Sigma)`
-    gradient_curvature : :math:`G^T H G`
 
     References
     ----------
@@ -35,7 +40,6 @@ def simple_noise_scale(variance: Number, squared_gradient: Number) -> Number:
     Parameters
     ----------
     variance : :math:`\mathrm{tr}\,\Sigma`, sum of the variances of one sample's gradient
-    squared_gradient : :math:`|G|^2`
 
     References
     ----------
@@ -52,8 +56,6 @@ def optimal_rate(largest_rate: Number, batch: Number, noise: Number) -> Number:
     Parameters
     ----------
     largest_rate : with a batch without noise :math:`\epsilon_{max}`
-    batch : :math:`B` [samples]
-    noise : :math:`B_{noise}` [samples]
 
     References
     ----------
@@ -72,11 +74,6 @@ def largest_rate(squared_gradient: Number, gradient_curvature: Number) -> Number
 
     .. math:: \epsilon_{max} = \frac{|G|^2}{G^T H G}
 
-    Parameters
-    ----------
-    squared_gradient : :math:`|G|^2`
-    gradient_curvature : :math:`G^T H G`
-
     References
     ----------
     [mccandlish2018]_ section 2.2
@@ -88,11 +85,6 @@ def largest_improvement(squared_gradient: Number, gradient_curvature: Number) ->
     r"""Loss that one step wins without noise.
 
     .. math:: \Delta L_{max} = \frac{|G|^4}{2 G^T H G}
-
-    Parameters
-    ----------
-    squared_gradient : :math:`|G|^2`
-    gradient_curvature : :math:`G^T H G`
 
     References
     ----------
@@ -109,8 +101,6 @@ def improvement(largest: Number, batch: Number, noise: Number) -> Number:
     Parameters
     ----------
     largest : without noise :math:`\Delta L_{max}`
-    batch : :math:`B` [samples]
-    noise : :math:`B_{noise}` [samples]
 
     References
     ----------
@@ -124,7 +114,6 @@ def relative_error(batch: Number, simple_noise: Number) -> Number:
 
     Parameters
     ----------
-    batch : :math:`B` [samples]
     simple_noise : :math:`B_{simple}` [samples]
     """
     return simple_noise / batch
@@ -155,8 +144,6 @@ def steps(fewest_steps: Number, batch: Number, critical: Number) -> Number:
     Parameters
     ----------
     fewest_steps : :math:`S_{min}`
-    batch : :math:`B` [samples]
-    critical : :math:`B_{crit}` [samples]
 
     References
     ----------
@@ -178,8 +165,6 @@ def samples(fewest_samples: Number, batch: Number, critical: Number) -> Number:
     Parameters
     ----------
     fewest_samples : :math:`E_{min}` [samples]
-    batch : :math:`B` [samples]
-    critical : :math:`B_{crit}` [samples]
 
     References
     ----------

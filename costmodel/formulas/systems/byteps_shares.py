@@ -12,6 +12,12 @@ from __future__ import annotations
 from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import Number
 
+ARGUMENTS = {
+    "gpu_machines": "n", "nbytes": "gradient M [bytes]", "cpu_bandwidth": "from a switch to the CPU b_SC [bytes/s]",
+    "bandwidth": "B, each direction [bytes/s]", "gpu_bandwidth": "from a GPU to its switch b_NS [bytes/s]",
+}  # fmt: skip
+"""What arguments mean in all formulas here that say nothing else of them."""
+
 
 def _balance(gpu_machines: Number, cpu_machines: Number) -> Number:
     """The paper's n^2 + k n - 2 k; 1 for a single GPU machine, which has nothing to exchange."""
@@ -26,7 +32,6 @@ def cpu_share(gpu_machines: Number, cpu_machines: Number) -> Number:
 
     Parameters
     ----------
-    gpu_machines : :math:`n`
     cpu_machines : :math:`k`, at least 1
 
     References
@@ -49,7 +54,6 @@ def gpu_share(gpu_machines: Number, cpu_machines: Number) -> Number:
 
     Parameters
     ----------
-    gpu_machines : :math:`n`
     cpu_machines : :math:`k`
 
     References
@@ -72,10 +76,7 @@ def gpu_machine_time(nbytes: Number, gpu_machines: Number, share: Number, bandwi
 
     Parameters
     ----------
-    nbytes : gradient :math:`M` [bytes]
-    gpu_machines : :math:`n`
     share : :math:`M_{SS_{GPU}} / M`
-    bandwidth : :math:`B`, each direction [bytes/s]
 
     References
     ----------
@@ -91,10 +92,7 @@ def cpu_machine_time(nbytes: Number, gpu_machines: Number, share: Number, bandwi
 
     Parameters
     ----------
-    nbytes : gradient :math:`M` [bytes]
-    gpu_machines : :math:`n`
     share : :math:`M_{SS_{CPU}} / M`
-    bandwidth : :math:`B`, each direction [bytes/s]
 
     References
     ----------
@@ -110,10 +108,8 @@ def optimal_time(nbytes: Number, gpu_machines: Number, cpu_machines: Number, ban
 
     Parameters
     ----------
-    nbytes : gradient :math:`M` [bytes]
     gpu_machines : :math:`n`; a single one has nothing to exchange
     cpu_machines : :math:`k`; more than :math:`n` are of no more use
-    bandwidth : :math:`B`, each direction [bytes/s]
 
     References
     ----------
@@ -190,8 +186,6 @@ def pcie_time(
     nbytes : gradient :math:`M` of each GPU [bytes]
     gpus : GPUs of a PCIe switch :math:`l`
     direct : share :math:`x` that goes from each GPU to the CPU
-    cpu_bandwidth : from a switch to the CPU :math:`b_{SC}` [bytes/s]
-    gpu_bandwidth : from a GPU to its switch :math:`b_{NS}` [bytes/s]
 
     References
     ----------
@@ -218,8 +212,6 @@ def optimal_direct_share(gpus: Number, cpu_bandwidth: Number, gpu_bandwidth: Num
     Parameters
     ----------
     gpus : GPUs of a PCIe switch :math:`l`, at least 2
-    cpu_bandwidth : from a switch to the CPU :math:`b_{SC}` [bytes/s]
-    gpu_bandwidth : from a GPU to its switch :math:`b_{NS}` [bytes/s]
 
     References
     ----------
@@ -250,7 +242,6 @@ def nvlink_time(
     ----------
     nbytes : gradient :math:`M` of each GPU [bytes]
     nvlink_bandwidth : of a GPU to the next, one direction :math:`b_{NV}` [bytes/s]
-    cpu_bandwidth : from a switch to the CPU :math:`b_{SC}` [bytes/s]
     shared_switch : 1 if the root's switch has the NIC on it, else 0: :math:`c`
 
     References

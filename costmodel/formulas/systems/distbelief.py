@@ -9,6 +9,9 @@ from costmodel.arithmetic import ops
 from costmodel.formulas.pipeline.staleness import harmonic
 from costmodel.formulas.quantities import Number
 
+ARGUMENTS = {"machines": "of the replica m", "machine_mtbf": "mean time between failures of a machine M [s]"}
+"""What arguments mean in all formulas here that say nothing else of them."""
+
 
 def per_step(nbytes: Number, interval: Number) -> Number:
     r"""Bytes a step of what is sent every so many steps: Downpour's fetches and pushes run beside the computing.
@@ -85,7 +88,6 @@ def dense_crossing(states: Number, machines: Number) -> Number:
     Parameters
     ----------
     states : of the layer :math:`n`
-    machines : of one replica :math:`m`
 
     References
     ----------
@@ -104,7 +106,6 @@ def local_crossing(side: Number, machines: Number) -> Number:
     Parameters
     ----------
     side : states along a side of the layer :math:`l`
-    machines : of one replica :math:`m`
     """
     return 4.0 * side * (ops.sqrt(machines) - 1.0) / machines
 
@@ -119,7 +120,6 @@ def partition_time(
     Parameters
     ----------
     compute_time : on one machine :math:`t` [s]
-    machines : of the replica :math:`m`
     crossing : what a machine receives of the others :math:`n` [bytes]
     bandwidth : of a machine's link :math:`B` [bytes/s]
     synchronisation : waiting of machines for each other in a step :math:`t_s` [s]
@@ -145,7 +145,6 @@ def availability(
     ----------
     machines_per_replica : :math:`m`
     servers : :math:`S`
-    machine_mtbf : mean time between failures of a machine :math:`M` [s]
     restart : of what failed :math:`R` [s]
 
     Assumes that nothing fails while it is down.
@@ -244,8 +243,6 @@ def replica_availability(machines: Number, machine_mtbf: Number, restart: Number
 
     Parameters
     ----------
-    machines : of the replica :math:`m`
-    machine_mtbf : mean time between failures of a machine :math:`M` [s]
     restart : of what failed :math:`R` [s]
 
     Assumes that nothing fails while it is down.

@@ -8,6 +8,9 @@ from __future__ import annotations
 from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import Number
 
+ARGUMENTS = {"layers": "n", "segments": "k", "nbytes": "output of a layer a [bytes]"}
+"""What arguments mean in all formulas here that say nothing else of them."""
+
 
 def segmented_bytes(layers: Number, segments: Number, nbytes: Number) -> Number:
     r"""Activations held where only the outputs of equal segments are kept [bytes].
@@ -15,12 +18,6 @@ def segmented_bytes(layers: Number, segments: Number, nbytes: Number) -> Number:
     .. math:: \left(k + \frac{n}{k}\right) a
 
     The outputs of the segments, and one segment at work.
-
-    Parameters
-    ----------
-    layers : :math:`n`
-    segments : :math:`k`
-    nbytes : output of a layer :math:`a` [bytes]
 
     References
     ----------
@@ -43,8 +40,6 @@ def segmented_extra(layers: Number, segments: Number, forward: Number) -> Number
 
     Parameters
     ----------
-    layers : :math:`n`
-    segments : :math:`k`
     forward : time of a layer :math:`f` [s]
 
     Examples
@@ -57,10 +52,6 @@ def segmented_extra(layers: Number, segments: Number, forward: Number) -> Number
 
 def square_root_segments(layers: Number) -> Number:
     r"""Number of segments that holds least: :math:`\sqrt n`, for :math:`2 \sqrt n` outputs.
-
-    Parameters
-    ----------
-    layers : :math:`n`
 
     References
     ----------
@@ -79,7 +70,6 @@ def recursive_levels(layers: Number, checkpoints: Number) -> Number:
 
     Parameters
     ----------
-    layers : :math:`n`
     checkpoints : :math:`k` that cut a piece
 
     References
@@ -101,9 +91,7 @@ def recursive_bytes(layers: Number, checkpoints: Number, nbytes: Number) -> Numb
 
     Parameters
     ----------
-    layers : :math:`n`
     checkpoints : :math:`k` that cut a piece
-    nbytes : output of a layer :math:`a` [bytes]
 
     References
     ----------
@@ -126,7 +114,6 @@ def binomial_advances(layers: Number, snapshots: Number, repetitions: Number, re
 
     Parameters
     ----------
-    layers : :math:`n`
     snapshots : :math:`c`, that of the chain's input among them
     repetitions : :math:`r`, the least for which :math:`\beta(c, r) \ge n`
     reach : that :math:`\beta(c, r)`; both are found by `costmodel.studies.rematerialisation.kernel.repetitions`

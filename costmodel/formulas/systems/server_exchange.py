@@ -14,6 +14,11 @@ from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import Number
 from costmodel.formulas.systems.data_parallel import exposed_exchange
 
+ARGUMENTS = {
+    "servers": "S", "active": "workers in the exchange a", "skew": "load of the busiest server over the mean s",
+}  # fmt: skip
+"""What arguments mean in all formulas here that say nothing else of them."""
+
 
 def kept_share(significant: Number, skipped: Number, inactive: Number) -> Number:
     r"""Share of the entries that is sent after the filters that drop entries.
@@ -78,7 +83,6 @@ def skew_of_largest(nbytes: Number, servers: Number, largest: Number) -> Number:
     Parameters
     ----------
     nbytes : of all tensors :math:`n` [bytes]
-    servers : :math:`S`
     largest : the largest tensor that isn't split :math:`m` [bytes]
 
     Examples
@@ -100,9 +104,6 @@ def worker_bytes(
     ----------
     sent : what a worker sends :math:`n` [bytes]
     answered : what the servers send to each worker :math:`n'` [bytes]
-    active : workers in the exchange :math:`a`
-    servers : :math:`S`
-    skew : load of the busiest server over the mean :math:`s`
     colocated : 1 if servers share the workers' machines, else 0: :math:`c`
 
     Examples
@@ -122,9 +123,6 @@ def server_bytes(nbytes: Number, active: Number, servers: Number, skew: Number) 
     Parameters
     ----------
     nbytes : of one worker :math:`n` [bytes]
-    active : workers in the exchange :math:`a`
-    servers : :math:`S`
-    skew : load of the busiest server over the mean :math:`s`
 
     Examples
     --------
@@ -192,7 +190,6 @@ def requests_time(active: Number, request_time: Number) -> Number:
 
     Parameters
     ----------
-    active : workers in the exchange :math:`a`
     request_time : of a server with one worker's pushes and pulls of a step, its update between them :math:`t_r` [s]
 
     Assumes that every worker has requests for every server, which are as many on more servers, only smaller.

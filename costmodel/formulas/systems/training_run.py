@@ -5,6 +5,10 @@ from __future__ import annotations
 from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import Number
 
+ARGUMENTS = {"time": "of the run [s]", "devices": "how many n", "tokens": "of the run D"}
+"""What arguments mean in all formulas here that say nothing else of them."""
+
+
 _HOUR = 3600.0
 
 
@@ -15,7 +19,6 @@ def steps_of(tokens: Number, global_batch: Number, seq_len: Number) -> Number:
 
     Parameters
     ----------
-    tokens : of the run :math:`D`
     global_batch : sequences of a step :math:`B`
     seq_len : tokens of a sequence :math:`s`
 
@@ -35,7 +38,6 @@ def time_of_flop(flop: Number, devices: Number, flop_rate: Number) -> Number:
     Parameters
     ----------
     flop : of the whole run :math:`F`
-    devices : :math:`n`
     flop_rate : that each reaches :math:`X` [FLOP/s]
     """
     return flop / (devices * flop_rate)
@@ -48,9 +50,7 @@ def time_of_tokens(tokens: Number, parameters: Number, devices: Number, flop_rat
 
     Parameters
     ----------
-    tokens : of the run :math:`D`
     parameters : of the model :math:`P`
-    devices : :math:`n`
     flop_rate : that each reaches, recomputation counted :math:`X` [FLOP/s]
 
     References
@@ -68,11 +68,6 @@ def time_of_tokens(tokens: Number, parameters: Number, devices: Number, flop_rat
 def device_hours(devices: Number, time: Number) -> Number:
     """Hours of all devices together.
 
-    Parameters
-    ----------
-    devices : how many
-    time : of the run [s]
-
     Examples
     --------
     >>> device_hours(1024.0, 86400.0)
@@ -87,8 +82,6 @@ def price(rate: Number, devices: Number, time: Number) -> Number:
     Parameters
     ----------
     rate : of a device for an hour
-    devices : how many
-    time : of the run [s]
 
     Examples
     --------
@@ -106,8 +99,6 @@ def energy(power: Number, utilisation: Number, overhead: Number, devices: Number
     power : of a device at its limit [W]
     utilisation : mean power over that at the limit
     overhead : energy of the whole site over that of the devices: hosts, network, cooling
-    devices : how many
-    time : of the run [s]
 
     Examples
     --------

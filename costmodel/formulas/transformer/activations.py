@@ -98,7 +98,7 @@ def wide_scores(model: ModelNumbers, settings: Settings) -> Number:
     return asked * ops.where(settings.widths.activation < FULL_BYTES, 1.0, 0.0)
 
 
-def mlp_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
+def mlp_activations(model: ModelNumbers, settings: Settings) -> Number:
     """Bytes saved by the MLP of an average layer for one token, divided over tensor ranks: inner tensors.
 
     Experts save their permuted inputs and their inner tensors, `experts_per_token` times and on the busiest rank; their outputs
@@ -255,7 +255,7 @@ def layer_activations(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     read = (1.0 + 2.0 * apart * (1.0 - model.attention.fused)) * projections + (1.0 + apart * model.mlp.gated) * first
     outer = outer + model.hidden * gathered * model.norms * 0.5 * read
     outer = outer + tokens * adapters.operand_bytes(settings) * adapters.inner_channels(model, settings.adapter)
-    inner = tokens / plan.tensor * (attention_activations(model, settings, plan) + mlp_activations(model, settings, plan))
+    inner = tokens / plan.tensor * (attention_activations(model, settings, plan) + mlp_activations(model, settings))
     return outer + inner
 
 
@@ -263,7 +263,7 @@ def captured_share(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -
     """Share of what a layer saves that graphs hold, of all of it or of some modules; a norm's inputs go with what follows it."""
     whole, tokens = layer_activations(model, settings, plan), lengths.local_tokens(settings, plan)
     inner = tokens / plan.tensor
-    attended, multiplied = attention_activations(model, settings, plan), mlp_activations(model, settings, plan)
+    attended, multiplied = attention_activations(model, settings, plan), mlp_activations(model, settings)
     around = 0.5 * (whole - inner * (attended + multiplied))
     dense, _, _, _ = mlp_parts(model, settings)
     attention, mlp = around + inner * attended, around + inner * dense
@@ -287,12 +287,7 @@ def retained_inputs(model: ModelNumbers, settings: Settings, plan: PlanNumbers) 
 
 
 def product_inputs(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
-    """Bytes that an average layer's products read, on one rank: such of weights in 8 bit in the residual's width.
-
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
-    """
+    """Bytes that an average layer's products read, on one rank: such of weights in 8 bit in the residual's width."""
     attention, mixture, widths = model.attention, model.experts, settings.widths
     share, read = mixture.layers / model.layers, ops.where(settings.adapter.eighth > 0.0, widths.residual, widths.input)
     routed = mixture.load * mixture.per_token * (model.hidden + mixture.width)
@@ -324,10 +319,6 @@ def unit_input(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Nu
     Assumptions
     -----------
     Of one in 16 bit, which a norm of one kernel could keep as it is, there are two.
-
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     """
     return traffic.wide_stream(settings) * checkpoint(model, settings, plan)
 
@@ -351,10 +342,6 @@ def adapted_inputs(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -
 
     The input itself, which no frozen product keeps unless it multiplies in 8 bit, the copy in 32 bit of it, and what was dropped
     out of that, which goes as it is cast down; where nothing casts, that is what the product keeps.
-
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
 
     References
     ----------
@@ -404,7 +391,7 @@ def backward_temporaries(
     fresh = fresh - software.memory.activation_overhead * unit_input(model, settings, plan)
     again = ops.where(plan.recompute_layers > 0.0, fresh, modules + settings.offload.activations * kept)
     wide = wide_scores(model, settings) * model.attention.share * tokens * score_activations(model, settings)
-    mlp = tokens * mlp_activations(model, settings, plan)
+    mlp = tokens * mlp_activations(model, settings)
     others = layer_ - scores - tokens * attention_activations(model, settings, plan)
     inner = ops.maximum(0.5 * (others + mlp), mlp)
     over = software.memory.activation_overhead * inner

@@ -8,6 +8,11 @@ from costmodel.formulas.quantities import DeviceNumbers, ModelNumbers, Number, P
 from costmodel.formulas.transformer import lengths, parameters
 from costmodel.formulas.transformer.flops import mean_attended_keys
 
+ARGUMENTS = {
+    "tokens": "queries on this rank", "seq_len": "of the whole sequence [tokens]", "width": "channels of a head",
+    "rows": "queries of all heads", "heads": "on this rank",
+}  # fmt: skip
+"""What arguments mean in all formulas here that say nothing else of them."""
 FLASH_BACKWARD = 2.5
 """FLOP of the flash backward over its forward: five products for two [dao2023]_."""
 SOFTMAX_FORWARD, SOFTMAX_BACKWARD = 2.0, 3.0
@@ -84,12 +89,7 @@ def flash_flop(
 
 
 def aligned_share(width: Number, device: DeviceNumbers) -> Number:
-    """Factor on a flash kernel's rate for a head's width: 1, or what is left where only an older kernel takes it.
-
-    Parameters
-    ----------
-    width : channels of a head
-    """
+    """Factor on a flash kernel's rate for a head's width: 1, or what is left where only an older kernel takes it."""
     return _unless_multiple(width, ALIGNMENT, device.attention_unaligned)
 
 
@@ -98,9 +98,7 @@ def full_flash(rows: Number, keys: Number, width: Number, device: DeviceNumbers)
 
     Parameters
     ----------
-    rows : queries of all heads
     keys : that each meets
-    width : channels of a head
     """
     flop = flash_flop(rows, keys, width, device.full_attention_length, device.full_attention_width, device)
     rate = device.base_flop_rate * device.full_attention_efficiency * aligned_share(width, device)
@@ -129,7 +127,6 @@ def causal_flash(
 
     Parameters
     ----------
-    rows : queries of all heads
     keys : that an average query meets
     windowed : share of the layers whose window is shorter than the sequence
     width : channels of a head, mean of those of keys and of values
@@ -174,8 +171,6 @@ def flash(
 
     Parameters
     ----------
-    tokens : queries on this rank
-    seq_len : of the whole sequence [tokens]
     heads_share : share of the heads on this rank
     older : as `causal_flash` has it
     ring : ranks that share the sequence
@@ -206,12 +201,7 @@ def flash(
 
 
 def windowed_share(model: ModelNumbers, seq_len: Number) -> Number:
-    """Share of the layers whose window is shorter than the sequence.
-
-    Parameters
-    ----------
-    seq_len : of the whole sequence [tokens]
-    """
+    """Share of the layers whose window is shorter than the sequence."""
     return ops.where(model.attention.window < seq_len, model.attention.windowed_layers / model.layers, 0.0)
 
 
@@ -220,7 +210,6 @@ def remote_key_blocks(model: ModelNumbers, seq_len: Number, ring: Number) -> Num
 
     Parameters
     ----------
-    seq_len : of the whole sequence [tokens]
     ring : ranks that share the sequence
 
     Assumptions
@@ -255,10 +244,6 @@ def context_bytes(model: ModelNumbers, tokens: Number, settings: Settings, plan:
     A ring sums the parts of outputs and of gradients; gathered keys and values are brought in the sequence's order, and so are
     heads that are exchanged.
 
-    Parameters
-    ----------
-    tokens : queries on this rank
-
     References
     ----------
     NVIDIA/TransformerEngine transformer_engine/common/fused_attn/context_parallel.cu, ``OutCorrection`` and ``AddFunctor``
@@ -284,10 +269,6 @@ def narrow_cast_bytes(
     Forward queries, keys and values are read in 16 bit and written in 8; backward the gradient of the output is, and those that
     the kernel makes of queries, keys and values in 8 bit become 16.
 
-    Parameters
-    ----------
-    tokens : queries on this rank
-
     References
     ----------
     NVIDIA/TransformerEngine@d0067d0 transformer_engine/pytorch/attention/dot_product_attention/backends.py, ``FusedAttnFunc``
@@ -305,10 +286,6 @@ def flash_bytes(model: ModelNumbers, tokens: Number, plan: PlanNumbers) -> Numbe
     Queries, keys and values are read once and the output is written once; what a kernel reads again because its tiles
     don't stay on the chip comes on top.
 
-    Parameters
-    ----------
-    tokens : queries on this rank
-
     References
     ----------
     [dao2023]_
@@ -320,10 +297,6 @@ def flash_bytes(model: ModelNumbers, tokens: Number, plan: PlanNumbers) -> Numbe
 
 def softmax_is_fused(settings: Settings, heads: Number, plan: PlanNumbers) -> Number:
     """1 where the fused softmax kernel runs: asked for, and four score matrices at a time to work on.
-
-    Parameters
-    ----------
-    heads : on this rank
 
     References
     ----------
@@ -346,9 +319,7 @@ def unfused(
 
     Parameters
     ----------
-    tokens : queries on this rank
     seq_len : [tokens]
-    heads : on this rank
     fused : 1 where mask, scale and softmax are one kernel
 
     Notes
@@ -406,12 +377,7 @@ def core(
     model: ModelNumbers, tokens: Number, settings: Settings, plan: PlanNumbers, software: Software,
     device: DeviceNumbers,
 ) -> tuple[Number, Number]:  # fmt: skip
-    """Forward and backward time of the attention core of one layer on one rank, by the kernel chosen [s].
-
-    Parameters
-    ----------
-    tokens : queries on this rank
-    """
+    """Forward and backward time of the attention core of one layer on one rank, by the kernel chosen [s]."""
     heads = model.attention.heads / plan.tensor
     older, attended, masked = settings.kernels.older_flash, settings.lengths.attended, under_mask(settings, plan)
     flash_forward, flash_backward = flash(

@@ -7,6 +7,12 @@ from costmodel.formulas.quantities import ModelNumbers, Number, PlanNumbers
 from costmodel.formulas.transformer import lengths, recurrent
 from costmodel.formulas.transformer.repetition import experts_again
 
+ARGUMENTS = {
+    "seq_len": "of the sequence that an average token is part of [tokens]", "power": "as `lengths.position_power` has it",
+    "causal": "1 counts keys below the diagonal only",
+}  # fmt: skip
+"""What arguments mean in all formulas here that say nothing else of them."""
+
 
 def attended_keys(seq_len: Number, window: Number, causal: Number, power: Number = 2.0) -> Number:
     r"""Keys that an average query of one layer meets.
@@ -27,7 +33,6 @@ def attended_keys(seq_len: Number, window: Number, causal: Number, power: Number
     ----------
     seq_len : of the sequence, or of the sample, that an average token is part of :math:`s` [tokens]
     window : :math:`w` [tokens]
-    causal : 1 counts keys below the diagonal only
     power : :math:`\kappa`, as `lengths.position_power` has it
     """
     alike = ops.minimum(window, seq_len)
@@ -45,7 +50,6 @@ def mean_attended_keys(model: ModelNumbers, seq_len: Number, causal: Number, pow
 
     Parameters
     ----------
-    seq_len, power : as in `attended_keys`
     causal : 1 counts keys below the diagonal (and in the window) only
     """
     share = model.attention.windowed_layers / model.layers
@@ -62,19 +66,12 @@ def all_keys(seq_len: Number, causal: Number) -> Number:
     Parameters
     ----------
     seq_len : of the sequence, or of the sample, that an average token is part of [tokens]
-    causal : 1 counts keys below the diagonal only
     """
     return ops.where(causal > 0.0, 0.5, 1.0) * seq_len
 
 
 def attention_core_flop(model: ModelNumbers, seq_len: Number, causal: Number, power: Number = 2.0) -> Number:
-    """FLOP of one layer's scores and weighted values, forward, per token; an indexer's scores with every key included.
-
-    Parameters
-    ----------
-    seq_len, power : as in `attended_keys`
-    causal : 1 counts keys below the diagonal only
-    """
+    """FLOP of one layer's scores and weighted values, forward, per token; an indexer's scores with every key included."""
     attention = model.attention
     width = attention.heads * (attention.head_dim + attention.value_head_dim)
     core = 2.0 * width * mean_attended_keys(model, seq_len, causal, power)
@@ -83,13 +80,7 @@ def attention_core_flop(model: ModelNumbers, seq_len: Number, causal: Number, po
 
 
 def core_flop(model: ModelNumbers, seq_len: Number, causal: Number, power: Number = 2.0) -> Number:
-    """FLOP of an average layer between its projections, forward, per token: of attention's core, or of states.
-
-    Parameters
-    ----------
-    seq_len, power : as in `attended_keys`
-    causal : 1 counts keys below the diagonal only
-    """
+    """FLOP of an average layer between its projections, forward, per token: of attention's core, or of states."""
     return model.attention.share * attention_core_flop(model, seq_len, causal, power) + recurrent.flop(model)
 
 
@@ -184,7 +175,6 @@ def forward_flop_per_token(model: ModelNumbers, seq_len: Number, causal: Number,
 
     Parameters
     ----------
-    seq_len, power : as in `attended_keys`
     causal : 1 counts keys below the diagonal only, 0 all (Megatron-LM's convention)
     """
     layers = model.layers + model.prediction_layers
@@ -199,11 +189,6 @@ def model_flop_per_token(model: ModelNumbers, seq_len: Number, causal: Number, p
     For a dense decoder with :math:`4h` MLP and ``causal=0`` this is
 
     .. math:: 72 L h^2 \left(1 + \frac{s}{6h} + \frac{V}{12 h L}\right)
-
-    Parameters
-    ----------
-    seq_len, power : as in `attended_keys`
-    causal : 1 counts keys below the diagonal only
 
     References
     ----------

@@ -26,10 +26,6 @@ def offloaded_states(
 
     With Adam these are 16 bytes a parameter, as DeepSpeed's own estimate has it before its buffers.
 
-    Parameters
-    ----------
-    place : the rank, `Place`
-
     References
     ----------
     deepspeedai/DeepSpeed deepspeed/runtime/zero/stage_1_and_2.py (``estimate_zero2_model_states_mem_needs``); [ren2021]_
@@ -58,8 +54,6 @@ def offloaded_activations(settings: Settings, plan: PlanNumbers, kinds: Kinds, p
 
     Parameters
     ----------
-    kinds : of the model, `Kinds`
-    place : the rank, `Place`
     micro_batches : of a step
     """
     held = schedules.in_flight(plan.schedule, plan.pipeline, plan.virtual_stages, micro_batches, place.rank)

@@ -126,12 +126,7 @@ def adapter_kernels(settings: Settings, model: ModelNumbers) -> Number:
 
 
 def adapted_matrices(settings: Settings, model: ModelNumbers) -> Number:
-    """Matrices of a layer that have adapters.
-
-    Parameters
-    ----------
-    settings, model : `Settings`, `ModelNumbers`
-    """
+    """Matrices of a layer that have adapters."""
     adapter = settings.adapter
     attention = adapter.query + adapter.key + adapter.value + adapter.fused + adapter.output
     return attention + adapter.gate * model.mlp.gated + adapter.up + adapter.down

@@ -81,11 +81,6 @@ def beside_a_step(settings: Settings, shard_weights: Number) -> Number:
 def unsplit_parameters(model: ModelNumbers, owned: RankParameters, settings: Settings, plan: PlanNumbers, place: Place) -> Number:
     """Parameters that come to a device whole before they are split: the largest unit's, or the largest tensor's where no layer is
     a unit.
-
-    Parameters
-    ----------
-    owned : of the rank, `RankParameters`
-    place : the rank
     """
     edges = memory.split_parameters(owned.edges, owned.edges_routed, plan)
     unit = ops.maximum(edges, memory.largest_unit(owned, plan, place.layers, place.experts))

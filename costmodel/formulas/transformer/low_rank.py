@@ -12,6 +12,9 @@ from costmodel.formulas.network.compression import power_sgd_factors
 from costmodel.formulas.quantities import LowRankSizes, ModelNumbers, Number, PlanNumbers
 from costmodel.formulas.transformer.parameters import mlp_parameters
 
+ARGUMENTS = {"rank": "of PowerSGD"}
+"""What arguments mean in all formulas here that say nothing else of them."""
+
 
 def _sum(one: LowRankSizes, other: LowRankSizes) -> LowRankSizes:
     """Of matrices of both kinds."""
@@ -27,12 +30,7 @@ def _times(count: Number, one: LowRankSizes) -> LowRankSizes:
 
 
 def attention_factors(model: ModelNumbers, plan: PlanNumbers, rank: Number) -> LowRankSizes:
-    """Of the projections of one layer's attention, `LowRankSizes`.
-
-    Parameters
-    ----------
-    rank : of PowerSGD
-    """
+    """Of the projections of one layer's attention, `LowRankSizes`."""
     attention = model.attention
     latent = attention.latent > 0.0
     separate = (model.mlp.gated > 0.0) | latent
@@ -56,12 +54,7 @@ def attention_factors(model: ModelNumbers, plan: PlanNumbers, rank: Number) -> L
 
 
 def state_factors(model: ModelNumbers, plan: PlanNumbers, rank: Number) -> LowRankSizes:
-    """Of the projections of one layer with a state, `LowRankSizes`.
-
-    Parameters
-    ----------
-    rank : of PowerSGD
-    """
+    """Of the projections of one layer with a state, `LowRankSizes`."""
     first = power_sgd_factors(1.0, model.recurrent.inputs / plan.tensor, model.hidden, rank)
     return _sum(first, power_sgd_factors(1.0, model.hidden, model.recurrent.outputs / plan.tensor, rank))
 
@@ -72,7 +65,6 @@ def mlp_factors(model: ModelNumbers, width: Number, rank: Number) -> LowRankSize
     Parameters
     ----------
     width : inner width on this rank [channels]; 0 where there is none
-    rank : of PowerSGD
     """
     up = power_sgd_factors(1.0 + model.mlp.gated, width, model.hidden, rank)
     return _sum(up, power_sgd_factors(1.0, model.hidden, width, rank))
@@ -84,7 +76,6 @@ def expert_factors(model: ModelNumbers, plan: PlanNumbers, routed: Number, rank:
     Parameters
     ----------
     routed : their parameters on this rank
-    rank : of PowerSGD
     """
     parts = routed * plan.expert_tensor / ops.maximum(mlp_parameters(model, model.experts.width), 1.0)
     return _times(parts, mlp_factors(model, model.experts.width / plan.expert_tensor, rank))
@@ -100,7 +91,6 @@ def stage_factors(
     layers : of the stage
     experts : of these, those with a mixture of experts
     first, last : 1 where the stage holds the embedding, the head; tied embeddings live on both
-    rank : of PowerSGD
     """
     deep = last * model.prediction_layers
     sparse = experts + deep * ops.where(model.experts.layers > 0.0, 1.0, 0.0)

@@ -35,6 +35,12 @@ from costmodel.formulas.transformer.parameters import (
     prediction_of_rank,
 )
 
+ARGUMENTS = {
+    "layers": "of the stage", "experts": "of the stage's layers, those with a mixture of experts", "micro_batches": "of a step",
+    "tied": "1 where embedding and head are one matrix", "ranks": "members of the group",
+    "stride": "distance of neighbouring members [ranks]",
+}  # fmt: skip
+"""What arguments mean in all formulas here that say nothing else of them."""
 CONNECTION_BYTES = 524_288.0 + 4_915_200.0 + 4_194_304.0
 """Of NCCL's receiver on one channel, for its protocols LL, LL128 and Simple."""
 TREE_NEIGHBOURS = 2.0
@@ -67,10 +73,6 @@ def tiled_logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> 
     A tile of logits, gradients of the head's input and weight as they add up in 32 bit and as they are handed on, and casts of a
     tile of weights that are in 32 bit: of the next one, too, while this one's has yet to go.
 
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
-
     References
     ----------
     huggingface/trl@v1.16.0 trl/kernels/chunked_logprob.py (``ChunkedLogProbFunction.backward``)
@@ -87,12 +89,7 @@ def tiled_logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> 
 
 
 def tiled_gradients(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
-    """Bytes of the gradients of the head's input and weight that a `tiled_logits` makes, summed in 32 bit and as handed on.
-
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
-    """
+    """Bytes of the gradients of the head's input and weight that a `tiled_logits` makes, summed in 32 bit and as handed on."""
     widths, tokens = settings.widths, lengths.local_tokens(settings, plan)
     narrow = ops.where(widths.parameter < SUMMED, widths.parameter, 0.0)
     weight = (1.0 - settings.adapter.frozen) * traffic.loss_columns(model, settings, plan) * model.hidden
@@ -108,7 +105,6 @@ def logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers, micro_bat
 
     Parameters
     ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     micro_batches : of a step; from the second on, the logits of the one before may still be held
 
     References
@@ -149,12 +145,6 @@ def kept_beside_loss(
     weights that train, those of recomputed layers, too: both are given up as the forward pass ends, when of what the loss holds
     the gradients have yet to come. Beside the backward pass of a tiled loss, which is the head's, the last layer is gathered.
 
-    Parameters
-    ----------
-    model, settings, plan, owned : `ModelNumbers`, `Settings`, `PlanNumbers`, `RankParameters`
-    layers : of the stage
-    experts : of these, those with a mixture of experts
-
     References
     ----------
     pytorch/pytorch v2.13.0 torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py (``wait_for_unshard``), _fsdp_state.py
@@ -181,13 +171,6 @@ def first_gathers(owned: RankParameters, settings: Settings, plan: PlanNumbers, 
 
     Its buffer, and that of the first layer with its copy, before the former is given up; nothing is saved yet.
 
-    Parameters
-    ----------
-    owned : `RankParameters`
-    settings, plan : `Settings`, `PlanNumbers`
-    layers : of the stage
-    experts : of these, those with a mixture of experts
-
     References
     ----------
     pytorch/pytorch v2.13.0 torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py (``wait_for_unshard``)
@@ -204,14 +187,6 @@ def next_gathers(
     """Bytes over what is gathered at the loss as a forward pass comes to its last layer, where units are copied out of buffers.
 
     Its buffer, its copy, and the buffer of the layer before, which goes as that is made; the head has yet to come.
-
-    Parameters
-    ----------
-    owned : `RankParameters`
-    settings, plan : `Settings`, `PlanNumbers`
-    layers : of the stage
-    experts : of these, those with a mixture of experts
-    tied : 1 where embedding and head are one matrix
 
     References
     ----------
@@ -230,11 +205,6 @@ def waiting_logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers, m
 
     Of what the loss holds at its fullest a log-softmax in 32 bit waits, and the output that a stage keeps.
 
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
-    micro_batches : of a step
-
     Assumptions
     -----------
     A loss in 16 bit waits with half of that.
@@ -250,7 +220,6 @@ def rank_parameters(model: ModelNumbers, plan: PlanNumbers, first: Number, last:
 
     Parameters
     ----------
-    model, plan : `ModelNumbers`, `PlanNumbers`
     first, last : 1 where the stage holds the embedding, the head; tied embeddings live on both
     """
     return RankParameters(
@@ -262,26 +231,12 @@ def rank_parameters(model: ModelNumbers, plan: PlanNumbers, first: Number, last:
 
 
 def of_layers(owned: RankParameters, layers: Number, experts: Number) -> tuple[Number, Number]:
-    """Parameters of a stage's layers on one rank: outside the routed experts, and in them.
-
-    Parameters
-    ----------
-    owned : `RankParameters`
-    layers : of the stage
-    experts : of these, those with a mixture of experts
-    """
+    """Parameters of a stage's layers on one rank: outside the routed experts, and in them."""
     return (layers - experts) * owned.layer + experts * owned.expert_layer, experts * owned.routed
 
 
 def whole_parameters(owned: RankParameters, layers: Number, experts: Number) -> tuple[Number, Number]:
-    """Parameters of a stage on one rank: outside the routed experts, and in them.
-
-    Parameters
-    ----------
-    owned : `RankParameters`
-    layers : of the stage
-    experts : of these, those with a mixture of experts
-    """
+    """Parameters of a stage on one rank: outside the routed experts, and in them."""
     inner, routed = of_layers(owned, layers, experts)
     return inner + owned.edges, routed + owned.edges_routed
 
@@ -293,10 +248,6 @@ def stage_parameters(
 
     Parameters
     ----------
-    model : `ModelNumbers`
-    plan : `PlanNumbers`
-    layers : of the stage
-    experts : of these, those with a mixture of experts
     first, last : 1 where the stage holds the embedding, the head; tied embeddings live on both
     """
     return whole_parameters(rank_parameters(model, plan, first, last), layers, experts)
@@ -307,7 +258,6 @@ def edge_parameters(model: ModelNumbers, plan: PlanNumbers, first: Number, last:
 
     Parameters
     ----------
-    model, plan : `ModelNumbers`, `PlanNumbers`
     first, last : 1 where the stage holds the embedding, the head; tied embeddings live on both
     """
     copy = model.vocabulary.tied * model.vocabulary.size * model.hidden * last * (1.0 - first)
@@ -339,8 +289,6 @@ def states(
 
     Parameters
     ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
-    place : the rank, `Place`
     at_once : 1 where gradients are sharded as they are made, `summed_at_once`
     """
     owned = rank_parameters(model, plan, place.first, place.last)
@@ -354,10 +302,6 @@ def state_bytes_of(
 
     Parameters
     ----------
-    owned : `RankParameters`
-    settings, plan : `Settings`, `PlanNumbers`
-    layers : of the stage
-    experts : of these, those with a mixture of experts
     at_once : 1 where gradients are sharded as they are made, `summed_at_once`
 
     References
@@ -404,7 +348,6 @@ def updated_parameters(dense: Number, routed: Number, plan: PlanNumbers) -> Numb
     Parameters
     ----------
     dense, routed : on the rank, outside the routed experts and in them
-    plan : `PlanNumbers`
     """
     shard, expert_shard = communication.shard_groups(plan)
     once = ops.where(plan.shard_optimizer > 0.0, 1.0 / schedules.weight_copies(plan.schedule), 1.0)
@@ -417,7 +360,6 @@ def split_parameters(dense: Number, routed: Number, plan: PlanNumbers) -> Number
     Parameters
     ----------
     dense, routed : outside the routed experts, and in them
-    plan : `PlanNumbers`
     """
     shard, expert_shard = communication.shard_groups(plan)
     split = ops.where(shard > 1.0, dense, 0.0) + ops.where(expert_shard > 1.0, routed, 0.0)
@@ -425,15 +367,7 @@ def split_parameters(dense: Number, routed: Number, plan: PlanNumbers) -> Number
 
 
 def largest_unit(owned: RankParameters, plan: PlanNumbers, layers: Number, experts: Number) -> Number:
-    """Parameters of a stage's largest layer that ZeRO-3 shards, those of a rank's whole copy.
-
-    Parameters
-    ----------
-    owned : `RankParameters`
-    plan : `PlanNumbers`
-    layers : of the stage
-    experts : of these, those with a mixture of experts
-    """
+    """Parameters of a stage's largest layer that ZeRO-3 shards, those of a rank's whole copy."""
     dense = ops.where(layers > experts, split_parameters(owned.layer, 0.0, plan), 0.0)
     return ops.maximum(dense, ops.where(experts > 0.0, split_parameters(owned.expert_layer, owned.routed, plan), 0.0))
 
@@ -446,13 +380,6 @@ def gathered_weights(owned: RankParameters, settings: Settings, plan: PlanNumber
     of their own, the head alone, as the last layer's is given up before the loss. Where sums wait for a pipeline's last
     micro-batch, weights are whole from a backward pass on: all layers'. DeepSpeed gathers up to a number of parameters, whatever
     they belong to.
-
-    Parameters
-    ----------
-    owned : `RankParameters`
-    settings, plan : `Settings`, `PlanNumbers`
-    layers : of the stage
-    experts : of these, those with a mixture of experts
 
     References
     ----------
@@ -489,11 +416,6 @@ def gathered_backward(
 
     Parameters
     ----------
-    owned : `RankParameters`
-    settings, plan : `Settings`, `PlanNumbers`
-    layers : of the stage
-    experts : of these, those with a mixture of experts
-    tied : 1 where embedding and head are one matrix
     at_work : of the layer's pass at its fullest, sharded or not [bytes]
     matrix : parameters of an MLP's last matrix, of all experts
     behind : 1 where another layer's gradients are on their way, not the head's
@@ -520,15 +442,7 @@ def gathered_backward(
 
 
 def following_unit(owned: RankParameters, settings: Settings, plan: PlanNumbers, layers: Number, experts: Number) -> Number:
-    """Bytes of the next layer's weights that are gathered beside a layer's backward pass, if there is another.
-
-    Parameters
-    ----------
-    owned : `RankParameters`
-    settings, plan : `Settings`, `PlanNumbers`
-    layers : of the stage
-    experts : of these, those with a mixture of experts
-    """
+    """Bytes of the next layer's weights that are gathered beside a layer's backward pass, if there is another."""
     next_one = ops.where(layers > 1.0, settings.widths.stored * largest_unit(owned, plan, layers, experts), 0.0)
     return layer.sharded_gradients(settings, plan) * ops.where(settings.buckets.live > 0.0, 0.0, next_one)
 
@@ -545,11 +459,6 @@ def yet_to_come(
 
     Parameters
     ----------
-    owned : `RankParameters`
-    settings, plan : `Settings`, `PlanNumbers`
-    layers : of the stage
-    experts : of these, those with a mixture of experts
-    tied : 1 where embedding and head are one matrix
     at_work : of a layer's pass at its fullest, sharded or not [bytes]
     matrix : parameters of an MLP's last matrix, of all experts
     """
@@ -578,14 +487,6 @@ def embedding_gradients(
     gradients and their sum beside the weights and the last layer's gradients on their way, and its own shard has yet to come.
     Where embedding and head are one unit, so are their gradients, beside its weights.
 
-    Parameters
-    ----------
-    owned : `RankParameters`
-    settings, plan : `Settings`, `PlanNumbers`
-    layers : of the stage
-    experts : of these, those with a mixture of experts
-    tied : 1 where embedding and head are one matrix
-
     References
     ----------
     pytorch/pytorch v2.13.0 torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py (``post_backward``);
@@ -609,15 +510,7 @@ def embedding_gradients(
 
 
 def own_unit(owned: RankParameters, settings: Settings, plan: PlanNumbers, layers: Number, experts: Number) -> Number:
-    """Bytes of a layer's gathered weights, which are there beside its passes alone; 0 where `gathered_weights` has them.
-
-    Parameters
-    ----------
-    owned : `RankParameters`
-    settings, plan : `Settings`, `PlanNumbers`
-    layers : of the stage
-    experts : of these, those with a mixture of experts
-    """
+    """Bytes of a layer's gathered weights, which are there beside its passes alone; 0 where `gathered_weights` has them."""
     come = (settings.framework.edges_apart > 0.0) & (layer.deferred_sums(settings, plan) <= 0.0)
     unit = ops.where(come, settings.widths.stored * largest_unit(owned, plan, layers, experts), 0.0)
     return ops.where(settings.buckets.live > 0.0, 0.0, unit)
@@ -628,10 +521,6 @@ def context_temporaries(model: ModelNumbers, settings: Settings, plan: PlanNumbe
 
     Gathered keys and values, and their gradients, as long as the sequence; or the gradients of exchanged queries, keys and values
     a second time. What a ring passes on is as small as a rank's own.
-
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
 
     References
     ----------
@@ -648,13 +537,6 @@ def update_temporaries(owned: RankParameters, settings: Settings, plan: PlanNumb
 
     What its shard needs, or what the largest parameter does where it goes through them one by one; where gradients are laid out
     flat to be sent, that copy of all of them.
-
-    Parameters
-    ----------
-    owned : `RankParameters`
-    settings, plan : `Settings`, `PlanNumbers`
-    layers : of the stage
-    experts : of these, those with a mixture of experts
     """
     dense, routed = whole_parameters(owned, layers, experts)
     shard, expert_shard = communication.shard_groups(plan)
@@ -678,10 +560,6 @@ def bucket_buffers(settings: Settings, plan: PlanNumbers) -> Number:
     One, or two that are filled in turns where their reduction overlaps with the backward pass, but at stage 3; allocated
     whole, whatever the model. None where gradients sum up whole, in a width of their own, or are laid out flat.
 
-    Parameters
-    ----------
-    settings, plan : `Settings`, `PlanNumbers`
-
     References
     ----------
     deepspeedai/DeepSpeed@edaa722 deepspeed/runtime/zero/stage_1_and_2.py (``ipg_buffer``), stage3.py
@@ -693,12 +571,7 @@ def bucket_buffers(settings: Settings, plan: PlanNumbers) -> Number:
 
 
 def staged_sums(settings: Settings, plan: PlanNumbers) -> Number:
-    """1 where gradients are summed in buckets that stay allocated, to be sharded without the weights: DeepSpeed's ZeRO-1 and -2.
-
-    Parameters
-    ----------
-    settings, plan : `Settings`, `PlanNumbers`
-    """
+    """1 where gradients are summed in buckets that stay allocated, to be sharded without the weights, DeepSpeed's ZeRO-1, -2."""
     widths = settings.widths
     there = (settings.buckets.held > 0.0) & (widths.flat_gradient <= 0.0) & (widths.backward_gradient <= 0.0)
     return ops.where(there, plan.shard_optimizer * (1.0 - plan.shard_weights), 0.0)
@@ -706,11 +579,6 @@ def staged_sums(settings: Settings, plan: PlanNumbers) -> Number:
 
 def summed_at_once(settings: Settings, plan: PlanNumbers, micro_batches: Number) -> Number:
     """1 where gradients go into buckets as they are made: each micro-batch's at stage 2, those of a step of one at stage 1.
-
-    Parameters
-    ----------
-    settings, plan : `Settings`, `PlanNumbers`
-    micro_batches : of a step
 
     References
     ----------
@@ -721,12 +589,7 @@ def summed_at_once(settings: Settings, plan: PlanNumbers, micro_batches: Number)
 
 
 def largest_tensor(model: ModelNumbers, owned: RankParameters, settings: Settings, plan: PlanNumbers) -> Number:
-    """Elements of the largest tensor that trains on a rank: embedding or head, a matrix of an MLP, or one of all experts.
-
-    Parameters
-    ----------
-    model, owned, settings, plan : `ModelNumbers`, `RankParameters`, `Settings`, `PlanNumbers`
-    """
+    """Elements of the largest tensor that trains on a rank: embedding or head, a matrix of an MLP, or one of all experts."""
     matrix = model.hidden * model.mlp.width / plan.tensor
     experts = 2.0 / 3.0 * settings.framework.grouped_experts * owned.routed
     edge = ops.maximum(owned.head, owned.edges - owned.head)
@@ -734,13 +597,7 @@ def largest_tensor(model: ModelNumbers, owned: RankParameters, settings: Setting
 
 
 def one_edge(model: ModelNumbers, place: Place) -> Number:
-    """1 where a stage's embedding and head are one matrix.
-
-    Parameters
-    ----------
-    model : `ModelNumbers`
-    place : the rank, `Place`
-    """
+    """1 where a stage's embedding and head are one matrix."""
     return model.vocabulary.tied * place.first * place.last
 
 
@@ -764,13 +621,6 @@ def staged_bytes(
     share of the gradients is there from the first of them on; of further micro-batches at stage 2 twice, until both are added.
     The update squares each tensor in 64 bit for the norm, and then copies all of them flat, and that in 32 bit. Where the host
     updates, it squares them as they come, beside the buckets, and holds a tensor as large as the largest.
-
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
-    place : the rank, `Place`
-    owned : `RankParameters`
-    micro_batches : of a step
 
     References
     ----------
@@ -816,7 +666,6 @@ def embedding_mask(model: ModelNumbers, settings: Settings, plan: PlanNumbers, f
 
     Parameters
     ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
     first : 1 where the stage holds the embedding
     """
     return first * model.dropout * lengths.norm_tokens(settings, plan) * model.hidden
@@ -829,9 +678,7 @@ def absent_gradients(settings: Settings, plan: PlanNumbers, gradients: Number, m
 
     Parameters
     ----------
-    settings, plan : `Settings`, `PlanNumbers`
     gradients : of the stage [bytes]
-    micro_batches : of a step
 
     References
     ----------
@@ -853,7 +700,6 @@ def collective_buffers(ranks: Number, stride: Number, network: NetworkNumbers) -
 
     Parameters
     ----------
-    ranks, stride : the group
     network : `NetworkNumbers`: its channels :math:`K`
 
     References
@@ -874,11 +720,6 @@ def collective_buffers(ranks: Number, stride: Number, network: NetworkNumbers) -
 def message_buffers(ranks: Number, stride: Number, network: NetworkNumbers) -> Number:
     """Bytes of the pool that the messages between a group's members share in the communication library.
 
-    Parameters
-    ----------
-    ranks, stride : the group
-    network : `NetworkNumbers`
-
     References
     ----------
     NVIDIA/nccl@5067397 src/init.cc; NVIDIA/nccl#2363 (536,870,912 bytes on 64 channels inside a node)
@@ -888,12 +729,7 @@ def message_buffers(ranks: Number, stride: Number, network: NetworkNumbers) -> N
 
 
 def library_bytes(plan: PlanNumbers, network: NetworkNumbers) -> Number:
-    """Bytes that the communication library holds on a rank: collectives of the tensor and the data group, messages of others.
-
-    Parameters
-    ----------
-    plan, network : `PlanNumbers`, `NetworkNumbers`
-    """
+    """Bytes that the communication library holds on a rank: collectives of the tensor and the data group, messages of others."""
     reducing = collective_buffers(plan.tensor, plan.tensor_stride, network)
     reducing = reducing + collective_buffers(plan.data * plan.context, plan.data_stride, network)
     around = message_buffers(plan.context, plan.context_stride, network)
@@ -911,7 +747,6 @@ def fragmentation(passing: Number, settings: Settings, software: Software) -> Nu
     Parameters
     ----------
     passing : what comes and goes: activations, temporaries, logits, buffers [bytes]
-    settings, software : `Settings`, `Software`
 
     References
     ----------
@@ -921,12 +756,7 @@ def fragmentation(passing: Number, settings: Settings, software: Software) -> Nu
 
 
 def outside_allocator(plan: PlanNumbers, network: NetworkNumbers, software: Software) -> Number:
-    """Bytes of a process outside PyTorch's allocator: its context and the communication library.
-
-    Parameters
-    ----------
-    plan, network, software : `PlanNumbers`, `NetworkNumbers`, `Software`
-    """
+    """Bytes of a process outside PyTorch's allocator: its context and the communication library."""
     return software.memory.fixed + software.memory.library_overhead * library_bytes(plan, network)
 
 
@@ -941,7 +771,6 @@ def memory_of(
     ----------
     weights, gradients, optimizer, activations, temporaries, logits, buffers : its parts [bytes]
     pooled : kept for tensors of other streams that aren't there now [bytes]
-    settings, plan, network, software : `Settings`, `PlanNumbers`, `NetworkNumbers`, `Software`
     """
     passing = activations + temporaries + logits + buffers
     overhead = outside_allocator(plan, network, software) + fragmentation(passing, settings, software) + pooled
@@ -950,12 +779,7 @@ def memory_of(
 
 
 def layer_kinds(model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software) -> Kinds:
-    """What a layer with a dense MLP holds on one rank, and one with a mixture of experts, `Kinds`.
-
-    Parameters
-    ----------
-    model, settings, plan, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `Software`
-    """
+    """What a layer with a dense MLP holds on one rank, and one with a mixture of experts, `Kinds`."""
     settings = lengths.of_layers(model, settings)
     return Kinds(
         layer_bytes(of_kind(model, 0.0), settings, plan, software), layer_bytes(of_kind(model, 1.0), settings, plan, software)
@@ -963,12 +787,7 @@ def layer_kinds(model: ModelNumbers, settings: Settings, plan: PlanNumbers, soft
 
 
 def layer_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software) -> LayerBytes:
-    """What an average layer holds on one rank for one micro-batch, `LayerBytes`.
-
-    Parameters
-    ----------
-    model, settings, plan, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `Software`
-    """
+    """What an average layer holds on one rank for one micro-batch, `LayerBytes`."""
     kept = activations.kept_activations(model, settings, plan, software)
     graphed = activations.captured_share(model, settings, plan)
     backward = activations.backward_temporaries(model, settings, plan, software) + context_temporaries(model, settings, plan)
@@ -977,47 +796,26 @@ def layer_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers, soft
 
 
 def output_logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
-    """Bytes of logits that a training loop holds on to, behind its loss, through its backward pass and its update.
-
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
-    """
+    """Bytes of logits that a training loop holds on to, behind its loss, through its backward pass and its update."""
     columns = lengths.local_tokens(settings, plan) * traffic.loss_columns(model, settings, plan)
     return settings.widths.output_logit * columns
 
 
 def waits_whole(settings: Settings, plan: PlanNumbers, micro_batches: Number) -> Number:
-    """1 where gradients that are sharded are whole until the last of several micro-batches.
-
-    Parameters
-    ----------
-    settings, plan : `Settings`, `PlanNumbers`
-    micro_batches : of a step
-    """
+    """1 where gradients that are sharded are whole until the last of several micro-batches."""
     shard, _ = communication.shard_groups(plan)
     several = ops.where((micro_batches > 1.0) & (shard > 1.0), plan.shard_gradients, 0.0)
     return settings.framework.whole_accumulation * several
 
 
 def whole_gradients(owned: RankParameters, settings: Settings, place: Place) -> Number:
-    """Bytes of a stage's gradients as wide as its weights are gathered, none sharded.
-
-    Parameters
-    ----------
-    owned, settings, place : `RankParameters`, `Settings`, `Place`
-    """
+    """Bytes of a stage's gradients as wide as its weights are gathered, none sharded."""
     dense, routed = whole_parameters(owned, place.layers, place.experts)
     return settings.trainable * settings.widths.parameter * (dense + routed)
 
 
 def last_matrix(model: ModelNumbers, owned: RankParameters, plan: PlanNumbers, place: Place) -> Number:
-    """Parameters of an MLP's last matrix on one rank, of all experts where there are any.
-
-    Parameters
-    ----------
-    model, owned, plan, place : `ModelNumbers`, `RankParameters`, `PlanNumbers`, `Place`
-    """
+    """Parameters of an MLP's last matrix on one rank, of all experts where there are any."""
     dense = model.mlp.share * model.hidden * model.mlp.width / plan.tensor
     return _largest(place, dense, owned.routed / (2.0 + model.mlp.gated))
 
@@ -1038,17 +836,9 @@ def _largest(place: Place, dense: Number, expert: Number) -> Number:
 
 
 def stage_contents(
-    model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software, kinds: Kinds, place: Place,
-    micro_batches: Number,
+    model: ModelNumbers, settings: Settings, plan: PlanNumbers, kinds: Kinds, place: Place, micro_batches: Number,
 ) -> Contents:  # fmt: skip
     """What a stage holds all the time, for each micro-batch, and at its moments, `Contents` [bytes].
-
-    Parameters
-    ----------
-    model, settings, plan, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `Software`
-    kinds : of the model, `Kinds`
-    place : the rank, `Place`
-    micro_batches : of a step
 
     Assumes one graph of a layer for every micro-batch in flight, on one pool that nothing else takes from. A compiled
     program of actors has every tensor that comes and goes twice, to fill the one while the other is read.
@@ -1127,13 +917,6 @@ def edge_gradients(
     whose gradient is a view unless a linear loss makes it, a third, their sum; one of them is the gradient itself, if none was
     there before.
 
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
-    place : the rank, `Place`
-    owned : `RankParameters`
-    micro_batches : of a step
-
     References
     ----------
     pytorch/pytorch torch/csrc/autograd/input_buffer.cpp (``accumulate``, ``can_accumulate_inplace``)
@@ -1153,11 +936,6 @@ def outliving_gradients(model: ModelNumbers, settings: Settings, plan: PlanNumbe
     Where no weight of a sharded unit trains FSDP1 hooks onto the gradient of the unit's input, and under reentrant checkpoints
     that hook keeps it: every recomputed layer's input and its gradient, but those of the two layers at work.
 
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
-    layers : of the stage
-
     References
     ----------
     pytorch/pytorch torch/distributed/fsdp/_runtime_utils.py (``_register_post_backward_reshard_only_hook``)
@@ -1169,14 +947,7 @@ def outliving_gradients(model: ModelNumbers, settings: Settings, plan: PlanNumbe
 
 
 def logits_in_flight(contents: Contents, plan: PlanNumbers, micro_batches: Number) -> tuple[Number, Number]:
-    """Bytes of the logits that wait beside a backward pass, and of those whose loss is at work beside none.
-
-    Parameters
-    ----------
-    contents : `Contents`
-    plan : `PlanNumbers`
-    micro_batches : of a step
-    """
+    """Bytes of the logits that wait beside a backward pass, and of those whose loss is at work beside none."""
     paired = schedules.pairs_directions(plan.schedule)
     others = (schedules.losses_in_flight(plan.schedule, micro_batches) - 1.0) * contents.waiting_logits
     others = others + paired * contents.logits
@@ -1185,14 +956,7 @@ def logits_in_flight(contents: Contents, plan: PlanNumbers, micro_batches: Numbe
 
 
 def passing_bytes(contents: Contents, plan: PlanNumbers, micro_batches: Number) -> Number:
-    """Bytes over its states that a stage takes at the fullest moment of its passes, what streams keep for others included.
-
-    Parameters
-    ----------
-    contents : `Contents`
-    plan : `PlanNumbers`
-    micro_batches : of a step
-    """
+    """Bytes over its states that a stage takes at the fullest moment of its passes, what streams keep for others included."""
     others, alone = logits_in_flight(contents, plan, micro_batches)
     saved, working = contents.in_flight * contents.saved, ops.maximum(alone + contents.pooled_unit, contents.backward)
     return saved + others + working + contents.gathered - (contents.late_gradients - contents.pooled_gradients)
@@ -1207,12 +971,6 @@ def idle_bytes(
     and goes, or much more where micro-batches have another shape each, unless segments are expandable. Where an update works
     in flat buffers, no block that the passes have freed is large enough for a whole shard, nor does a pass need one:
     what the lesser of the two moments took stays reserved beside the other.
-
-    Parameters
-    ----------
-    contents : `Contents`
-    settings, plan, software : `Settings`, `PlanNumbers`, `Software`
-    micro_batches : of a step
 
     References
     ----------
@@ -1235,12 +993,6 @@ def fullest_moment(
     Four moments can be the fullest: the loss, with every layer's activations saved and the logits alive; the
     backward pass of the last layer, with all but its own logits saved; the end of the first layer's or the embedding's, when
     gradients that come up late are whole; the update, with nothing saved.
-
-    Parameters
-    ----------
-    contents : `Contents`
-    plan : `PlanNumbers`
-    micro_batches : of a step
     """
     others, alone = logits_in_flight(contents, plan, micro_batches)
     passing = passing_bytes(contents, plan, micro_batches)
@@ -1259,14 +1011,7 @@ def stage_memory(
     contents: Contents, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
     micro_batches: Number,
 ) -> Memory:  # fmt: skip
-    """The bill of one stage at its `fullest_moment`, `Memory` [bytes].
-
-    Parameters
-    ----------
-    contents : of the stage, `Contents`
-    settings, plan, network, software : as named
-    micro_batches : of a step
-    """
+    """The bill of one stage at its `fullest_moment`, `Memory` [bytes]."""
     waiting, early, at_loss, updating, pooled = fullest_moment(contents, plan, micro_batches)
     ended = contents.ending - contents.gathered
     return memory_of(
@@ -1306,9 +1051,7 @@ def with_buffers(one: Memory, nbytes: Number, settings: Settings, software: Soft
 
     Parameters
     ----------
-    one : `Memory`
     nbytes : that are held besides
-    settings, software : `Settings`, `Software`
     """
     reserved = fragmentation(nbytes, settings, software)
     return Memory(
@@ -1321,13 +1064,7 @@ def stage_bills(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
     micro_batches: Number,
 ) -> tuple[Memory, Memory, Memory]:  # fmt: skip
-    """The bill of the first rank, of the fullest between and of the last, gradients uncompressed, three `Memory` [bytes].
-
-    Parameters
-    ----------
-    model, settings, plan, network, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `NetworkNumbers`, `Software`
-    micro_batches : of a step
-    """
+    """The bill of the first rank, of the fullest between and of the last, gradients uncompressed, three `Memory` [bytes]."""
     question = model, settings, plan, network, software, layer_kinds(model, settings, plan, software)
     first, last, one, two, three, four = layout.places(model, settings, plan)
     inner = larger_memory(place_bill(*question, one, micro_batches), place_bill(*question, two, micro_batches))
@@ -1340,16 +1077,8 @@ def place_bill(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software, kinds: Kinds,
     place: Place, micro_batches: Number,
 ) -> Memory:  # fmt: skip
-    """The bill of one rank, gradients uncompressed, `Memory` [bytes].
-
-    Parameters
-    ----------
-    model, settings, plan, network, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `NetworkNumbers`, `Software`
-    kinds : of the model, `Kinds`
-    place : the rank, `Place`
-    micro_batches : of a step
-    """
-    held = stage_contents(model, settings, plan, software, kinds, place, micro_batches)
+    """The bill of one rank, gradients uncompressed, `Memory` [bytes]."""
+    held = stage_contents(model, settings, plan, kinds, place, micro_batches)
     return stage_memory(held, settings, plan, network, software, micro_batches)
 
 
@@ -1357,13 +1086,7 @@ def idle_stages(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
     micro_batches: Number,
 ) -> tuple[Number, Number, Number]:  # fmt: skip
-    """`idle_bytes` of the first rank, of the fullest between and of the last.
-
-    Parameters
-    ----------
-    model, settings, plan, network, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `NetworkNumbers`, `Software`
-    micro_batches : of a step
-    """
+    """`idle_bytes` of the first rank, of the fullest between and of the last."""
     question = model, settings, plan, network, software, layer_kinds(model, settings, plan, software)
     first, last, *between = layout.places(model, settings, plan)
     most, inner = _held_and_idle(*question, between[0], micro_batches)
@@ -1378,7 +1101,7 @@ def _held_and_idle(
     place: Place, micro_batches: Number,
 ) -> tuple[Number, Number]:  # fmt: skip
     """The total of a rank's bill, and its `idle_bytes`."""
-    held = stage_contents(model, settings, plan, software, kinds, place, micro_batches)
+    held = stage_contents(model, settings, plan, kinds, place, micro_batches)
     total = stage_memory(held, settings, plan, network, software, micro_batches).total
     return total, idle_bytes(held, settings, plan, software, micro_batches)
 
@@ -1387,13 +1110,7 @@ def fullest_stage(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
     micro_batches: Number,
 ) -> Memory:  # fmt: skip
-    """The bill of the fullest stage, uncompressed gradients taken for granted, `Memory` [bytes].
-
-    Parameters
-    ----------
-    model, settings, plan, network, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `NetworkNumbers`, `Software`
-    micro_batches : of a step
-    """
+    """The bill of the fullest stage, uncompressed gradients taken for granted, `Memory` [bytes]."""
     first, second, last = stage_bills(model, settings, plan, network, software, micro_batches)
     return larger_memory(larger_memory(first, second), last)
 
@@ -1408,10 +1125,6 @@ def least(
     left out activations, temporaries, logits and gathered weights; weights count in one version, of which a stage holds at
     least one; gradients that come up late count for nothing. None of what is left reads the micro-batch, sequence
     parallelism or what is recomputed, so that one number bounds all plans that differ in these alone.
-
-    Parameters
-    ----------
-    model, settings, plan, network, software : `ModelNumbers`, `Settings`, `PlanNumbers`, `NetworkNumbers`, `Software`
     """
     first, last, begin, behind, _, second = layout.places(model, settings, plan)
     late = 1.0 - settings.framework.lazy_gradients

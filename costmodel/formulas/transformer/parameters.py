@@ -11,6 +11,9 @@ from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import ModelNumbers, Number
 from costmodel.formulas.transformer import recurrent
 
+ARGUMENTS = {"tensor": "ranks that split its matrices"}
+"""What arguments mean in all formulas here that say nothing else of them."""
+
 
 def attention_parameters(model: ModelNumbers) -> Number:
     r"""Parameters of the attention of one layer, biases, query/key norms and sinks included.
@@ -66,10 +69,6 @@ def attention_split(model: ModelNumbers) -> Number:
 def attention_of_rank(model: ModelNumbers, tensor: Number) -> Number:
     """Parameters of one layer's attention on one rank.
 
-    Parameters
-    ----------
-    tensor : ranks that split its matrices
-
     Examples
     --------
     >>> from costmodel import load_model
@@ -112,7 +111,6 @@ def mlp_of_rank(model: ModelNumbers, width: Number, tensor: Number) -> Number:
     Parameters
     ----------
     width : inner width of the whole [channels]
-    tensor : ranks that split its matrices
     """
     whole = model.mlp.bias * model.hidden
     return (mlp_parameters(model, width) - whole) / tensor + whole
@@ -129,12 +127,7 @@ def norm_parameters(model: ModelNumbers) -> Number:
 
 
 def mixer_of_rank(model: ModelNumbers, tensor: Number) -> Number:
-    """Parameters on one rank of what brings an average layer's tokens together: attention, or a state; and of another stream's.
-
-    Parameters
-    ----------
-    tensor : ranks that split its matrices
-    """
+    """Parameters on one rank of what brings an average layer's tokens together: attention, or a state; and of another stream."""
     others = model.stream_matrices * model.hidden * (model.hidden + 1.0) / tensor
     return model.attention.share * attention_of_rank(model, tensor) + recurrent.parameters_of_rank(model, tensor) + others
 
@@ -145,12 +138,7 @@ def dense_layer_parameters(model: ModelNumbers) -> Number:
 
 
 def dense_layer_of_rank(model: ModelNumbers, tensor: Number) -> Number:
-    """Parameters of one layer with a dense MLP on one rank.
-
-    Parameters
-    ----------
-    tensor : ranks that split its matrices
-    """
+    """Parameters of one layer with a dense MLP on one rank."""
     mlp = model.mlp.share * mlp_of_rank(model, model.mlp.width, tensor)
     return mixer_of_rank(model, tensor) + mlp + norm_parameters(model)
 
@@ -167,12 +155,7 @@ def expert_layer_shared_parameters(model: ModelNumbers) -> Number:
 
 
 def expert_layer_shared_of_rank(model: ModelNumbers, tensor: Number) -> Number:
-    """Parameters of one mixture-of-experts layer on one rank outside its routed experts.
-
-    Parameters
-    ----------
-    tensor : ranks that split its matrices
-    """
+    """Parameters of one mixture-of-experts layer on one rank outside its routed experts."""
     shared = ops.where(model.experts.shared_width > 0.0, mlp_of_rank(model, model.experts.shared_width, tensor), 0.0)
     return mixer_of_rank(model, tensor) + shared + norm_parameters(model) + router_parameters(model)
 

@@ -81,10 +81,6 @@ def layer_matrices(model: ModelNumbers, plan: PlanNumbers) -> tuple[Number, Numb
 def layer_tensors(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
     """Tensors of an average layer that a rank updates one by one: matrices, their biases and norms, or those of adapters.
 
-    Parameters
-    ----------
-    model, settings, plan : `ModelNumbers`, `Settings`, `PlanNumbers`
-
     Assumptions
     -----------
     Where states are sharded all of a layer is one flat tensor, but where each is split by itself, as FSDP2 does. Adapters of
@@ -104,10 +100,6 @@ def layer_tensors(model: ModelNumbers, settings: Settings, plan: PlanNumbers) ->
 
 def launching_time(model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software) -> Number:
     """Time by which the host launches the update of an average layer [s].
-
-    Parameters
-    ----------
-    model, settings, plan, software : as the names say
 
     Assumptions
     -----------
