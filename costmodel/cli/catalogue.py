@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import itertools
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from costmodel.arithmetic.named_tuples import Row, flat
+from costmodel.catalogue import loader, software
 from costmodel.catalogue.hardware_words import said_hardware
+from costmodel.catalogue.loader import Kind, efficiency_source
+from costmodel.catalogue.software import constants_by_owner, is_framework, load_framework
+from costmodel.catalogue.spellings import squeezed
 from costmodel.cli import codes, layout
 from costmodel.cli.arguments import (
     Commands,
@@ -23,15 +29,14 @@ from costmodel.cli.arguments import (
 )
 from costmodel.cli.output import TerminalTable, gib, print_json, print_page, shown, table
 from costmodel.cli.question import read_with_notes
+from costmodel.description.cluster import Cluster
+from costmodel.description.device import Device
+from costmodel.description.framework import Framework
+from costmodel.description.transformer import Transformer
+from costmodel.evaluation.error_model import constant_error
 from costmodel.text.checks import positive_int
 from costmodel.text.errors import CostModelError, InvalidValue
-
-if TYPE_CHECKING:
-    from costmodel.catalogue.loader import Kind
-    from costmodel.description.cluster import Cluster
-    from costmodel.description.device import Device
-    from costmodel.description.framework import Framework
-    from costmodel.description.transformer import Transformer
+from costmodel.text.units import format_count
 
 KINDS = ("model", "device", "cluster", "framework")
 _WORD = {"model": "llama", "device": "h100", "cluster": "h100", "framework": "megatron"}
@@ -88,7 +93,6 @@ def add(commands: Commands) -> None:
 
 
 def _accuracy(arguments: argparse.Namespace) -> int:
-    import json
     from importlib import resources
 
     text = (resources.files("costmodel.catalogue") / "accuracy.json").read_text(encoding="utf-8")
@@ -121,14 +125,10 @@ _OF_LOADER: dict[str, Kind] = {"model": "model", "device": "device", "cluster": 
 
 
 def _names(kind: str) -> list[str]:
-    from costmodel.catalogue import loader, software
-
     return software.framework_names() if kind == "framework" else loader.names(_OF_LOADER[kind])
 
 
 def _load(kind: str, name: str) -> object:
-    from costmodel.catalogue import software
-
     if kind == "framework":
         return software.load_framework(name)
     return {"model": read_model, "cluster": read_cluster, "device": read_device}[kind](name)
@@ -158,8 +158,6 @@ def _list(arguments: argparse.Namespace) -> int:
 
 def _has(row: Row, word: str) -> bool:
     """Whether a name, a title or a cluster's device holds every part of a word, whatever its case and punctuation."""
-    from costmodel.catalogue.spellings import squeezed
-
     title = row.get("title", "").partition(",")[0].split()
     amounts = ["".join(pair) for pair in itertools.pairwise(title) if pair[0].isdigit()]  # 80 GB
     texts = (row["name"], row.get("device", ""), *row.get("title", "").split(), *amounts)
@@ -179,8 +177,6 @@ def _model_row(model: Transformer) -> Row:
 
 
 def _device_row(device: Device) -> Row:
-    from costmodel.catalogue.loader import efficiency_source
-
     return {
         "name": device.name, "title": device.title, "constants": efficiency_source(device.name),
         "memory_bytes": device.memory, "memory_bandwidth_bytes_per_s": device.memory_bandwidth,
@@ -223,8 +219,6 @@ def _words(value: object) -> str:
 
 
 def _count(value: float) -> str:
-    from costmodel.text.units import format_count
-
     return format_count(value)
 
 
@@ -275,9 +269,6 @@ def _kind_of(name: str, kind: str | None) -> str:
         return known[name]
     if is_file(name):
         return "model"
-    from costmodel.catalogue import loader
-    from costmodel.catalogue.software import is_framework
-
     if loader.instance(name) or loader.alias("cluster", name) or said_hardware(name) is not None:
         return "cluster"
     if loader.alias("device", name):
@@ -302,9 +293,6 @@ def _named(words: Sequence[str], kind: str | None) -> tuple[str, str]:
 
 def _why(name: str, kind: str, arguments: argparse.Namespace) -> int:
     """Constants of a framework on a device, as whom they were fitted to has them, from all software to this on that."""
-    from costmodel.catalogue.software import constants_by_owner, load_framework
-    from costmodel.evaluation.error_model import constant_error
-
     if kind != "framework":
         raise InvalidValue("device", arguments.device, f"no --device with a {kind}: constants are a framework's")
     device = read_device(arguments.device)
@@ -336,10 +324,6 @@ def _why(name: str, kind: str, arguments: argparse.Namespace) -> int:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    import dataclasses
-
-    from costmodel.catalogue import loader
-
     name, kind = _named(arguments.name, arguments.kind)
     if arguments.device is not None:
         return _why(name, kind, arguments)

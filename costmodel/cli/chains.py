@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from costmodel.arithmetic.named_tuples import Row
+from costmodel.catalogue import loader
 from costmodel.cli import codes
 from costmodel.cli.arguments import (
     Commands,
@@ -20,6 +21,9 @@ from costmodel.cli.arguments import (
     whole,
 )
 from costmodel.cli.output import print_json, print_page, share, table
+from costmodel.text.checks import positive_int
+from costmodel.text.errors import InvalidValue
+from costmodel.text.units import format_bytes, format_count, format_seconds
 
 if TYPE_CHECKING:
     from costmodel.description.networks import Network
@@ -92,7 +96,6 @@ def add(commands: Commands) -> None:
 
 def _checkpoint(arguments: argparse.Namespace) -> int:
     from costmodel.studies.rematerialisation.study import checkpoint, uniform_chain
-    from costmodel.text.units import format_bytes, format_seconds
 
     chain = uniform_chain(
         arguments.layers, arguments.forward, arguments.bytes, backward=arguments.backward, saved_bytes=arguments.saved_bytes
@@ -134,8 +137,6 @@ def _partition(arguments: argparse.Namespace) -> int:
 
     from costmodel.description.layers import LayerChain
     from costmodel.studies.partitioning import partition
-    from costmodel.text.errors import InvalidValue
-    from costmodel.text.units import format_bytes, format_seconds
 
     if is_file(arguments.name):
         if arguments.device:
@@ -191,7 +192,6 @@ def _partition(arguments: argparse.Namespace) -> int:
 
 def _networks(arguments: argparse.Namespace) -> int:
     from costmodel.description.networks import NETWORKS, load_network
-    from costmodel.text.units import format_count
 
     networks = [load_network(name) for name in NETWORKS]
     if arguments.json:
@@ -216,7 +216,6 @@ def _networks(arguments: argparse.Namespace) -> int:
 
 def _named_network(name: str) -> Network:
     """A network by its name; one that is a transformer's is refused with what it is asked by."""
-    from costmodel.catalogue import loader
     from costmodel.description.networks import load_network, network_called
 
     if network_called(name) is None and (name in loader.names("model") or loader.alias("model", name)):
@@ -225,9 +224,6 @@ def _named_network(name: str) -> Network:
 
 
 def _network(arguments: argparse.Namespace) -> int:
-    from costmodel.text.checks import positive_int
-    from costmodel.text.units import format_bytes, format_count, format_seconds
-
     top = positive_int("top", arguments.top, 100_000)
     network, device = _named_network(arguments.name), read_device(arguments.device)
     chain = network.chain(device, arguments.dtype, arguments.minibatch)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from costmodel.catalogue.clusters import load_cluster
+from costmodel.catalogue.loader import load_device
 from costmodel.cli import codes
 from costmodel.cli.arguments import (
     Commands,
@@ -24,13 +27,13 @@ from costmodel.cli.output import TerminalTable, named, print_json, print_page, r
 from costmodel.cli.question import read_with_notes
 from costmodel.cli.runs import amounts
 from costmodel.cli.training import tokens
+from costmodel.description.cluster import Cluster
 from costmodel.description.usual_work import LENGTH
+from costmodel.evaluation import engine
+from costmodel.text.errors import CostModelError
 from costmodel.text.units import counted, format_bytes, format_count, format_days
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from costmodel.description.cluster import Cluster
     from costmodel.training.card_table import Card, CardTable
     from costmodel.training.cluster_sizes import ClusterSize, ClusterSizes
     from costmodel.training.duration import TrainingRun
@@ -162,7 +165,6 @@ def _days_and_money(run: TrainingRun) -> list[str]:
 
 
 def _gpus(arguments: argparse.Namespace) -> int:
-    from costmodel.evaluation import engine
     from costmodel.training.cluster_sizes import gpus_in_time
 
     check_files(arguments)
@@ -204,9 +206,6 @@ def _prices(arguments: argparse.Namespace, clusters: Iterable[Cluster] | None) -
     given: dict[str, float] | None = arguments.price
     if given is None or "" in given:
         return None if given is None else given[""]
-    from costmodel.catalogue.clusters import load_cluster
-    from costmodel.catalogue.loader import load_device
-    from costmodel.text.errors import CostModelError
     from costmodel.training.cluster_sizes import usual_clusters
 
     known = list(clusters) if clusters is not None else usual_clusters()

@@ -23,11 +23,12 @@ from costmodel.cli.output import (
     written,
 )
 from costmodel.cli.question import PLAYED, add_question, judged_by, read_asked_model, read_plan
-from costmodel.text.units import counted
+from costmodel.evaluation.estimation import Estimate
+from costmodel.text.suggestions import MEANT
+from costmodel.text.units import GB, counted, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from costmodel.evaluation.collectives import CollectiveTime
-    from costmodel.evaluation.estimation import Estimate
     from costmodel.simulation.transactions import Ledger, Load
 
 SIZES = 20
@@ -111,8 +112,6 @@ def _load_figures(load: Load) -> Row:
 
 
 def _ledger_page(made: Ledger, answer: Estimate, stage: str) -> list[TerminalTable | str]:
-    from costmodel.text.units import GB, format_bytes, format_seconds
-
     sums: dict[tuple[str, ...], list[float]] = {}
     for row in made.of(stage):
         key = (row.phase, row.group, row.collective, row.level, f"{row.ranks:,}")
@@ -197,15 +196,12 @@ def _collective(arguments: argparse.Namespace) -> int:
 
 def _operation(name: str) -> str:
     """An operation by its own name, of whatever people write for it."""
-    from costmodel.text.suggestions import MEANT
-
     plain = name.strip().lower().replace("_", "-")
     return MEANT["op"].get(plain, plain)
 
 
 def _collective_page(answer: CollectiveTime, cluster: str) -> list[TerminalTable | str]:
     from costmodel.evaluation.collectives import bus_factor
-    from costmodel.text.units import GB, format_bytes, format_seconds
 
     factor = bus_factor(answer.op, answer.group.ranks) * answer.nbytes
     rows = [

@@ -34,14 +34,15 @@ from costmodel.cli.question import (
 from costmodel.cli.systems import systems_parser
 from costmodel.cli.training import add_run
 from costmodel.description.labels import part_name
+from costmodel.description.transformer import Transformer
 from costmodel.description.usual_work import adapts, usual_batch, usual_length
+from costmodel.evaluation.estimation import Estimate
 from costmodel.text.errors import IllegalPlan, NotModelled
+from costmodel.text.suggestions import did_you_mean
 from costmodel.text.units import counted, format_bytes, format_seconds
 from costmodel.training.choices import called, crossed
 
 if TYPE_CHECKING:
-    from costmodel.description.transformer import Transformer
-    from costmodel.evaluation.estimation import Estimate
     from costmodel.training.side_by_side import ComparedAnswer, SideBySide
 
 COUNTED = re.compile(r"([0-9]{1,7})x(.+)")
@@ -183,8 +184,6 @@ def _names(field: str, given: str) -> list[str]:
 
 def _plan(text: str) -> Row:
     """A plan such as ``tp=8,pp=4``: values of its fields by long or short names."""
-    from costmodel.text.suggestions import did_you_mean
-
     known = {name.replace("_", "-"): name for name in plan_fields()}
     known |= {row.short: name for name, row in plan_fields().items() if row.short}
     known["framework"] = "framework"

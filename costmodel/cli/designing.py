@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from costmodel.catalogue.loader import alias
 from costmodel.cli import codes
 from costmodel.cli.arguments import (
     Commands,
@@ -22,7 +23,7 @@ from costmodel.cli.defaults import as_note, fill_work
 from costmodel.cli.files import add_files, check_files
 from costmodel.cli.output import TerminalTable, named, print_json, print_page, rows_file, table, written
 from costmodel.cli.training import tokens
-from costmodel.text.units import counted, format_days
+from costmodel.text.units import counted, format_count, format_days, format_seconds
 
 if TYPE_CHECKING:
     from costmodel.evaluation.cluster_design import ClusterDesign, Option
@@ -79,8 +80,6 @@ def add(commands: Commands) -> None:
 
 def _device_named(name: str) -> str:
     """The name that a device has in the catalogue, as it may be said otherwise; any other as it is."""
-    from costmodel.catalogue.loader import alias
-
     return alias("device", name) or name
 
 
@@ -116,8 +115,6 @@ def _design(arguments: argparse.Namespace) -> int:
 
 
 def _page(made: ClusterDesign, arguments: argparse.Namespace, priced: bool, model: str) -> list[TerminalTable | str]:
-    from costmodel.text.units import format_count, format_seconds
-
     cost = "cost" if priced else "GPU-hours"
     beaten = set(map(id, made.options)) - set(map(id, made.frontier))
 

@@ -12,11 +12,12 @@ from costmodel.cli.output import TerminalTable, heading_of, print_json, print_pa
 from costmodel.cli.question import PLAYED, add_question, judged_by, read_asked_model, read_plan
 from costmodel.cli.training import asked_plan, is_split
 from costmodel.description.labels import part_name
+from costmodel.evaluation.estimation import Estimate, estimate
+from costmodel.text.errors import InvalidValue
 from costmodel.text.units import format_seconds, read_count
 
 if TYPE_CHECKING:
     from costmodel.evaluation.diagnosis import Diagnosis
-    from costmodel.evaluation.estimation import Estimate
 
 SHOWN = 0.005
 """Share of the measured step from which a part is named by itself."""
@@ -80,8 +81,6 @@ def _utilisation(text: str) -> float:
 
 def _count(text: str) -> tuple[float, bool]:
     """Tokens a second, and whether of one GPU."""
-    from costmodel.text.errors import InvalidValue
-
     alone = text.strip().lower().removesuffix("/gpu")
     try:
         return read_count("tokens-per-second", alone), alone != text.strip().lower()
@@ -91,7 +90,6 @@ def _count(text: str) -> tuple[float, bool]:
 
 def _diagnose(arguments: argparse.Namespace) -> int:
     from costmodel.evaluation.diagnosis import diagnose
-    from costmodel.evaluation.estimation import estimate
 
     told = True
     if files_of(arguments):

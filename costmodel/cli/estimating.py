@@ -31,11 +31,11 @@ from costmodel.cli.runs import amounts, runs_of
 from costmodel.cli.several_clusters import compare
 from costmodel.cli.training import add_run
 from costmodel.description.labels import part_name
-from costmodel.evaluation.estimation import memory_limit
-from costmodel.text.units import counted
+from costmodel.evaluation.estimation import Estimate, estimate, memory_limit
+from costmodel.evaluation.memory_breakdown import PARTS
+from costmodel.text.units import counted, format_seconds
 
 if TYPE_CHECKING:
-    from costmodel.evaluation.estimation import Estimate
     from costmodel.evaluation.verdicts import Verdict
 
 SMALL = 0.01
@@ -63,7 +63,6 @@ def add(commands: Commands) -> None:
 
 
 def _estimate(arguments: argparse.Namespace) -> int:
-    from costmodel.evaluation.estimation import estimate
     from costmodel.evaluation.notes import notes
     from costmodel.evaluation.verdicts import verdict
 
@@ -129,8 +128,6 @@ def _stage_figures(answer: Estimate) -> list[Row]:
 
 def _estimate_page(answer: Estimate, found: Verdict) -> list[TerminalTable | str]:
     """Everything about one step, as lines and tables."""
-    from costmodel.text.units import format_seconds
-
     plan, whole, limit = answer.plan, answer.step_time, answer.memory_limit
     times = [(part_name(name), format_seconds(part), share(part, whole)) for name, part in answer.times.items() if part]
     held = [(part_name(name), f"{gib(part)} GiB", share(part, limit)) for name, part in memory_parts(answer).items() if part]
@@ -169,8 +166,6 @@ def _of_wider_peak(answer: Estimate) -> list[str]:
 
 def _stage_table(answer: Estimate) -> TerminalTable:
     """Memory of every pipeline stage, part by part."""
-    from costmodel.evaluation.memory_breakdown import PARTS
-
     stages = answer.memory.stages
     least = SMALL * answer.memory_limit
     parts = [part for part in PARTS if any(getattr(stage.parts, part) > least for stage in stages)]
@@ -188,8 +183,6 @@ def _stage_table(answer: Estimate) -> TerminalTable:
 
 def _offers(found: Verdict) -> list[TerminalTable | str]:
     """Where memory runs out, and the cheapest single changes after which the plan fits."""
-    from costmodel.text.units import format_seconds
-
     items = ", ".join(f"{part} {gib(held)} GiB" for part, held in found.largest[:3])
     lines = f"Stage {found.stage} is fullest, at its {found.phase}: {items}"
     if not found.fixes:

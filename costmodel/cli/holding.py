@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
@@ -23,11 +24,9 @@ from costmodel.cli.output import (
     written,
 )
 from costmodel.cli.question import PLAYED, add_question, read_asked_model, read_plan
+from costmodel.evaluation.estimation import Estimate, estimate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from costmodel.evaluation.estimation import Estimate
     from costmodel.evaluation.opened_bill import HeldTensor
 
 SHOWN = 0.05 * 2**30
@@ -51,7 +50,6 @@ def add(commands: Commands) -> None:
 
 
 def _memory(arguments: argparse.Namespace) -> int:
-    from costmodel.evaluation.estimation import estimate
     from costmodel.evaluation.notes import notes
     from costmodel.evaluation.opened_bill import HeldTensor, held_tensors
 

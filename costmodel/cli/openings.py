@@ -6,6 +6,7 @@ import itertools
 import re
 from collections.abc import Collection, Sequence
 
+from costmodel.catalogue import loader
 from costmodel.catalogue.hardware_words import called_hardware
 from costmodel.cli.arguments import CommandLine
 from costmodel.cli.launching import script_of, stated
@@ -197,8 +198,6 @@ def _squeezed(word: str) -> str:
 
 def _is_model(words: Sequence[str]) -> bool:
     """Whether the first words name a model."""
-    from costmodel.catalogue import loader
-
     names = ("-".join(words[:count]) for count in range(1, 4))
     return any(name in loader.names("model") or loader.alias("model", name) is not None for name in names)
 

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from costmodel.cli import layout
 from costmodel.cli.layout import TerminalTable, Verbatim
+from costmodel.description.cluster import Cluster
 from costmodel.description.dimensions import RANK_ORDER
+from costmodel.description.framework import Framework
 from costmodel.description.labels import asked, degrees, dispatched, label, ordered, part_name
-from costmodel.evaluation.estimation import lack, of_limit
+from costmodel.description.plan import Plan
+from costmodel.description.question import Question
+from costmodel.description.transformer import Transformer
+from costmodel.evaluation.estimation import Estimate, lack, of_limit
 from costmodel.text.results import cell, rows_as_csv
 from costmodel.text.units import counted
-
-if TYPE_CHECKING:
-    from costmodel.description.cluster import Cluster
-    from costmodel.description.framework import Framework
-    from costmodel.description.plan import Plan
-    from costmodel.description.transformer import Transformer
-    from costmodel.evaluation.estimation import Estimate
 
 
 def print_text(text: str) -> None:
@@ -30,8 +29,6 @@ def print_text(text: str) -> None:
 
 def print_json(document: object) -> None:
     """Write a document as JSON."""
-    import json
-
     print_text(json.dumps(document, allow_nan=False, indent=1))
 
 
@@ -112,7 +109,6 @@ def heading(
     departures : what isn't as it would be unasked; that of the descriptions if None
     """
     if departures is None:
-        from costmodel.description.question import Question
         from costmodel.evaluation.departures import departures as departing
 
         departures = departing(Question(model, cluster, framework), [])
@@ -223,8 +219,6 @@ def shown(value: object) -> str:
 
 def write_csv(path: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Write rows to a file, under the names of their columns."""
-    import csv
-
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)

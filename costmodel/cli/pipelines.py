@@ -23,10 +23,10 @@ from costmodel.cli.output import (
     written,
 )
 from costmodel.cli.question import PLAYED, add_question, judged_by, read_asked_model, read_plan
-from costmodel.text.units import counted
+from costmodel.evaluation.estimation import Estimate, estimate
+from costmodel.text.units import counted, format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from costmodel.evaluation.estimation import Estimate
     from costmodel.simulation.playback import Timeline
 
 
@@ -85,7 +85,6 @@ def _timeline(arguments: argparse.Namespace) -> int:
     check_files(arguments)
     if arguments.memory and arguments.html is None:
         raise Misused("--memory adds to the HTML file: give --html FILE too")
-    from costmodel.evaluation.estimation import estimate
     from costmodel.simulation.playback import timeline
 
     model = read_asked_model(arguments)
@@ -135,8 +134,6 @@ def _write(arguments: argparse.Namespace, answer: Estimate, played: Timeline) ->
 
 
 def _page(answer: Estimate, played: Timeline, ranks: list[Row]) -> list[TerminalTable | str]:
-    from costmodel.text.units import format_seconds
-
     estimated = answer.step_time
     rows = [
         (
@@ -157,7 +154,6 @@ def _page(answer: Estimate, played: Timeline, ranks: list[Row]) -> list[Terminal
 
 def _simulate(arguments: argparse.Namespace) -> int:
     from costmodel.simulation.replay import simulate
-    from costmodel.text.units import format_bytes, format_seconds
 
     check_files(arguments)
     model = read_asked_model(arguments)

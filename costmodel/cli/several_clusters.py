@@ -23,11 +23,11 @@ from costmodel.cli.output import (
 )
 from costmodel.cli.question import cluster_names, of_one_cluster
 from costmodel.cli.runs import run_columns, runs_of
+from costmodel.evaluation.estimation import Estimate
 from costmodel.text.errors import IllegalPlan, NotModelled
-from costmodel.text.units import counted
+from costmodel.text.units import counted, format_seconds
 
 if TYPE_CHECKING:
-    from costmodel.evaluation.estimation import Estimate
     from costmodel.training.duration import TrainingRun
 
 
@@ -107,8 +107,6 @@ def _departures(found: dict[str, list[Estimate] | str]) -> list[str]:
 
 
 def _compared(places: Sequence[tuple[str, Estimate]], runs: Sequence[TrainingRun], sized: bool) -> TerminalTable:
-    from costmodel.text.units import format_seconds
-
     estimates = [one for _, one in places]
     taken, amounts = run_columns(runs) if runs else ([], [[] for _ in places])
     judged = [] if all(one.fits for one in estimates) else ["judged to fit"]

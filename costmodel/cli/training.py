@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import dataclasses
+import inspect
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, SupportsFloat
 
 from costmodel.cli import codes
@@ -28,14 +30,12 @@ from costmodel.cli.question import (
 )
 from costmodel.cli.runs import amounts
 from costmodel.description.judgement import CHOSEN
-from costmodel.evaluation.estimation import memory_limit
-from costmodel.text.errors import IllegalPlan, InvalidValue
-from costmodel.text.units import counted, read_count
+from costmodel.evaluation.estimation import Estimate, estimate, memory_limit
+from costmodel.text.checks import choice
+from costmodel.text.errors import IllegalPlan, InvalidValue, UnknownName
+from costmodel.text.units import counted, format_count, format_seconds, read_count
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from costmodel.evaluation.estimation import Estimate
     from costmodel.training.duration import TrainingRun
 
 HOUR = 3600.0
@@ -119,7 +119,6 @@ def _interval(text: str) -> str | float:
 
 
 def _train(arguments: argparse.Namespace) -> int:
-    from costmodel.text.checks import choice
     from costmodel.training.cost import Tariff
     from costmodel.training.duration import time_to_train
     from costmodel.training.reliability import Reliability
@@ -171,7 +170,6 @@ def _train(arguments: argparse.Namespace) -> int:
 
 def _formula(arguments: argparse.Namespace) -> int:
     from costmodel.compilation.sheets import find_formula, formula_names, matching, page
-    from costmodel.text.errors import UnknownName
 
     if arguments.name is None:
         if arguments.at is not None:
@@ -192,8 +190,6 @@ def _formula(arguments: argparse.Namespace) -> int:
     shown = page(name)
     found = None if arguments.at is None else _at(formula, arguments.at)
     if arguments.json:
-        import dataclasses
-
         figures = {} if found is None else {"result": found[0], "elasticities": found[1]}
         print_json({**dataclasses.asdict(shown), "parameters": dict(shown.parameters), **figures})
         return codes.ANSWERED
@@ -211,8 +207,6 @@ def _formula(arguments: argparse.Namespace) -> int:
 
 def _at(formula: Callable[..., object], text: str) -> tuple[float, dict[str, float]]:
     """A formula's result and elasticities at values such as ``a=1,b=2``."""
-    import inspect
-
     from costmodel.compilation.sheets import elasticities
 
     given: dict[str, float] = {}
@@ -278,8 +272,6 @@ def asked_plans(arguments: argparse.Namespace, most: int) -> Sequence[Estimate]:
     """
     model, given = read_asked_model(arguments), chosen(arguments)
     if is_split(arguments):
-        from costmodel.evaluation.estimation import estimate
-
         return [estimate(model, *read_plan(arguments), arguments.framework, fit_probability=arguments.fit_probability)]
     from costmodel.evaluation.plan_search import search_by_name
 
@@ -307,8 +299,6 @@ def _shares(run: TrainingRun) -> dict[str, float | None]:
 
 def _page(run: TrainingRun) -> list[TerminalTable | str]:
     """Everything about one run, as lines and a table."""
-    from costmodel.text.units import format_count, format_seconds
-
     answer, found = run.estimate, run.goodput
     lines = [
         judged(answer), f"Memory limit: {memory_limit(answer)}",

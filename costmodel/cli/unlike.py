@@ -6,17 +6,19 @@ import argparse
 import re
 from typing import TYPE_CHECKING, Any
 
+from costmodel.catalogue import loader
+from costmodel.catalogue.machines import machine, on_network
 from costmodel.cli import codes
 from costmodel.cli.arguments import Misused, chosen, is_file, read_cluster
 from costmodel.cli.calibrated import with_calibration
 from costmodel.cli.output import TerminalTable, gib, print_json, print_page, table
+from costmodel.description.cluster import Cluster
 from costmodel.description.labels import label
+from costmodel.description.transformer import Transformer
 from costmodel.text.errors import IllegalPlan
 from costmodel.text.units import counted, format_seconds
 
 if TYPE_CHECKING:
-    from costmodel.description.cluster import Cluster
-    from costmodel.description.transformer import Transformer
     from costmodel.evaluation.mixed_groups import UnlikeGroups
 
 COUNTED = re.compile(r"(\d+)\s*x\s*(.+)", re.IGNORECASE)
@@ -79,9 +81,6 @@ def search_joined(arguments: argparse.Namespace, model: Transformer) -> int:
 
 def _group(arguments: argparse.Namespace, text: str) -> Cluster:
     """A group as it is written: a cluster or a kind of GPU, with how many."""
-    from costmodel.catalogue import loader
-    from costmodel.catalogue.machines import machine, on_network
-
     if not text:
         raise Misused(f"--cluster {arguments.cluster[:80]!r} has an empty name beside a plus")
     found = COUNTED.fullmatch(text)
@@ -100,8 +99,6 @@ def _group(arguments: argparse.Namespace, text: str) -> Cluster:
 
 def _network(cluster: Cluster) -> float:
     """What a group's nodes reach together beyond themselves [bytes/s]; without a network, by what their kind comes with."""
-    from costmodel.catalogue.machines import machine
-
     nodes = max((cluster.gpus or 1) // cluster.gpus_per_node, 1)
     if len(cluster.levels) > 1:
         return float(cluster.levels[-1].bandwidth) * cluster.gpus_per_node * nodes
