@@ -22,7 +22,7 @@ from costmodel.cli.arguments import (
 )
 from costmodel.cli.defaults import BATCH, fill_work, priced
 from costmodel.cli.files import add_files, check_files
-from costmodel.cli.output import TerminalTable, named, print_json, print_page, rows_file, table, written
+from costmodel.cli.output import TerminalTable, named, print_page, respond, rows_file, table, written
 from costmodel.cli.question import (
     add_question,
     cluster_names,
@@ -115,11 +115,10 @@ def _compare(arguments: argparse.Namespace) -> int:
         return codes.NOTHING_FITS
     made = compare(answers, tokens=arguments.tokens, price=prices)
     files = rows_file(arguments.csv, made.to_rows, "choice")
-    if arguments.json:
-        print_json({"answer": made.said(), "choices": [_figures(made, one) for one in made.choices], "refused": refused})
-    else:
-        print_page(*_page(made, arguments, taken, refused), written(*files), markdown=arguments.markdown)
-    return codes.ANSWERED if any(one.estimate.fits for one in made.choices) else codes.NOTHING_FITS
+    return respond(
+        arguments, lambda: {"answer": made.said(), "choices": [_figures(made, one) for one in made.choices], "refused": refused},
+        lambda: [*_page(made, arguments, taken, refused), written(*files)], any(one.estimate.fits for one in made.choices),
+    )  # fmt: skip
 
 
 def _models(arguments: argparse.Namespace) -> dict[str, Transformer]:

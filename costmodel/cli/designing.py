@@ -6,7 +6,6 @@ import argparse
 from typing import TYPE_CHECKING
 
 from costmodel.catalogue.loader import alias
-from costmodel.cli import codes
 from costmodel.cli.arguments import (
     Commands,
     Misused,
@@ -21,7 +20,7 @@ from costmodel.cli.arguments import (
 from costmodel.cli.calibrated import add_calibration, calibrated_software, each_calibrated
 from costmodel.cli.defaults import as_note, fill_work
 from costmodel.cli.files import add_files, check_files
-from costmodel.cli.output import TerminalTable, named, print_json, print_page, rows_file, table, written
+from costmodel.cli.output import TerminalTable, named, respond, rows_file, table, written
 from costmodel.cli.training import tokens
 from costmodel.text.units import counted, format_count, format_days, format_seconds
 
@@ -107,11 +106,10 @@ def _design(arguments: argparse.Namespace) -> int:
         network_price=arguments.network_price, framework=arguments.framework,
     )  # fmt: skip
     files = rows_file(arguments.csv, made.to_rows, "cluster")
-    if arguments.json:
-        print_json({"model": model.name, "tokens": arguments.tokens, "options": made.to_rows()})
-    else:
-        print_page(*_page(made, arguments, bool(prices), model.name), written(*files), markdown=arguments.markdown)
-    return codes.ANSWERED if made.reached else codes.NOTHING_FITS
+    return respond(
+        arguments, lambda: {"model": model.name, "tokens": arguments.tokens, "options": made.to_rows()},
+        lambda: [*_page(made, arguments, bool(prices), model.name), written(*files)], bool(made.reached),
+    )  # fmt: skip
 
 
 def _page(made: ClusterDesign, arguments: argparse.Namespace, priced: bool, model: str) -> list[TerminalTable | str]:

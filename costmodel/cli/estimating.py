@@ -16,14 +16,13 @@ from costmodel.cli.output import (
     TerminalTable,
     because,
     gib,
-    heading_of,
     judged,
     memory_parts,
+    plan_heading,
     print_json,
     print_page,
     share,
     table,
-    whole_plan,
     written,
 )
 from costmodel.cli.question import USAGE, add_question, cluster_names, read_asked_model, read_plan
@@ -148,7 +147,7 @@ def _estimate_page(answer: Estimate, found: Verdict) -> list[TerminalTable | str
         f"{gib(most)} GiB ({because(answer)})",
     ]
     page: list[TerminalTable | str] = [
-        f"{heading_of(answer)}\n{whole_plan(answer)}",
+        plan_heading(answer),
         table(["time", "", "of the step"], times, total=True),
         table(["memory of the fullest GPU", "", "of the limit"], held, total=True),
     ]

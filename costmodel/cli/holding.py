@@ -13,14 +13,13 @@ from costmodel.cli.fitting import print_that_fits
 from costmodel.cli.output import (
     TerminalTable,
     gib,
-    heading_of,
     judged,
+    plan_heading,
     print_json,
     print_page,
     rows_file,
     share,
     table,
-    whole_plan,
     written,
 )
 from costmodel.cli.question import PLAYED, add_question, read_asked_model, read_plan
@@ -70,7 +69,7 @@ def _memory(arguments: argparse.Namespace) -> int:
         })  # fmt: skip
     else:
         head = (
-            f"{heading_of(answer)}\n{whole_plan(answer)}\nFullest at its {stage.phase}"
+            f"{plan_heading(answer)}\nFullest at its {stage.phase}"
             + (f", stage {stage.stage} of {len(bill.stages)}" if len(bill.stages) > 1 else "")
         )  # fmt: skip
         opened = _tensors(rows, stage.total) if arguments.tensors else _parts(rows, stage.total)

@@ -29,6 +29,7 @@ from costmodel.cli.output import (
     print_json,
     print_page,
     print_text,
+    respond,
     share,
     shown,
     table,
@@ -141,11 +142,7 @@ def _read(arguments: argparse.Namespace) -> int:
     launch = _launch(arguments)
     for conflict in launch.conflicts:
         print(f"costmodel: conflict: {' '.join(conflict.split())[:500]}", file=sys.stderr)
-    if arguments.json:
-        print_json(launch.to_dict())
-    else:
-        print_page(*_said(launch), markdown=arguments.markdown)
-    return codes.ANSWERED
+    return respond(arguments, lambda: launch.to_dict(), lambda: _said(launch))
 
 
 def _said(launch: Launch) -> list[TerminalTable | str]:
@@ -205,11 +202,9 @@ def _explain(arguments: argparse.Namespace) -> int:
     model = read_model(arguments.model) if arguments.model else None
     priced = resolve(launch, model=model, config=config)
     if not priceable:
-        if arguments.json:
-            print_json({**launch.to_dict(), "priced_as": _plan_fields(priced)})
-        else:
-            print_page(*_said(launch), HINT, markdown=arguments.markdown)
-        return codes.ANSWERED
+        return respond(
+            arguments, lambda: {**launch.to_dict(), "priced_as": _plan_fields(priced)}, lambda: [*_said(launch), HINT]
+        )
     cluster = _hardware(arguments, gpus=priced.plan.gpus)
     answer = estimate(priced.model, cluster, priced.plan, priced.software)
     whole = whole_step(priced, answer)

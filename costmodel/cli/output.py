@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from costmodel.cli import layout
+from costmodel.cli import codes, layout
 from costmodel.cli.layout import TerminalTable, Verbatim
 from costmodel.description.cluster import Cluster
 from costmodel.description.dimensions import RANK_ORDER
@@ -63,6 +64,25 @@ def print_page(*parts: TerminalTable | str, markdown: bool = False, more: bool =
         return
     text = ("\n" if more else "") + "\n\n".join(blocks).replace(layout.KEPT, " ")
     print_text(text if _prints(layout.RULE) else text.replace(layout.RULE, "-"))
+
+
+def respond(
+    arguments: argparse.Namespace, document: Callable[[], object], page: Callable[[], Sequence[TerminalTable | str]],
+    fits: bool = True,
+) -> int:  # fmt: skip
+    """Print an answer as it was asked for; the exit code.
+
+    Parameters
+    ----------
+    arguments : of a command with ``--json`` and ``--markdown``
+    document, page : make it for machines, and for people
+    fits : whether any plan does
+    """
+    if arguments.json:
+        print_json(document())
+    else:
+        print_page(*page(), markdown=arguments.markdown)
+    return codes.ANSWERED if fits else codes.NOTHING_FITS
 
 
 def _block(part: TerminalTable | str, markdown: bool) -> str:
@@ -190,6 +210,11 @@ def judged(estimate: Estimate) -> str:
     return f"{said}: {of_limit(estimate)}, {lack(estimate)} (probability that it fits {chance})"
 
 
+def plan_heading(answer: Estimate) -> str:
+    """What an estimate is an answer to, and its plan."""
+    return f"{heading_of(answer)}\n{whole_plan(answer)}"
+
+
 def because(estimate: Estimate) -> str:
     """How near measurements are to an estimate, and what its interval is wide because of where that is one thing."""
     return "; ".join(filter(None, (estimate.evidence, estimate.widest_unknown)))
@@ -247,7 +272,7 @@ def rows_file(
 
 
 __all__ = [
-    "TerminalTable", "Verbatim", "gib", "heading", "heading_of", "judged", "memory_parts", "named", "parts",
-    "print_json", "print_page", "print_text", "rows_file", "share", "shown", "split", "table", "whole_plan",
+    "TerminalTable", "Verbatim", "gib", "heading", "heading_of", "judged", "memory_parts", "named", "parts", "plan_heading",
+    "print_json", "print_page", "print_text", "respond", "rows_file", "share", "shown", "split", "table", "whole_plan",
     "without_constants", "write_csv", "written",
 ]  # fmt: skip

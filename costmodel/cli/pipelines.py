@@ -12,13 +12,13 @@ from costmodel.cli.files import add_files, check_files, perfetto_file
 from costmodel.cli.output import (
     TerminalTable,
     gib,
-    heading_of,
     judged,
+    plan_heading,
     print_json,
     print_page,
+    respond,
     share,
     table,
-    whole_plan,
     write_csv,
     written,
 )
@@ -100,16 +100,12 @@ def _timeline(arguments: argparse.Namespace) -> int:
         }
         for rank in range(played.schedule.ranks)
     ]  # fmt: skip
-    if arguments.json:
-        print_json({
-            "model": model.name, "cluster": cluster.name, "framework": answer.framework.name, "departures": answer.departures,
-            "schedule": played.schedule.name, "micro_batches": played.schedule.micro_batches, "total_s": played.total,
-            "period_s": played.period, "bubble_rate": played.bubble_rate, "estimate_s": answer.step_time,
-            "jitter": arguments.jitter, "seed": arguments.seed, "ranks": ranks,
-        })  # fmt: skip
-    else:
-        print_page(*_page(answer, played, ranks), written(*files), markdown=arguments.markdown)
-    return codes.ANSWERED
+    return respond(arguments, lambda: {
+        "model": model.name, "cluster": cluster.name, "framework": answer.framework.name, "departures": answer.departures,
+        "schedule": played.schedule.name, "micro_batches": played.schedule.micro_batches, "total_s": played.total,
+        "period_s": played.period, "bubble_rate": played.bubble_rate, "estimate_s": answer.step_time,
+        "jitter": arguments.jitter, "seed": arguments.seed, "ranks": ranks,
+    }, lambda: [*_page(answer, played, ranks), written(*files)])  # fmt: skip
 
 
 def _write(arguments: argparse.Namespace, answer: Estimate, played: Timeline) -> list[str]:
@@ -145,7 +141,7 @@ def _page(answer: Estimate, played: Timeline, ranks: list[Row]) -> list[Terminal
     ]  # fmt: skip
     steady = "" if played.period == played.total else f", {format_seconds(played.period)} from step to step"
     return [
-        f"{heading_of(answer)}\n{whole_plan(answer)}\n{judged(answer)}",
+        f"{plan_heading(answer)}\n{judged(answer)}",
         table(["rank", "busy", "bubble", "of the step", "in flight", "peak activations", "peak memory"], rows),
         f"Played out: {format_seconds(played.total)}{steady}, bubble {100 * played.bubble_rate:.1f} % on average over the ranks\n"
         f"Estimate: {format_seconds(estimated)}, bubble {100 * answer.bubble_share:.1f} % on the slowest",
@@ -198,7 +194,7 @@ def _simulate(arguments: argparse.Namespace) -> int:
         for load in played.loads
     ]  # fmt: skip
     print_page(
-        f"{heading_of(answer)}\n{whole_plan(answer)}\n{judged(answer)}",
+        f"{plan_heading(answer)}\n{judged(answer)}",
         table(["stage", *(cause.removesuffix("_s") for cause in causes), "held at most"], rows),
         table(["links", "sent a step", "busy", "peak GB/s", "reach GB/s"], loads),
         f"Played out: {format_seconds(whole_time)} in {counted(played.events, 'event')}\n"

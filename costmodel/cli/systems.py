@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from costmodel.catalogue.machines import machine, on_network
-from costmodel.cli import codes
 from costmodel.cli.arguments import (
     Parser,
     add_output,
@@ -23,7 +22,7 @@ from costmodel.cli.arguments import (
 )
 from costmodel.cli.calibrated import add_calibration, with_calibration
 from costmodel.cli.defaults import BATCH, LENGTH, as_note, fill_work
-from costmodel.cli.output import TerminalTable, print_json, print_page, share, table
+from costmodel.cli.output import TerminalTable, respond, share, table
 from costmodel.description.cluster import Cluster
 from costmodel.description.transformer import Transformer
 from costmodel.text.units import counted, format_bytes, format_seconds
@@ -105,11 +104,9 @@ def _compare(arguments: argparse.Namespace) -> int:
     asked |= {name: value for name, value in of_model.items() if value is not None}
     compared: Callable[..., Comparison] = compare_systems
     found = compared(workload, cluster, framework=arguments.framework, **asked)
-    if arguments.json:
-        print_json({"workload": found.workload, "cluster": cluster.name, "systems": found.to_rows(), "refused": found.refused})
-    else:
-        print_page(*_compared(found), markdown=arguments.markdown)
-    return codes.ANSWERED
+    return respond(arguments, lambda: {
+        "workload": found.workload, "cluster": cluster.name, "systems": found.to_rows(), "refused": found.refused,
+    }, lambda: _compared(found))  # fmt: skip
 
 
 def _fill(arguments: argparse.Namespace) -> None:

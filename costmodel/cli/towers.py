@@ -13,6 +13,7 @@ from costmodel.cli.output import (
     heading_of,
     print_json,
     print_page,
+    respond,
     share,
     table,
     whole_plan,
@@ -93,11 +94,7 @@ def _run(arguments: argparse.Namespace) -> int:
     step = multimodal(
         language, asked.cluster, asked.plan, [tower], framework=asked.framework, language_trains="language" not in frozen
     )
-    if arguments.json:
-        print_json(step.to_dict())
-    else:
-        print_page(*_page(step), markdown=arguments.markdown)
-    return codes.ANSWERED if step.fits else codes.NOTHING_FITS
+    return respond(arguments, lambda: step.to_dict(), lambda: _page(step), step.fits)
 
 
 def _tower(arguments: argparse.Namespace, language: Transformer, trains: bool) -> Tower:

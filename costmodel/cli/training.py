@@ -12,13 +12,13 @@ from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, Misused, add_output, chosen, hours, nbytes, number, seconds
 from costmodel.cli.output import (
     TerminalTable,
-    heading_of,
     judged,
+    plan_heading,
     print_json,
     print_page,
+    respond,
     share,
     table,
-    whole_plan,
 )
 from costmodel.cli.question import (
     USAGE,
@@ -161,11 +161,10 @@ def _train(arguments: argparse.Namespace) -> int:
 
         return compare(arguments, lambda one: [asked_plan(one)], run=carried)
     run = carried(asked_plan(arguments))
-    if arguments.json:
-        print_json({**run.estimate.to_dict(), **run.to_dict(), **_shares(run), "departures": run.estimate.departures})
-    else:
-        print_page(*_page(run), markdown=arguments.markdown)
-    return codes.ANSWERED if run.estimate.fits else codes.NOTHING_FITS
+    return respond(
+        arguments, lambda: {**run.estimate.to_dict(), **run.to_dict(), **_shares(run), "departures": run.estimate.departures},
+        lambda: _page(run), run.estimate.fits,
+    )  # fmt: skip
 
 
 def _formula(arguments: argparse.Namespace) -> int:
@@ -174,11 +173,7 @@ def _formula(arguments: argparse.Namespace) -> int:
     if arguments.name is None:
         if arguments.at is not None:
             raise Misused("--at gives the inputs of a formula: which? (`costmodel formula` lists them)")
-        if arguments.json:
-            print_json([*formula_names()])
-        else:
-            print_page("\n".join(formula_names()), markdown=arguments.markdown)
-        return codes.ANSWERED
+        return respond(arguments, lambda: [*formula_names()], lambda: ["\n".join(formula_names())])
     try:
         name, formula = find_formula(arguments.name)
     except UnknownName:
@@ -322,7 +317,7 @@ def _page(run: TrainingRun) -> list[TerminalTable | str]:
     if not answer.fits:
         lines.append("`costmodel estimate` says where the memory goes, and what would fit")
     return [
-        f"{heading_of(answer)}\n{whole_plan(answer)}\n"
+        f"{plan_heading(answer)}\n"
         f"{format_count(run.tokens)} tokens: {counted(round(run.steps), 'step')} of {format_seconds(run.step_time)}",
         table(["", "expected", "90 % from", "to"], amounts(run, alone=True)),
         "\n".join(lines),

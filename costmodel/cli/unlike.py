@@ -11,7 +11,7 @@ from costmodel.catalogue.machines import machine, on_network
 from costmodel.cli import codes
 from costmodel.cli.arguments import Misused, chosen, is_file, read_cluster
 from costmodel.cli.calibrated import with_calibration
-from costmodel.cli.output import TerminalTable, gib, print_json, print_page, table
+from costmodel.cli.output import TerminalTable, gib, print_page, respond, table
 from costmodel.description.cluster import Cluster
 from costmodel.description.labels import label
 from costmodel.description.transformer import Transformer
@@ -69,14 +69,10 @@ def search_joined(arguments: argparse.Namespace, model: Transformer) -> int:
             raise
         print_page(str(refused), markdown=arguments.markdown)
         return codes.NOTHING_FITS
-    if arguments.json:
-        print_json({
-            "step_time_s": found.step_time, "tokens_per_second": found.tokens_per_second, "between_groups_s": _exchange(found),
-            "groups": found.to_rows(), "left_out": [cluster.name for cluster in found.left_out],
-        })  # fmt: skip
-    else:
-        print_page(*_page(found, model, arguments), markdown=arguments.markdown)
-    return codes.ANSWERED
+    return respond(arguments, lambda: {
+        "step_time_s": found.step_time, "tokens_per_second": found.tokens_per_second, "between_groups_s": _exchange(found),
+        "groups": found.to_rows(), "left_out": [cluster.name for cluster in found.left_out],
+    }, lambda: _page(found, model, arguments))  # fmt: skip
 
 
 def _group(arguments: argparse.Namespace, text: str) -> Cluster:
