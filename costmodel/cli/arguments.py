@@ -317,10 +317,6 @@ def yes(text: str) -> bool:
     return ANSWERS[text.lower()]
 
 
-def _word(text: str) -> str:
-    return text
-
-
 def _word_or_number(text: str) -> str | float:
     if not (text.isascii() and text.replace(".", "", 1).isdigit() and len(text) < 20):
         return text
@@ -355,7 +351,7 @@ def reader(row: FieldRow) -> tuple[Callable[[str], Any], str]:
         return (nbytes, "SIZE") if row.unit == "bytes" else (number, "X")
     if kind.choices and kind.bounds:
         return _word_or_number, "NAME|N"
-    return (whole, "N") if kind.whole else (_word, "NAME")
+    return (whole, "N") if kind.whole else (str, "NAME")
 
 
 def meaning(row: FieldRow) -> str:

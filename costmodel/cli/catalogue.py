@@ -31,8 +31,6 @@ from costmodel.cli.output import TerminalTable, gib, print_json, print_page, sho
 from costmodel.cli.question import read_with_notes
 from costmodel.description.cluster import Cluster
 from costmodel.description.device import Device
-from costmodel.description.framework import Framework
-from costmodel.description.transformer import Transformer
 from costmodel.evaluation.error_model import constant_error
 from costmodel.text.checks import positive_int
 from costmodel.text.errors import CostModelError, InvalidValue
@@ -136,7 +134,9 @@ def _load(kind: str, name: str) -> object:
 
 def _list(arguments: argparse.Namespace) -> int:
     kind: str = arguments.kind
-    rows = [_ROWS[kind](_load(kind, name)) for name in _names(kind)]
+    columns = _COLUMNS[kind]
+    row_of = _ROWS.get(kind, lambda entry: {name: getattr(entry, name) for name, *_ in columns})
+    rows = [row_of(_load(kind, name)) for name in _names(kind)]
     if arguments.word is not None:
         rows = [row for row in rows if _has(row, arguments.word)]
         if not rows:
@@ -144,9 +144,8 @@ def _list(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(rows)
         return codes.ANSWERED
-    columns = _COLUMNS[kind]
     cells = [[show(row[name]) for name, _, show in columns] for row in rows]
-    words = [place for place, (_, _, show) in enumerate(columns) if show is _words]
+    words = [place for place, (_, _, show) in enumerate(columns) if show is str]
     whole = table([title for _, title, _ in columns], cells, words)
     left_out: tuple[str, ...] = ()
     if not arguments.markdown and kind != "framework":  # whose titles say what they are
@@ -168,14 +167,6 @@ def _has(row: Row, word: str) -> bool:
     )
 
 
-def _model_row(model: Transformer) -> Row:
-    return {
-        "name": model.name, "parameters": model.parameters, "active_parameters": model.active_parameters,
-        "layers": model.layers, "hidden": model.hidden, "heads": model.heads, "kv_heads": model.kv_heads,
-        "experts": model.experts, "vocabulary": model.vocabulary,
-    }  # fmt: skip
-
-
 def _device_row(device: Device) -> Row:
     return {
         "name": device.name, "title": device.title, "constants": efficiency_source(device.name),
@@ -195,31 +186,14 @@ def _cluster_row(cluster: Cluster) -> Row:
     }  # fmt: skip
 
 
-def _framework_row(framework: Framework) -> Row:
-    return {
-        "name": framework.name, "title": framework.title, "attention": framework.attention,
-        "zero_stage": framework.zero_stage, "gradient_bytes": framework.gradient_bytes,
-        "optimizer_bytes": framework.optimizer_bytes,
-    }  # fmt: skip
-
-
 BELOW = {
     "model": "total, active: parameters; `costmodel models WORD` lists those with it in their name, `costmodel show NAME` one",
     "device": "fp16, bf16, fp8, fp4: dense peaks in TFLOP/s; `costmodel show NAME` says where numbers come from",
     "framework": "NAME@2025.8 is its release of that month; `costmodel show framework NAME --device D`: why its constants are so",
 }
 """What is said below a listing."""
-_ROWS: dict[str, Callable[[Any], Row]] = {
-    "model": _model_row, "device": _device_row, "cluster": _cluster_row, "framework": _framework_row,
-}  # fmt: skip
-
-
-def _words(value: object) -> str:
-    return str(value)
-
-
-def _count(value: float) -> str:
-    return format_count(value)
+_ROWS: dict[str, Callable[[Any], Row]] = {"device": _device_row, "cluster": _cluster_row}
+"""Rows of JSON that hold more than the columns do, or amounts in units of their own."""
 
 
 def _giga(value: float) -> str:
@@ -238,19 +212,19 @@ def _level_rates(levels: Sequence[Row]) -> str:
 
 _COLUMNS: dict[str, list[tuple[str, str, Callable[[Any], str]]]] = {
     "model": [
-        ("name", "name", _words), ("parameters", "total", _count), ("active_parameters", "active", _count),
+        ("name", "name", str), ("parameters", "total", format_count), ("active_parameters", "active", format_count),
         *[(name, name.replace("_", " "), shown) for name in ("layers", "hidden", "heads", "kv_heads", "experts", "vocabulary")],
     ],
     "device": [
-        ("name", "name", _words), ("memory_bytes", "memory GiB", gib), ("memory_bandwidth_bytes_per_s", "memory GB/s", _giga),
-        *[(f"{dtype}_flop_per_s", dtype, _tera) for dtype in ("fp16", "bf16", "fp8", "fp4")], ("constants", "constants", _words),
+        ("name", "name", str), ("memory_bytes", "memory GiB", gib), ("memory_bandwidth_bytes_per_s", "memory GB/s", _giga),
+        *[(f"{dtype}_flop_per_s", dtype, _tera) for dtype in ("fp16", "bf16", "fp8", "fp4")], ("constants", "constants", str),
     ],
     "cluster": [
-        ("name", "name", _words), ("device", "device", _words), ("gpus_per_node", "GPUs a node", shown),
-        ("levels", "GB/s of a GPU, by level", _level_rates), ("title", "title", _words),
+        ("name", "name", str), ("device", "device", str), ("gpus_per_node", "GPUs a node", shown),
+        ("levels", "GB/s of a GPU, by level", _level_rates), ("title", "title", str),
     ],
     "framework": [
-        ("name", "name", _words), ("title", "title", _words), ("attention", "attention", _words),
+        ("name", "name", str), ("title", "title", str), ("attention", "attention", str),
         ("zero_stage", "ZeRO", shown), ("gradient_bytes", "gradient bytes", shown),
         ("optimizer_bytes", "optimizer bytes", shown),
     ],

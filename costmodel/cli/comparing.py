@@ -25,7 +25,7 @@ from costmodel.cli.files import add_files, check_files
 from costmodel.cli.output import TerminalTable, named, print_page, respond, rows_file, table, written
 from costmodel.cli.question import (
     add_question,
-    cluster_names,
+    comma_names,
     read_asked_model,
     read_hardware,
     take_adapter,
@@ -123,18 +123,15 @@ def _compare(arguments: argparse.Namespace) -> int:
 
 def _models(arguments: argparse.Namespace) -> dict[str, Transformer]:
     """The models that are asked about, by name."""
-    found = {}
-    for name in _names("model", arguments.model):
-        _no_network(name)
-        found[name] = read_asked_model(argparse.Namespace(**{**vars(arguments), "model": name}))
-    return found
-
-
-def _no_network(name: str) -> None:
     from costmodel.description.networks import network_called
 
-    if network_called(name):
-        raise Misused(f"{name} is no transformer: `compare --systems {name} ...` sets systems of training side by side for it")
+    found = {}
+    for name in comma_names("model", arguments.model):
+        if network_called(name):
+            hint = f"`compare --systems {name} ...` sets systems of training side by side for it"
+            raise Misused(f"{name} is no transformer: {hint}")
+        found[name] = read_asked_model(argparse.Namespace(**{**vars(arguments), "model": name}))
+    return found
 
 
 def _choices(arguments: argparse.Namespace) -> dict[str, argparse.Namespace]:
@@ -143,10 +140,9 @@ def _choices(arguments: argparse.Namespace) -> dict[str, argparse.Namespace]:
     for field in ("model", "cluster", "device", "framework"):
         given = getattr(arguments, field)
         if isinstance(given, str):
-            names = cluster_names(arguments) if field == "cluster" else _names(field, given)
-            varied.append([(name, _counted(field, name, arguments)) for name in names])
+            varied.append([(name, _counted(field, name, arguments)) for name in comma_names(field, given)])
     if arguments.network is not None:
-        varied.append([(called("network", rate), {"network": rate}) for rate in _names("network", arguments.network)])
+        varied.append([(called("network", rate), {"network": rate}) for rate in comma_names("network", arguments.network)])
     for field in ("gpus", "nodes", "global_batch", "seq_len"):
         if isinstance(given := getattr(arguments, field), list):
             varied.append([(called(field, value), {field: value}) for value in dict.fromkeys(given)])
@@ -172,13 +168,6 @@ def _counted(field: str, name: str, arguments: argparse.Namespace) -> Row:
     if arguments.gpus is not None or arguments.nodes is not None:
         raise Misused(f"--{field} {name[:80]} says how many, and --gpus or --nodes, too: give one of them")
     return {field: match[2], "gpus" if field == "device" else "nodes": int(match[1])}
-
-
-def _names(field: str, given: str) -> list[str]:
-    names = [name.strip() for name in given.split(",")]
-    if not all(names):
-        raise Misused(f"{'MODEL' if field == 'model' else f'--{field}'} {given[:80]!r} has an empty name between its commas")
-    return list(dict.fromkeys(names))
 
 
 def _plan(text: str) -> Row:

@@ -139,7 +139,8 @@ def _estimate_page(answer: Estimate, found: Verdict) -> list[TerminalTable | str
         f"Rate: {answer.tokens_per_second:,.0f} tokens/s, {answer.tokens_per_second / plan.gpus:,.0f} a GPU",
         f"MFU: {100 * answer.mfu:.1f} % with attention scores counted in full, {100 * answer.causal_mfu:.1f} % with the "
         f"causal half; HFU {100 * answer.hfu:.1f} %",
-        *_of_wider_peak(answer),
+        *([f"MFU by the peak in 16 bit: {100 * answer.sixteen_bit_mfu:.1f} %"]
+          if answer.sixteen_bit_mfu > answer.mfu else []),  # of narrower products, as many reports of such runs give it
         f"Communication under compute, not part of the step: {format_seconds(float(answer.step.hidden_exchange))}",
         judged(answer),
         f"Memory limit: {memory_limit(answer)}",
@@ -154,13 +155,6 @@ def _estimate_page(answer: Estimate, found: Verdict) -> list[TerminalTable | str
     if plan.pipeline_parallel > 1:
         page.append(_stage_table(answer))
     return [*page, "\n".join(figures), *([] if answer.fits else _offers(found))]
-
-
-def _of_wider_peak(answer: Estimate) -> list[str]:
-    """MFU by the peak in 16 bit where products are narrower: what many reports of such runs give."""
-    if answer.sixteen_bit_mfu <= answer.mfu:
-        return []
-    return [f"MFU by the peak in 16 bit: {100 * answer.sixteen_bit_mfu:.1f} %"]
 
 
 def _stage_table(answer: Estimate) -> TerminalTable:

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from costmodel.cli import codes, layout
-from costmodel.cli.layout import TerminalTable, Verbatim
+from costmodel.cli.layout import TerminalTable as TerminalTable
+from costmodel.cli.layout import Verbatim as Verbatim
 from costmodel.description.cluster import Cluster
 from costmodel.description.dimensions import RANK_ORDER
 from costmodel.description.framework import Framework
@@ -269,10 +270,3 @@ def rows_file(
     with open(path, "w", encoding="utf-8", newline="") as file:
         file.write(rows_as_csv(rows, columns))
     return [f"{path} ({counted(len(rows), thing, things)})"]
-
-
-__all__ = [
-    "TerminalTable", "Verbatim", "gib", "heading", "heading_of", "judged", "memory_parts", "named", "parts", "plan_heading",
-    "print_json", "print_page", "print_text", "respond", "rows_file", "share", "shown", "split", "table", "whole_plan",
-    "without_constants", "write_csv", "written",
-]  # fmt: skip

@@ -176,11 +176,14 @@ def add_hardware(parser: Parser) -> None:
 
 def cluster_names(arguments: argparse.Namespace) -> list[str]:
     """The clusters that were named, in their order; none where a device was."""
-    if arguments.cluster is None:
-        return []
-    names = [name.strip() for name in arguments.cluster.split(",")]
+    return [] if arguments.cluster is None else comma_names("cluster", arguments.cluster)
+
+
+def comma_names(field: str, given: str) -> list[str]:
+    """Names with commas between them, each once."""
+    names = [name.strip() for name in given.split(",")]
     if not all(names):
-        raise Misused(f"--cluster {arguments.cluster[:80]!r} has an empty name between its commas")
+        raise Misused(f"{'MODEL' if field == 'model' else f'--{field}'} {given[:80]!r} has an empty name between its commas")
     return list(dict.fromkeys(names))
 
 

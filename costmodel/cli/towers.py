@@ -123,7 +123,9 @@ def _searched(arguments: argparse.Namespace, language: Transformer, tower: Tower
     elif not found.ranked:
         print_page(f"No plan of both parts fits: {found.why_none}", markdown=arguments.markdown)
     else:
-        print_page(*_page(found.best), _ranked(found), _looked_at(found), markdown=arguments.markdown)
+        surely = "no other can be faster" if found.complete else "of the rest one may be faster: the budget was spent"
+        looked_at = f"{found.priced:,} of {found.language.evaluated:,} plans of the language model were priced with a tower"
+        print_page(*_page(found.best), _ranked(found), f"{looked_at}; {surely}", markdown=arguments.markdown)
     return codes.ANSWERED if found.ranked else codes.NOTHING_FITS
 
 
@@ -142,11 +144,6 @@ def _split(part: PartOfStep) -> str:
     plan = part.estimate.plan
     recomputed = "" if plan.recompute == "none" else f" recompute {plan.recompute}"
     return f"TP{plan.tensor_parallel} DP{plan.data_parallel} ZeRO {plan.zero_stage}{recomputed}"
-
-
-def _looked_at(found: MultimodalSearch) -> str:
-    surely = "no other can be faster" if found.complete else "of the rest one may be faster: the budget was spent"
-    return f"{found.priced:,} of {found.language.evaluated:,} plans of the language model were priced with a tower; {surely}"
 
 
 def _page(step: Multimodal) -> list[TerminalTable | str]:

@@ -148,26 +148,10 @@ class ScalingLine(NamedTuple):
     ideal: tuple[float, ...]  # that of the fewest GPUs [tokens/s]
     texts: tuple[str, ...]  # of each hover
     missing: tuple[int, ...]  # GPUs on which nothing fits
-
-    @property
-    def kind(self) -> str:
-        """Strong or weak."""
-        return self.name.partition(":")[0]
-
-    @property
-    def colour(self) -> str:
-        """Of line, markers and whiskers."""
-        return SCALING_LOOKS[self.kind][0]
-
-    @property
-    def symbol(self) -> str:
-        """Of markers."""
-        return SCALING_LOOKS[self.kind][1]
-
-    @property
-    def dash(self) -> str:
-        """Of the line."""
-        return SCALING_LOOKS[self.kind][2]
+    kind: str  # strong or weak
+    colour: str  # of line, markers and whiskers
+    symbol: str  # of markers
+    dash: str  # of the line
 
     @property
     def above(self) -> list[float]:
@@ -273,7 +257,8 @@ def _line(name: str, points: Sequence[ScalingPoint]) -> ScalingLine:
         rows.append((point.gpus, rate, low, high, best / point.gpus, text))
     gpus, rates, lows, highs, ideals, texts = zip(*rows, strict=True) if rows else ((),) * 6
     missing = tuple(point.gpus for point in points if point.plan is None)
-    return ScalingLine(name, gpus, rates, lows, highs, ideals, texts, missing)
+    kind = name.partition(":")[0]
+    return ScalingLine(name, gpus, rates, lows, highs, ideals, texts, missing, kind, *SCALING_LOOKS[kind])
 
 
 def scaling_figure(made: Scaling, before: Scaling | None = None) -> go.Figure:
