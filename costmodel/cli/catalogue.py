@@ -27,7 +27,7 @@ from costmodel.cli.arguments import (
     read_device,
     read_model,
 )
-from costmodel.cli.output import TerminalTable, gib, print_json, print_page, shown, table
+from costmodel.cli.output import TerminalTable, gib, print_json, print_page, respond, shown, table
 from costmodel.cli.question import read_with_notes
 from costmodel.description.cluster import Cluster
 from costmodel.description.device import Device
@@ -141,9 +141,6 @@ def _list(arguments: argparse.Namespace) -> int:
         rows = [row for row in rows if _has(row, arguments.word)]
         if not rows:
             raise InvalidValue("word", arguments.word, f"a part of the name of a {kind} (`costmodel {kind}s` lists all)")
-    if arguments.json:
-        print_json(rows)
-        return codes.ANSWERED
     cells = [[show(row[name]) for name, _, show in columns] for row in rows]
     words = [place for place, (_, _, show) in enumerate(columns) if show is str]
     whole = table([title for _, title, _ in columns], cells, words)
@@ -151,8 +148,7 @@ def _list(arguments: argparse.Namespace) -> int:
     if not arguments.markdown and kind != "framework":  # whose titles say what they are
         whole, left_out = layout.listed(whole, layout.page_width())
     narrow = f"Not on a page of {layout.page_width()} columns, but in --json: {', '.join(left_out)}" if left_out else ""
-    print_page(whole, "\n".join(filter(None, (narrow, BELOW.get(kind, "")))), markdown=arguments.markdown)
-    return codes.ANSWERED
+    return respond(arguments, lambda: rows, lambda: [whole, "\n".join(filter(None, (narrow, BELOW.get(kind, ""))))])
 
 
 def _has(row: Row, word: str) -> bool:
@@ -278,9 +274,6 @@ def _why(name: str, kind: str, arguments: argparse.Namespace) -> int:
          "standard_error": constant_error(path, device, framework)[0]}
         for path in owners[next(iter(owners))]
     ]  # fmt: skip
-    if arguments.json:
-        print_json(rows)
-        return codes.ANSWERED
 
     def told(row: Row) -> list[str]:
         """Of each owner what it makes of the constant, nothing where that is what another before it made."""
@@ -293,8 +286,7 @@ def _why(name: str, kind: str, arguments: argparse.Namespace) -> int:
         "architecture, of the framework and of both made of them. Kernels that it was never timed with there are as the "
         "architecture's. Where nothing stands, runs of the owner said nothing of it"
     )
-    print_page(head, table(["constant", *owners, "used", "error"], cells, words=1), markdown=arguments.markdown)
-    return codes.ANSWERED
+    return respond(arguments, lambda: rows, lambda: [head, table(["constant", *owners, "used", "error"], cells, words=1)])
 
 
 def _show(arguments: argparse.Namespace) -> int:

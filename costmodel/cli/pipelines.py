@@ -6,7 +6,6 @@ import argparse
 from typing import TYPE_CHECKING
 
 from costmodel.arithmetic.named_tuples import Row
-from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, Misused, Parser, add_output, number, whole
 from costmodel.cli.files import add_files, check_files, perfetto_file
 from costmodel.cli.output import (
@@ -14,8 +13,6 @@ from costmodel.cli.output import (
     gib,
     judged,
     plan_heading,
-    print_json,
-    print_page,
     respond,
     share,
     table,
@@ -175,14 +172,6 @@ def _simulate(arguments: argparse.Namespace) -> int:
          "peak_bytes_per_s": load.peak_rate, "bandwidth_bytes_per_s": load.bandwidth}
         for load in played.loads
     ]  # fmt: skip
-    if arguments.json:
-        print_json({
-            "model": answer.model.name, "cluster": answer.cluster.name, "framework": answer.framework.name,
-            "departures": answer.departures, "step_time_s": whole_time, "estimate_s": answer.step_time,
-            "events": played.events, "replicas": played.replicas, "jitter": arguments.jitter,
-            "seed": arguments.seed, "slow_ranks": arguments.slow or {}, "stages": stages, "links": links,
-        })  # fmt: skip
-        return codes.ANSWERED
     causes = [cause for cause, values in spent.items() if values.max() > 1e-9]
     rows = []
     for row in stages:
@@ -193,12 +182,16 @@ def _simulate(arguments: argparse.Namespace) -> int:
          f"{load.bandwidth / 1e9:.4g}")
         for load in played.loads
     ]  # fmt: skip
-    print_page(
+    return respond(arguments, lambda: {
+        "model": answer.model.name, "cluster": answer.cluster.name, "framework": answer.framework.name,
+        "departures": answer.departures, "step_time_s": whole_time, "estimate_s": answer.step_time,
+        "events": played.events, "replicas": played.replicas, "jitter": arguments.jitter,
+        "seed": arguments.seed, "slow_ranks": arguments.slow or {}, "stages": stages, "links": links,
+    }, lambda: [
         f"{plan_heading(answer)}\n{judged(answer)}",
         table(["stage", *(cause.removesuffix("_s") for cause in causes), "held at most"], rows),
         table(["links", "sent a step", "busy", "peak GB/s", "reach GB/s"], loads),
         f"Played out: {format_seconds(whole_time)} in {counted(played.events, 'event')}\n"
         f"Estimate: {format_seconds(answer.step_time)}",
-        written(*files), markdown=arguments.markdown,
-    )
-    return codes.ANSWERED
+        written(*files),
+    ])  # fmt: skip
