@@ -310,10 +310,7 @@ def _show(arguments: argparse.Namespace) -> int:
         flop = {tokens: entry.flop_per_token(tokens) for tokens in lengths}
     if kind == "framework":
         fields["constants"] = flat(entry.constants)
-    if arguments.json:
-        extra = {"parameters": counts, "flop_per_token": flop} if counts else {}
-        print_json({"kind": kind, **fields, **extra, "provenance": sources})
-        return codes.ANSWERED
+    extra = {"parameters": counts, "flop_per_token": flop} if counts else {}
     lines = [(name, value) for name, value in _flat(fields) if name not in ("name", "title")]
     if kind == "model":  # most models lack most of what a model can have
         usual = {field.name: shown(field.default) for field in dataclasses.fields(entry)}
@@ -328,8 +325,7 @@ def _show(arguments: argparse.Namespace) -> int:
         page.append(table(["FLOP of a token, forward and backward", ""], told))
     if sources:
         page.append(table(["value", "kind", "where it comes from"], _origins(sources), words=3))
-    print_page(*page, markdown=arguments.markdown)
-    return codes.ANSWERED
+    return respond(arguments, lambda: {"kind": kind, **fields, **extra, "provenance": sources}, lambda: page)
 
 
 def _flat(fields: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -77,17 +77,12 @@ def add(commands: Commands) -> None:
     designing.set_defaults(run=_design, notes=[])
 
 
-def _device_named(name: str) -> str:
-    """The name that a device has in the catalogue, as it may be said otherwise; any other as it is."""
-    return alias("device", name) or name
-
-
 def _design(arguments: argparse.Namespace) -> int:
     from costmodel.evaluation.cluster_design import candidates, design_cluster
 
     check_files(arguments)
     pairs = arguments.prices or []
-    prices = {_device_named(name): price for name, price in pairs}
+    prices = {alias("device", name) or name: price for name, price in pairs}
     if len(prices) < len(pairs):
         raise Misused("--prices: a device is given twice")
     model = read_model(arguments.model)

@@ -26,7 +26,6 @@ from costmodel.cli.output import (
     judged,
     memory_parts,
     parts,
-    print_json,
     print_page,
     print_text,
     respond,
@@ -209,12 +208,11 @@ def _explain(arguments: argparse.Namespace) -> int:
     answer = estimate(priced.model, cluster, priced.plan, priced.software)
     whole = whole_step(priced, answer)
     measured = of_update(priced, answer, read_step_times(arguments.log, priced.plan).typical()) if arguments.log else None
-    if arguments.json:
-        figures = {} if whole is None else {"post_training": whole.to_dict()}
-        print_json(_answer_figures(launch, priced, answer, measured) | figures)
-    else:
-        print_page(*_answer_page(launch, priced, answer, measured, whole), markdown=arguments.markdown)
-    return codes.ANSWERED if (whole or answer).fits else codes.NOTHING_FITS
+    figures = {} if whole is None else {"post_training": whole.to_dict()}
+    return respond(
+        arguments, lambda: _answer_figures(launch, priced, answer, measured) | figures,
+        lambda: _answer_page(launch, priced, answer, measured, whole), (whole or answer).fits,
+    )  # fmt: skip
 
 
 def _model_alone(files: Sequence[str]) -> bool:
@@ -247,15 +245,11 @@ def _explain_model(arguments: argparse.Namespace) -> int:
         **vars(arguments), "model": name, "changes": arguments.set, "framework": arguments.framework or "megatron-core",
     }))  # fmt: skip
     found = diagnose(answer, step_time=read_step_times(arguments.log, answer.plan).typical())
-    if arguments.json:
-        print_json({**found.to_dict(), "answer": found.said()})
-        return codes.ANSWERED if answer.fits else codes.NOTHING_FITS
     page: list[TerminalTable | str] = ["\n".join(_lines(answer, found.measured))]
     if found.advice:
         rows = [[one.change, format_seconds(one.saves), f"{100 * one.gain:.1f} %"] for one in found.advice]
         page.append(table(["would be faster with", "saves of the measured", "of the step"], rows))
-    print_page(*page, markdown=arguments.markdown)
-    return codes.ANSWERED if answer.fits else codes.NOTHING_FITS
+    return respond(arguments, lambda: {**found.to_dict(), "answer": found.said()}, lambda: page, answer.fits)
 
 
 def _hardware(arguments: argparse.Namespace, **other: object) -> Cluster:

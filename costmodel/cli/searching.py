@@ -103,13 +103,8 @@ def _search(arguments: argparse.Namespace) -> int:
             result = _checked(result)
             print_page(ranking.played_out(result), markdown=arguments.markdown, more=True)
         print_page(written(*_write(arguments, result, runs)), markdown=arguments.markdown, more=True)
-    _compile_ahead(result.considered)
+    engine.compile_beside(result.considered, ["costmodel.simulation.step_kernel"])  # on which the next search of as many runs
     return codes.ANSWERED if result.ranked else codes.NOTHING_FITS
-
-
-def _compile_ahead(plans: int) -> None:
-    """Once the answer is there: have compiled what the next search of so many plans runs on, if nobody did."""
-    engine.compile_beside(plans, ["costmodel.simulation.step_kernel"])
 
 
 def _tried(arguments: argparse.Namespace) -> Row:

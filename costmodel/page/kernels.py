@@ -50,13 +50,11 @@ def _top(node: ast.stmt) -> str:
     if isinstance(node, ast.ClassDef):  # a NamedTuple
         fields = ", ".join(_value(one.target) for one in node.body if isinstance(one, ast.AnnAssign))
         return f"const {node.name} = ({fields}) => ({{{fields}}});"
-    if isinstance(node, ast.Assign) and _numbers(node.value):
+    if isinstance(node, ast.Assign) and all(
+        isinstance(one, ast.Constant) and isinstance(one.value, int) for one in getattr(node.value, "elts", [node.value])
+    ):
         return f"const {_value(node.targets[0])} = {_value(node.value)};"
     return ""  # imports, types and words
-
-
-def _numbers(node: ast.expr) -> bool:
-    return all(isinstance(one, ast.Constant) and isinstance(one.value, int) for one in getattr(node, "elts", [node]))
 
 
 def _function(node: ast.FunctionDef) -> str:
