@@ -60,7 +60,9 @@ def described(state: State, cluster: str = "") -> tuple[Transformer, Cluster]:
     """Model and cluster that a state asks about, without its sliders."""
     model = read_fields(state.config) if state.config else load_model(state.model)
     alone, name = state.device and not cluster, cluster or state.cluster
-    found = _calibrated(machine(state.device, gpus=state.gpus) if alone else load_cluster(name, gpus=state.gpus))
+    found = machine(state.device, gpus=state.gpus) if alone else load_cluster(name, gpus=state.gpus)
+    for path in _calibrations(found):
+        found = load_calibration(path, found)
     steps = [(load_model(one.model), one.plan, one.seconds) for one in own_steps(state, found)]
     return model, calibrate(found, steps, state.framework) if steps else found
 
@@ -78,13 +80,6 @@ def uncalibrated(answer: Answer) -> Estimate | None:
     model, cluster = described(dataclasses.replace(state, runs=""))
     model, cluster = scaled(model, cluster, factors_of(state, model, cluster))
     return estimate(model, cluster, chosen.plan, framework_on(cluster, state.framework))
-
-
-def _calibrated(cluster: Cluster) -> Cluster:
-    """A cluster with what own runs said of its device."""
-    for path in _calibrations(cluster):
-        cluster = load_calibration(path, cluster)
-    return cluster
 
 
 def _calibrations(cluster: Cluster) -> list[str]:

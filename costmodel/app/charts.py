@@ -167,14 +167,13 @@ def _scaling(answer: Answer) -> Sizes:
 
     def find(pairs: Sequence[tuple[int, int]]) -> list[SearchResult]:
         here = (asked.gpus, asked.batch)
-        return [answer.found if pair == here else _best_elsewhere(answer.state, *pair) for pair in pairs]
+        return [
+            answer.found if (gpus, batch) == here
+            else under_sliders(dataclasses.replace(answer.state, gpus=gpus, batch=batch), 1, keep_evaluated=False)
+            for gpus, batch in pairs
+        ]  # fmt: skip
 
     return Sizes(scaling_of(find, answer.before.cluster, asked.batch), _scaled(asked))
-
-
-def _best_elsewhere(state: State, gpus: int, batch: int) -> SearchResult:
-    """The best plan of a state's question on another number of GPUs with another batch, under its sliders."""
-    return under_sliders(dataclasses.replace(state, gpus=gpus, batch=batch), 1, keep_evaluated=False)
 
 
 def _sensitivity(answer: Answer) -> list[Drawing]:

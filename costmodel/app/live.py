@@ -84,9 +84,9 @@ def live(question: State) -> Row:
         return tables(asked._replace(model=model, cluster=cluster), plans=spelled)
 
     plain = told({})
+    can_be = {name: TWICE if name == IMBALANCE else 1.0 / TWICE for name in quantities(model, cluster)}  # no load below the mean
     return {
-        "tables": plain,
-        "follow": {name: list(_places(plain, told({name: _tried(name)}))) for name in quantities(model, cluster)},
+        "tables": plain, "follow": {name: list(_places(plain, told({name: factor}))) for name, factor in can_be.items()},
         "sliders": _moved(model, cluster),
         "titles": {"time": breakdown_title(model.name, cluster)}, "shift": first.time_error.shift, "tokens": first.plan.tokens,
         "margin": first.spread.margin(first.required_probability), "gpus": cluster.gpus,
@@ -99,11 +99,6 @@ def _spelled(found: SearchResult, plan: Plan) -> list[Plan]:
     columns = {} if found.every is None else found.every.columns
     fields = (name for name, row in table(Plan).items() if isinstance(row.kind, Spelled) and name in columns)
     return [changed(plan, {name: value}) for name in fields for value in dict.fromkeys(columns[name].tolist())]
-
-
-def _tried(quantity: str) -> float:
-    """A factor that a quantity can have: no efficiency above the peak, no load below the mean."""
-    return TWICE if quantity == IMBALANCE else 1.0 / TWICE
 
 
 def _moved(model: Transformer, cluster: Cluster) -> dict[str, list[str]]:

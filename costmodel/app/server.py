@@ -266,7 +266,9 @@ def exported(kind: dict[str, object], query: str) -> tuple[object, str]:
             return {"content": answer.found.to_csv(), "filename": "costmodel.csv", "type": "text/csv"}, ""
         if kind.get("kind") == "launch":
             return _launch_file(answer, text("format", kind.get("format"))), ""
-        content = _report(answer, text("link", kind.get("link")))
+        from costmodel.plots.report import report_page
+
+        content = report_page(answer.found, command(answer.state), difference(answer), text("link", kind.get("link")))
         return {"content": content, "filename": "costmodel.html", "type": "text/html"}, ""
     except CostModelError as refused:
         return no_update, str(refused)
@@ -277,12 +279,6 @@ def _launch_file(answer: Answer, dialect: str) -> dict[str, str]:
     chosen = answer.chosen or answer.found.best
     content = write_launch(dialect, chosen.plan, chosen.model, cluster=chosen.cluster)
     return {"content": content, "filename": f"costmodel-{dialect}.{suffix(dialect)}", "type": "text/plain"}
-
-
-def _report(answer: Answer, link: str) -> str:
-    from costmodel.plots.report import report_page
-
-    return report_page(answer.found, command(answer.state), difference(answer), link)
 
 
 def _guard(app: Dash, hosts: tuple[str, ...]) -> None:

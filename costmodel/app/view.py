@@ -29,6 +29,7 @@ from costmodel.evaluation.memory_breakdown import PARTS
 from costmodel.evaluation.price import price_per_billion_tokens
 from costmodel.evaluation.ranking import Rank
 from costmodel.evaluation.twins import TWIN
+from costmodel.page.onefile import offered_cells
 from costmodel.plots.step import LOOKS
 from costmodel.plots.style import BLACK, colour
 from costmodel.text.units import GB, GiB, between, counted, format_count, format_seconds
@@ -126,20 +127,14 @@ def would_fit(answer: Answer) -> list[object]:
     if not found:
         return [html.P("No change that was tried makes a plan fit: adapters, an 8-bit optimizer, offload, shorter sequences, "
                        "more GPUs.")]  # fmt: skip
-    rows = []
-    for offer in found:
-        best, pairs = offer.best, taken(offer.change)
-        rows.append(html.Tr([
-            html.Td(html.Button(
-                spoken(offer.change), type="button", className="plain plan", **{"data-set": urlencode(pairs), "data-anew": "1"}
-            ), className="text"),
-            html.Td(f"{best.plan.gpus:,}", className="wide"), html.Td(format_seconds(best.step_time)),
-            html.Td(f"{best.tokens_per_second / best.plan.gpus:,.0f}", className="wide"),
-            html.Td(of_limit(best)),
-            html.Td(label(best.plan), className="text wide"),
-        ]))  # fmt: skip
     heads = (("would fit with", "text"), ("GPUs", "wide"), ("step", ""), ("tokens/s/GPU", "wide"), ("memory", ""),
              ("its best plan", "text wide"))  # fmt: skip
+    rows = []
+    for offer, (change, *cells) in zip(found, offered_cells(found), strict=True):
+        choosing = {"data-set": urlencode(taken(offer.change)), "data-anew": "1"}
+        first = html.Td(html.Button(change, type="button", className="plain plan", **choosing), className="text")
+        rest = zip(cells, heads[1:], strict=True)
+        rows.append(html.Tr([first, *(html.Td(cell, **({"className": kind} if kind else {})) for cell, (_, kind) in rest)]))
     head = html.Tr([html.Th(text, className=kind, scope="col") for text, kind in heads])
     caption = html.Caption("Changes with which a plan would fit; choose one to make it", className="unseen")
     return [html.Table([caption, html.Thead(head), html.Tbody(rows)], className="offers")]

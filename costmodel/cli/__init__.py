@@ -104,13 +104,6 @@ INFERENCE = ("inference", "infer", "serving", "generate", "decode", "kv", "kv-ca
 """Commands that aren't there, and won't be."""
 
 
-def _families(asked: str | None) -> list[str]:
-    """Those of the command that was asked for; all where it is none."""
-    if asked == "--version":
-        return []
-    return [family for family, commands in FAMILIES.items() if asked in commands] or list(FAMILIES)
-
-
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     typed, commands_known = argv, [*itertools.chain(*FAMILIES.values())]
     if argv and argv[0] == "help":
@@ -121,7 +114,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         near = did_you_mean("command", asked, commands_known) or _in_python(asked)
         why = "; what is priced is training, not inference" if asked.lower() in INFERENCE else near
         raise Misused(f"unknown command {asked[:80]!r}{why} (`costmodel --help` lists the commands)")
-    parser = build_parser(_families(asked))
+    families = [family for family, commands in FAMILIES.items() if asked in commands] or list(FAMILIES)
+    parser = build_parser([] if asked == "--version" else families)
     commands = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     if asked in commands.choices:
         meant, taken = guessed(commands.choices[asked], argv)

@@ -9,18 +9,18 @@ import functools
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from costmodel.arithmetic.named_tuples import Row
+from costmodel.catalogue import loader
 from costmodel.cli import layout
+from costmodel.description.cluster import Cluster
+from costmodel.description.device import Device
+from costmodel.description.fields import FieldRow, Flag, Real, table
+from costmodel.description.transformer import Transformer
+from costmodel.text import units
 from costmodel.text.errors import CostModelError, InvalidValue
-from costmodel.text.units import ANSWERS, whole_meant, whole_number
-
-if TYPE_CHECKING:
-    from costmodel.description.cluster import Cluster
-    from costmodel.description.device import Device
-    from costmodel.description.fields import FieldRow
-    from costmodel.description.transformer import Transformer
+from costmodel.text.units import ANSWERS, quantity, whole_meant, whole_number
 
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 """What `argparse` gives to add commands to."""
@@ -49,7 +49,6 @@ def spelled(name: str) -> tuple[str, ...]:
     >>> spelled("tensor_parallel"), spelled("dtype")
     (('--tensor-parallel', '--tp'), ('--dtype',))
     """
-    from costmodel.description.fields import table
     from costmodel.description.plan import Plan
 
     short = table(Plan)[name].short
@@ -295,8 +294,6 @@ def hours(text: str) -> float:
 
 def rate(text: str) -> float:
     """Bytes a second, or a rate with its unit such as ``100Gbit/s``."""
-    from costmodel.text.units import quantity
-
     try:
         return quantity("rate", text, "bandwidth")
     except InvalidValue as error:
@@ -305,8 +302,6 @@ def rate(text: str) -> float:
 
 def nbytes(text: str) -> float:
     """Bytes of a size such as 4096, 25MB or 1GiB."""
-    from costmodel.text import units
-
     match = re.fullmatch(r"([0-9.]+(?:[eE][-+]?[0-9]+)?)\s*(?:B|(([KMGT])i?B))?", text)
     if match is None:
         short = re.fullmatch(r"([0-9.]{1,20})\s*([kKMGT])[bi]?", text)
@@ -322,10 +317,6 @@ def yes(text: str) -> bool:
     return ANSWERS[text.lower()]
 
 
-def _word(text: str) -> str:
-    return text
-
-
 def _word_or_number(text: str) -> str | float:
     if not (text.isascii() and text.replace(".", "", 1).isdigit() and len(text) < 20):
         return text
@@ -339,7 +330,6 @@ def _order(text: str) -> tuple[str, ...]:
 @functools.cache
 def plan_fields() -> dict[str, FieldRow]:
     """Every dimension of a plan: the rows of `Plan`, but for the sizes that a question always says."""
-    from costmodel.description.fields import table
     from costmodel.description.plan import Plan
 
     return {name: row for name, row in table(Plan).items() if not row.asked}
@@ -352,8 +342,6 @@ def reader(row: FieldRow) -> tuple[Callable[[str], Any], str]:
     ----------
     row : of the field
     """
-    from costmodel.description.fields import Flag, Real
-
     kind = row.kind
     if isinstance(kind, Flag):
         return yes, "yes|no"
@@ -363,7 +351,7 @@ def reader(row: FieldRow) -> tuple[Callable[[str], Any], str]:
         return (nbytes, "SIZE") if row.unit == "bytes" else (number, "X")
     if kind.choices and kind.bounds:
         return _word_or_number, "NAME|N"
-    return (whole, "N") if kind.whole else (_word, "NAME")
+    return (whole, "N") if kind.whole else (str, "NAME")
 
 
 def meaning(row: FieldRow) -> str:
@@ -424,8 +412,6 @@ def is_file(name: str) -> bool:
 
 def read_model(name: str) -> Transformer:
     """A model of the catalogue, or of a file."""
-    from costmodel.catalogue import loader
-
     return loader.load_model(name)
 
 
@@ -438,8 +424,6 @@ def read_cluster(name: str) -> Cluster:
 
 def read_device(name: str) -> Device:
     """A device of the catalogue, or of a file."""
-    from costmodel.catalogue import loader
-
     return loader.load_device(name)
 
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from costmodel.cli.arguments import Misused
-
-if TYPE_CHECKING:
-    from costmodel.description.cluster import Cluster
+from costmodel.description.cluster import Cluster
 
 OPTION = "--calibration"
 

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from costmodel.arithmetic.named_tuples import Row
+from costmodel.catalogue.software import load_framework
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, Misused, add_output, whole
 from costmodel.cli.files import add_file, check_files
 from costmodel.cli.output import TerminalTable, named, print_json, print_page, table, written
 from costmodel.cli.question import add_hardware, add_logged, read_asked_model, read_hardware, read_plan
+from costmodel.description.cluster import Cluster
+from costmodel.description.plan import Plan
+from costmodel.description.transformer import Transformer
+from costmodel.evaluation.estimation import estimate
 from costmodel.text.units import counted, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from costmodel.arithmetic.named_tuples import Row
-    from costmodel.description.cluster import Cluster
-    from costmodel.description.plan import Plan
-    from costmodel.description.transformer import Transformer
     from costmodel.evaluation.own_run_update import Measured
     from costmodel.evaluation.own_runs import Influence, Worth
 
@@ -106,7 +107,6 @@ def _measured(arguments: argparse.Namespace) -> tuple[list[Measured], set[str]]:
 
 def _logged(files: Sequence[Path], log: str) -> Measured:
     """The run of launch files, its step time as its log has it."""
-    from costmodel.catalogue.software import load_framework
     from costmodel.evaluation.own_run_update import Measured
     from costmodel.interop.launchers import read_launch, read_step_times, resolve
 
@@ -119,7 +119,6 @@ def _logged(files: Sequence[Path], log: str) -> Measured:
 
 def _told(arguments: argparse.Namespace, name: str, log: str) -> Measured:
     """The run of a model that has no launch file: its plan as the options tell it, its step time as its log has it."""
-    from costmodel.catalogue.software import load_framework
     from costmodel.evaluation.own_run_update import Measured
     from costmodel.interop.launchers import read_step_times
 
@@ -158,8 +157,6 @@ def _worth(cluster: Cluster, measured: Sequence[Measured], framework: str, most:
 
 def _spans(cluster: Cluster, mine: Cluster, measured: Sequence[Measured]) -> list[str]:
     """How wide 90 % intervals are without the runs and with them."""
-    from costmodel.evaluation.estimation import estimate
-
     lines = []
     for what, field, of in (
         ("step time", "time_interval", [run for run in measured if run.seconds is not None]),

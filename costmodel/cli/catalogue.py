@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import itertools
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from costmodel.arithmetic.named_tuples import Row, flat
+from costmodel.catalogue import loader, software
 from costmodel.catalogue.hardware_words import said_hardware
+from costmodel.catalogue.loader import Kind, efficiency_source
+from costmodel.catalogue.software import constants_by_owner, is_framework, load_framework
+from costmodel.catalogue.spellings import squeezed
 from costmodel.cli import codes, layout
 from costmodel.cli.arguments import (
     Commands,
@@ -21,17 +27,14 @@ from costmodel.cli.arguments import (
     read_device,
     read_model,
 )
-from costmodel.cli.output import TerminalTable, gib, print_json, print_page, shown, table
+from costmodel.cli.output import TerminalTable, gib, print_json, print_page, respond, shown, table
 from costmodel.cli.question import read_with_notes
+from costmodel.description.cluster import Cluster
+from costmodel.description.device import Device
+from costmodel.evaluation.error_model import constant_error
 from costmodel.text.checks import positive_int
 from costmodel.text.errors import CostModelError, InvalidValue
-
-if TYPE_CHECKING:
-    from costmodel.catalogue.loader import Kind
-    from costmodel.description.cluster import Cluster
-    from costmodel.description.device import Device
-    from costmodel.description.framework import Framework
-    from costmodel.description.transformer import Transformer
+from costmodel.text.units import format_count
 
 KINDS = ("model", "device", "cluster", "framework")
 _WORD = {"model": "llama", "device": "h100", "cluster": "h100", "framework": "megatron"}
@@ -88,7 +91,6 @@ def add(commands: Commands) -> None:
 
 
 def _accuracy(arguments: argparse.Namespace) -> int:
-    import json
     from importlib import resources
 
     text = (resources.files("costmodel.catalogue") / "accuracy.json").read_text(encoding="utf-8")
@@ -121,14 +123,10 @@ _OF_LOADER: dict[str, Kind] = {"model": "model", "device": "device", "cluster": 
 
 
 def _names(kind: str) -> list[str]:
-    from costmodel.catalogue import loader, software
-
     return software.framework_names() if kind == "framework" else loader.names(_OF_LOADER[kind])
 
 
 def _load(kind: str, name: str) -> object:
-    from costmodel.catalogue import software
-
     if kind == "framework":
         return software.load_framework(name)
     return {"model": read_model, "cluster": read_cluster, "device": read_device}[kind](name)
@@ -136,30 +134,25 @@ def _load(kind: str, name: str) -> object:
 
 def _list(arguments: argparse.Namespace) -> int:
     kind: str = arguments.kind
-    rows = [_ROWS[kind](_load(kind, name)) for name in _names(kind)]
+    columns = _COLUMNS[kind]
+    row_of = _ROWS.get(kind, lambda entry: {name: getattr(entry, name) for name, *_ in columns})
+    rows = [row_of(_load(kind, name)) for name in _names(kind)]
     if arguments.word is not None:
         rows = [row for row in rows if _has(row, arguments.word)]
         if not rows:
             raise InvalidValue("word", arguments.word, f"a part of the name of a {kind} (`costmodel {kind}s` lists all)")
-    if arguments.json:
-        print_json(rows)
-        return codes.ANSWERED
-    columns = _COLUMNS[kind]
     cells = [[show(row[name]) for name, _, show in columns] for row in rows]
-    words = [place for place, (_, _, show) in enumerate(columns) if show is _words]
+    words = [place for place, (_, _, show) in enumerate(columns) if show is str]
     whole = table([title for _, title, _ in columns], cells, words)
     left_out: tuple[str, ...] = ()
     if not arguments.markdown and kind != "framework":  # whose titles say what they are
         whole, left_out = layout.listed(whole, layout.page_width())
     narrow = f"Not on a page of {layout.page_width()} columns, but in --json: {', '.join(left_out)}" if left_out else ""
-    print_page(whole, "\n".join(filter(None, (narrow, BELOW.get(kind, "")))), markdown=arguments.markdown)
-    return codes.ANSWERED
+    return respond(arguments, lambda: rows, lambda: [whole, "\n".join(filter(None, (narrow, BELOW.get(kind, ""))))])
 
 
 def _has(row: Row, word: str) -> bool:
     """Whether a name, a title or a cluster's device holds every part of a word, whatever its case and punctuation."""
-    from costmodel.catalogue.spellings import squeezed
-
     title = row.get("title", "").partition(",")[0].split()
     amounts = ["".join(pair) for pair in itertools.pairwise(title) if pair[0].isdigit()]  # 80 GB
     texts = (row["name"], row.get("device", ""), *row.get("title", "").split(), *amounts)
@@ -170,17 +163,7 @@ def _has(row: Row, word: str) -> bool:
     )
 
 
-def _model_row(model: Transformer) -> Row:
-    return {
-        "name": model.name, "parameters": model.parameters, "active_parameters": model.active_parameters,
-        "layers": model.layers, "hidden": model.hidden, "heads": model.heads, "kv_heads": model.kv_heads,
-        "experts": model.experts, "vocabulary": model.vocabulary,
-    }  # fmt: skip
-
-
 def _device_row(device: Device) -> Row:
-    from costmodel.catalogue.loader import efficiency_source
-
     return {
         "name": device.name, "title": device.title, "constants": efficiency_source(device.name),
         "memory_bytes": device.memory, "memory_bandwidth_bytes_per_s": device.memory_bandwidth,
@@ -199,33 +182,14 @@ def _cluster_row(cluster: Cluster) -> Row:
     }  # fmt: skip
 
 
-def _framework_row(framework: Framework) -> Row:
-    return {
-        "name": framework.name, "title": framework.title, "attention": framework.attention,
-        "zero_stage": framework.zero_stage, "gradient_bytes": framework.gradient_bytes,
-        "optimizer_bytes": framework.optimizer_bytes,
-    }  # fmt: skip
-
-
 BELOW = {
     "model": "total, active: parameters; `costmodel models WORD` lists those with it in their name, `costmodel show NAME` one",
     "device": "fp16, bf16, fp8, fp4: dense peaks in TFLOP/s; `costmodel show NAME` says where numbers come from",
     "framework": "NAME@2025.8 is its release of that month; `costmodel show framework NAME --device D`: why its constants are so",
 }
 """What is said below a listing."""
-_ROWS: dict[str, Callable[[Any], Row]] = {
-    "model": _model_row, "device": _device_row, "cluster": _cluster_row, "framework": _framework_row,
-}  # fmt: skip
-
-
-def _words(value: object) -> str:
-    return str(value)
-
-
-def _count(value: float) -> str:
-    from costmodel.text.units import format_count
-
-    return format_count(value)
+_ROWS: dict[str, Callable[[Any], Row]] = {"device": _device_row, "cluster": _cluster_row}
+"""Rows of JSON that hold more than the columns do, or amounts in units of their own."""
 
 
 def _giga(value: float) -> str:
@@ -244,19 +208,19 @@ def _level_rates(levels: Sequence[Row]) -> str:
 
 _COLUMNS: dict[str, list[tuple[str, str, Callable[[Any], str]]]] = {
     "model": [
-        ("name", "name", _words), ("parameters", "total", _count), ("active_parameters", "active", _count),
+        ("name", "name", str), ("parameters", "total", format_count), ("active_parameters", "active", format_count),
         *[(name, name.replace("_", " "), shown) for name in ("layers", "hidden", "heads", "kv_heads", "experts", "vocabulary")],
     ],
     "device": [
-        ("name", "name", _words), ("memory_bytes", "memory GiB", gib), ("memory_bandwidth_bytes_per_s", "memory GB/s", _giga),
-        *[(f"{dtype}_flop_per_s", dtype, _tera) for dtype in ("fp16", "bf16", "fp8", "fp4")], ("constants", "constants", _words),
+        ("name", "name", str), ("memory_bytes", "memory GiB", gib), ("memory_bandwidth_bytes_per_s", "memory GB/s", _giga),
+        *[(f"{dtype}_flop_per_s", dtype, _tera) for dtype in ("fp16", "bf16", "fp8", "fp4")], ("constants", "constants", str),
     ],
     "cluster": [
-        ("name", "name", _words), ("device", "device", _words), ("gpus_per_node", "GPUs a node", shown),
-        ("levels", "GB/s of a GPU, by level", _level_rates), ("title", "title", _words),
+        ("name", "name", str), ("device", "device", str), ("gpus_per_node", "GPUs a node", shown),
+        ("levels", "GB/s of a GPU, by level", _level_rates), ("title", "title", str),
     ],
     "framework": [
-        ("name", "name", _words), ("title", "title", _words), ("attention", "attention", _words),
+        ("name", "name", str), ("title", "title", str), ("attention", "attention", str),
         ("zero_stage", "ZeRO", shown), ("gradient_bytes", "gradient bytes", shown),
         ("optimizer_bytes", "optimizer bytes", shown),
     ],
@@ -275,9 +239,6 @@ def _kind_of(name: str, kind: str | None) -> str:
         return known[name]
     if is_file(name):
         return "model"
-    from costmodel.catalogue import loader
-    from costmodel.catalogue.software import is_framework
-
     if loader.instance(name) or loader.alias("cluster", name) or said_hardware(name) is not None:
         return "cluster"
     if loader.alias("device", name):
@@ -302,9 +263,6 @@ def _named(words: Sequence[str], kind: str | None) -> tuple[str, str]:
 
 def _why(name: str, kind: str, arguments: argparse.Namespace) -> int:
     """Constants of a framework on a device, as whom they were fitted to has them, from all software to this on that."""
-    from costmodel.catalogue.software import constants_by_owner, load_framework
-    from costmodel.evaluation.error_model import constant_error
-
     if kind != "framework":
         raise InvalidValue("device", arguments.device, f"no --device with a {kind}: constants are a framework's")
     device = read_device(arguments.device)
@@ -316,9 +274,6 @@ def _why(name: str, kind: str, arguments: argparse.Namespace) -> int:
          "standard_error": constant_error(path, device, framework)[0]}
         for path in owners[next(iter(owners))]
     ]  # fmt: skip
-    if arguments.json:
-        print_json(rows)
-        return codes.ANSWERED
 
     def told(row: Row) -> list[str]:
         """Of each owner what it makes of the constant, nothing where that is what another before it made."""
@@ -331,15 +286,10 @@ def _why(name: str, kind: str, arguments: argparse.Namespace) -> int:
         "architecture, of the framework and of both made of them. Kernels that it was never timed with there are as the "
         "architecture's. Where nothing stands, runs of the owner said nothing of it"
     )
-    print_page(head, table(["constant", *owners, "used", "error"], cells, words=1), markdown=arguments.markdown)
-    return codes.ANSWERED
+    return respond(arguments, lambda: rows, lambda: [head, table(["constant", *owners, "used", "error"], cells, words=1)])
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    import dataclasses
-
-    from costmodel.catalogue import loader
-
     name, kind = _named(arguments.name, arguments.kind)
     if arguments.device is not None:
         return _why(name, kind, arguments)
@@ -360,10 +310,7 @@ def _show(arguments: argparse.Namespace) -> int:
         flop = {tokens: entry.flop_per_token(tokens) for tokens in lengths}
     if kind == "framework":
         fields["constants"] = flat(entry.constants)
-    if arguments.json:
-        extra = {"parameters": counts, "flop_per_token": flop} if counts else {}
-        print_json({"kind": kind, **fields, **extra, "provenance": sources})
-        return codes.ANSWERED
+    extra = {"parameters": counts, "flop_per_token": flop} if counts else {}
     lines = [(name, value) for name, value in _flat(fields) if name not in ("name", "title")]
     if kind == "model":  # most models lack most of what a model can have
         usual = {field.name: shown(field.default) for field in dataclasses.fields(entry)}
@@ -378,8 +325,7 @@ def _show(arguments: argparse.Namespace) -> int:
         page.append(table(["FLOP of a token, forward and backward", ""], told))
     if sources:
         page.append(table(["value", "kind", "where it comes from"], _origins(sources), words=3))
-    print_page(*page, markdown=arguments.markdown)
-    return codes.ANSWERED
+    return respond(arguments, lambda: {"kind": kind, **fields, **extra, "provenance": sources}, lambda: page)
 
 
 def _flat(fields: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:

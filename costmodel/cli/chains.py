@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from costmodel.arithmetic.named_tuples import Row
-from costmodel.cli import codes
+from costmodel.catalogue import loader
 from costmodel.cli.arguments import (
     Commands,
     Misused,
@@ -19,7 +19,10 @@ from costmodel.cli.arguments import (
     seconds,
     whole,
 )
-from costmodel.cli.output import print_json, print_page, share, table
+from costmodel.cli.output import respond, share, table
+from costmodel.text.checks import positive_int
+from costmodel.text.errors import InvalidValue
+from costmodel.text.units import format_bytes, format_count, format_seconds
 
 if TYPE_CHECKING:
     from costmodel.description.networks import Network
@@ -92,7 +95,6 @@ def add(commands: Commands) -> None:
 
 def _checkpoint(arguments: argparse.Namespace) -> int:
     from costmodel.studies.rematerialisation.study import checkpoint, uniform_chain
-    from costmodel.text.units import format_bytes, format_seconds
 
     chain = uniform_chain(
         arguments.layers, arguments.forward, arguments.bytes, backward=arguments.backward, saved_bytes=arguments.saved_bytes
@@ -100,15 +102,6 @@ def _checkpoint(arguments: argparse.Namespace) -> int:
     found = checkpoint(
         chain, budget=arguments.budget, method=arguments.method, count=arguments.count, input_bytes=arguments.input_bytes
     )
-    if arguments.json:
-        print_json({
-            "method": found.method, "budget_bytes": found.budget, "count": found.count, "exact": found.exact,
-            "peak_bytes": found.peak_bytes, "held_bytes": found.held_bytes, "time_s": found.time,
-            "extra_forward_s": found.extra_forward_time, "recompute_factor": found.recompute_factor, "kept": list(found.kept),
-            "recorded": list(found.recorded), "recomputed": found.recomputed,
-            "actions": [[action.kind, chain.layers[action.layer].name] for action in found.actions],
-        })  # fmt: skip
-        return codes.ANSWERED
     again = sum(found.recomputed.values())
     rows = [
         ("peak of activations and gradients", format_bytes(found.peak_bytes)),
@@ -122,11 +115,15 @@ def _checkpoint(arguments: argparse.Namespace) -> int:
         rows.insert(0, ("count", str(found.count)))
     limit = "no budget" if found.budget is None else f"a budget of {format_bytes(found.budget)}"
     best = ", which no schedule of its kind beats" if found.exact else ""
-    print_page(
+    return respond(arguments, lambda: {
+        "method": found.method, "budget_bytes": found.budget, "count": found.count, "exact": found.exact,
+        "peak_bytes": found.peak_bytes, "held_bytes": found.held_bytes, "time_s": found.time,
+        "extra_forward_s": found.extra_forward_time, "recompute_factor": found.recompute_factor, "kept": list(found.kept),
+        "recorded": list(found.recorded), "recomputed": found.recomputed,
+        "actions": [[action.kind, chain.layers[action.layer].name] for action in found.actions],
+    }, lambda: [
         f"{arguments.layers} equal layers, {found.method} within {limit}{best}", table(["", "value"], rows),
-        markdown=arguments.markdown,
-    )  # fmt: skip
-    return codes.ANSWERED
+    ])  # fmt: skip
 
 
 def _partition(arguments: argparse.Namespace) -> int:
@@ -134,8 +131,6 @@ def _partition(arguments: argparse.Namespace) -> int:
 
     from costmodel.description.layers import LayerChain
     from costmodel.studies.partitioning import partition
-    from costmodel.text.errors import InvalidValue
-    from costmodel.text.units import format_bytes, format_seconds
 
     if is_file(arguments.name):
         if arguments.device:
@@ -159,15 +154,6 @@ def _partition(arguments: argparse.Namespace) -> int:
         }
         for stage, versions, held in zip(found.pipeline, found.weight_versions, found.memory, strict=True)
     ]
-    if arguments.json:
-        print_json({
-            "configuration": found.configuration, "time_s": found.time, "data_parallel_time_s": found.data_parallel_time,
-            "single_time_s": found.single_time, "speedup": found.speedup, "speedup_over_one": found.speedup_over_one,
-            "sent_bytes": found.sent_bytes, "data_parallel_sent_bytes": found.data_parallel_sent_bytes,
-            "communication_reduction": found.communication_reduction, "in_flight": found.in_flight,
-            "proven": found.proven, "stages": stages,
-        })  # fmt: skip
-        return codes.ANSWERED
     rows = [
         (
             f"{stage['first']} to {stage['last']}", str(stage["layers"]), str(stage["replicas"]),
@@ -177,32 +163,26 @@ def _partition(arguments: argparse.Namespace) -> int:
         for stage in stages
     ]  # fmt: skip
     doubt = "" if found.proven else "; a cut that was left out could be faster"
-    print_page(
+    return respond(arguments, lambda: {
+        "configuration": found.configuration, "time_s": found.time, "data_parallel_time_s": found.data_parallel_time,
+        "single_time_s": found.single_time, "speedup": found.speedup, "speedup_over_one": found.speedup_over_one,
+        "sent_bytes": found.sent_bytes, "data_parallel_sent_bytes": found.data_parallel_sent_bytes,
+        "communication_reduction": found.communication_reduction, "in_flight": found.in_flight,
+        "proven": found.proven, "stages": stages,
+    }, lambda: [
         f"{chain.name} on {found.workers} machines: {found.configuration}, {format_seconds(found.time)} a minibatch, "
         f"{found.speedup:.2f} times data parallelism{doubt}",
         table(["layers", "number", "replicas", "compute", "weights", "versions", "memory"], rows),
         f"Minibatches to admit per replica of the first stage: {found.in_flight}\n"
         f"{found.speedup_over_one:.2f} times one machine; "
         f"sends {format_bytes(found.sent_bytes)} a minibatch, data parallelism {format_bytes(found.data_parallel_sent_bytes)}",
-        markdown=arguments.markdown,
-    )
-    return codes.ANSWERED
+    ])  # fmt: skip
 
 
 def _networks(arguments: argparse.Namespace) -> int:
     from costmodel.description.networks import NETWORKS, load_network
-    from costmodel.text.units import format_count
 
     networks = [load_network(name) for name in NETWORKS]
-    if arguments.json:
-        print_json([
-            {
-                "name": one.name, "parameters": one.parameters, "forward_flop": one.forward_flop(), "layers": len(one.nodes),
-                "inputs": {name: list(shape) for name, shape in one.inputs.items()},
-            }
-            for one in networks
-        ])  # fmt: skip
-        return codes.ANSWERED
     rows = [
         (
             one.name, "; ".join("x".join(map(str, shape)) for shape in one.inputs.values()), format_count(one.parameters),
@@ -210,13 +190,17 @@ def _networks(arguments: argparse.Namespace) -> int:
         )
         for one in networks
     ]  # fmt: skip
-    print_page(table(["name", "a sample", "parameters", "forward GFLOP", "layers"], rows, words=2), markdown=arguments.markdown)
-    return codes.ANSWERED
+    return respond(arguments, lambda: [
+        {
+            "name": one.name, "parameters": one.parameters, "forward_flop": one.forward_flop(), "layers": len(one.nodes),
+            "inputs": {name: list(shape) for name, shape in one.inputs.items()},
+        }
+        for one in networks
+    ], lambda: [table(["name", "a sample", "parameters", "forward GFLOP", "layers"], rows, words=2)])  # fmt: skip
 
 
 def _named_network(name: str) -> Network:
     """A network by its name; one that is a transformer's is refused with what it is asked by."""
-    from costmodel.catalogue import loader
     from costmodel.description.networks import load_network, network_called
 
     if network_called(name) is None and (name in loader.names("model") or loader.alias("model", name)):
@@ -225,9 +209,6 @@ def _named_network(name: str) -> Network:
 
 
 def _network(arguments: argparse.Namespace) -> int:
-    from costmodel.text.checks import positive_int
-    from costmodel.text.units import format_bytes, format_count, format_seconds
-
     top = positive_int("top", arguments.top, 100_000)
     network, device = _named_network(arguments.name), read_device(arguments.device)
     chain = network.chain(device, arguments.dtype, arguments.minibatch)
@@ -242,13 +223,6 @@ def _network(arguments: argparse.Namespace) -> int:
         }
         for cost, layer in zip(costs, chain.layers, strict=True)
     ]  # fmt: skip
-    if arguments.json:
-        print_json({
-            "name": network.name, "device": device.name, "dtype": arguments.dtype, "minibatch": arguments.minibatch,
-            "parameters": network.parameters, "forward_s": forward, "backward_s": backward,
-            "samples_per_s": arguments.minibatch / (forward + backward), "training_memory_bytes": memory, "layers": layers,
-        })  # fmt: skip
-        return codes.ANSWERED
     whole_time = forward + backward
     slowest = sorted(layers, key=lambda layer: -layer["forward_s"] - layer["backward_s"])[:top]
     rows = [
@@ -259,12 +233,14 @@ def _network(arguments: argparse.Namespace) -> int:
         )
         for layer in slowest
     ]  # fmt: skip
-    print_page(
+    return respond(arguments, lambda: {
+        "name": network.name, "device": device.name, "dtype": arguments.dtype, "minibatch": arguments.minibatch,
+        "parameters": network.parameters, "forward_s": forward, "backward_s": backward,
+        "samples_per_s": arguments.minibatch / (forward + backward), "training_memory_bytes": memory, "layers": layers,
+    }, lambda: [
         f"{network.name} on {device.name}, {arguments.dtype}, minibatch of {arguments.minibatch}: "
         f"{format_count(network.parameters)} parameters in {len(layers)} layers",
         table(["slowest layers", "output", "parameters", "output bytes", "forward", "backward", "of the passes"], rows, words=2),
         f"Passes: {format_seconds(forward)} forward, {format_seconds(backward)} backward, "
         f"{arguments.minibatch / whole_time:,.4g} samples/s\nMemory to train: {format_bytes(memory)}, workspaces left out",
-        markdown=arguments.markdown,
-    )
-    return codes.ANSWERED
+    ])  # fmt: skip

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from costmodel.cli import codes
+from costmodel.catalogue.clusters import load_cluster
+from costmodel.catalogue.loader import load_device
 from costmodel.cli.arguments import (
     Commands,
     Misused,
@@ -20,17 +22,17 @@ from costmodel.cli.arguments import (
 from costmodel.cli.calibrated import add_calibration, calibrated_software, each_calibrated
 from costmodel.cli.defaults import ADAPTED_BATCH, ADAPTED_LENGTH, fill_work, priced
 from costmodel.cli.files import add_files, check_files
-from costmodel.cli.output import TerminalTable, named, print_json, print_page, rows_file, table, written
+from costmodel.cli.output import TerminalTable, named, respond, rows_file, table, written
 from costmodel.cli.question import read_with_notes
 from costmodel.cli.runs import amounts
 from costmodel.cli.training import tokens
+from costmodel.description.cluster import Cluster
 from costmodel.description.usual_work import LENGTH
+from costmodel.evaluation import engine
+from costmodel.text.errors import CostModelError
 from costmodel.text.units import counted, format_bytes, format_count, format_days
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from costmodel.description.cluster import Cluster
     from costmodel.training.card_table import Card, CardTable
     from costmodel.training.cluster_sizes import ClusterSize, ClusterSizes
     from costmodel.training.duration import TrainingRun
@@ -118,13 +120,11 @@ def _cards(arguments: argparse.Namespace) -> int:
         calibration=arguments.calibration,
     )  # fmt: skip
     files = rows_file(arguments.csv, made.to_rows, "card")
-    if arguments.json:
-        print_json({"answer": made.said(), "cards": made.to_rows()})
-    else:
-        work = f"{counted(arguments.global_batch, 'sequence')} of {counted(arguments.seq_len, 'token')} a step"
-        head = "\n".join(filter(None, (f"{model.name}: {work}", taken)))
-        print_page(head, made.said(), *_card_table(made), written(*files), markdown=arguments.markdown)
-    return codes.ANSWERED if made.fitting else codes.NOTHING_FITS
+    head = "\n".join(filter(None, (f"{model.name}: {_work(arguments)}", taken)))
+    return respond(
+        arguments, lambda: {"answer": made.said(), "cards": made.to_rows()},
+        lambda: [head, made.said(), *_card_table(made), written(*files)], bool(made.fitting),
+    )  # fmt: skip
 
 
 def _card_table(made: CardTable) -> list[TerminalTable | str]:
@@ -162,7 +162,6 @@ def _days_and_money(run: TrainingRun) -> list[str]:
 
 
 def _gpus(arguments: argparse.Namespace) -> int:
-    from costmodel.evaluation import engine
     from costmodel.training.cluster_sizes import gpus_in_time
 
     check_files(arguments)
@@ -180,16 +179,18 @@ def _gpus(arguments: argparse.Namespace) -> int:
     )  # fmt: skip
     taken = fill_work(arguments, model, global_batch=made.global_batch, seq_len=LENGTH)
     files = rows_file(arguments.csv, made.to_rows, "cluster")
-    if arguments.json:
-        print_json({"answer": made.said(), "clusters": made.to_rows()})
-    else:
-        work = f"{counted(arguments.global_batch, 'sequence')} of {counted(arguments.seq_len, 'token')} a step"
-        run = f"{format_count(made.tokens)} tokens within {format_days(arguments.days)}"
-        head = f"{model.name}, {run}, {arguments.framework}: {work}"
-        page = ["\n".join(filter(None, (head, taken))), made.said(), *_size_table(made), written(*files)]
-        print_page(*page, markdown=arguments.markdown)
+    run = f"{format_count(made.tokens)} tokens within {format_days(arguments.days)}"
+    head = "\n".join(filter(None, (f"{model.name}, {run}, {arguments.framework}: {_work(arguments)}", taken)))
+    code = respond(
+        arguments, lambda: {"answer": made.said(), "clusters": made.to_rows()},
+        lambda: [head, made.said(), *_size_table(made), written(*files)], bool(made.reached),
+    )  # fmt: skip
     engine.compile_beside()
-    return codes.ANSWERED if made.reached else codes.NOTHING_FITS
+    return code
+
+
+def _work(arguments: argparse.Namespace) -> str:
+    return f"{counted(arguments.global_batch, 'sequence')} of {counted(arguments.seq_len, 'token')} a step"
 
 
 def _clusters(arguments: argparse.Namespace) -> list[Cluster] | None:
@@ -204,9 +205,6 @@ def _prices(arguments: argparse.Namespace, clusters: Iterable[Cluster] | None) -
     given: dict[str, float] | None = arguments.price
     if given is None or "" in given:
         return None if given is None else given[""]
-    from costmodel.catalogue.clusters import load_cluster
-    from costmodel.catalogue.loader import load_device
-    from costmodel.text.errors import CostModelError
     from costmodel.training.cluster_sizes import usual_clusters
 
     known = list(clusters) if clusters is not None else usual_clusters()

@@ -6,28 +6,26 @@ import argparse
 from typing import TYPE_CHECKING
 
 from costmodel.arithmetic.named_tuples import Row
-from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, add_output, add_size, gpus_of, nbytes, sized_cluster, whole, yes
 from costmodel.cli.calibrated import add_calibration, calibrated_software, with_calibration
 from costmodel.cli.files import add_files, check_files
 from costmodel.cli.output import (
     TerminalTable,
-    heading_of,
     judged,
-    print_json,
-    print_page,
+    plan_heading,
+    respond,
     rows_file,
     share,
     table,
-    whole_plan,
     written,
 )
 from costmodel.cli.question import PLAYED, add_question, judged_by, read_asked_model, read_plan
-from costmodel.text.units import counted
+from costmodel.evaluation.estimation import Estimate
+from costmodel.text.suggestions import MEANT
+from costmodel.text.units import GB, counted, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from costmodel.evaluation.collectives import CollectiveTime
-    from costmodel.evaluation.estimation import Estimate
     from costmodel.simulation.transactions import Ledger, Load
 
 SIZES = 20
@@ -90,16 +88,12 @@ def _ledger(arguments: argparse.Namespace) -> int:
     made.of(stage)  # refuses a stage that isn't there
     rows = made.to_rows()
     files = rows_file(arguments.csv, lambda: rows, "kind of transaction", "kinds of transaction", ["stage"])
-    if arguments.json:
-        print_json({
-            "model": model.name, "cluster": cluster.name, "framework": made.estimate.framework.name,
-            "departures": made.estimate.departures, "step_time_s": made.estimate.step_time, "sent_bytes": made.sent_bytes,
-            "exchange_s": made.times, "cluster_bytes": made.cluster_bytes,
-            "loads": [_load_figures(load) for load in made.loads()], "transactions": rows,
-        })  # fmt: skip
-    else:
-        print_page(*_ledger_page(made, judged_by(made.estimate, arguments), stage), written(*files), markdown=arguments.markdown)
-    return codes.ANSWERED
+    return respond(arguments, lambda: {
+        "model": model.name, "cluster": cluster.name, "framework": made.estimate.framework.name,
+        "departures": made.estimate.departures, "step_time_s": made.estimate.step_time, "sent_bytes": made.sent_bytes,
+        "exchange_s": made.times, "cluster_bytes": made.cluster_bytes,
+        "loads": [_load_figures(load) for load in made.loads()], "transactions": rows,
+    }, lambda: [*_ledger_page(made, judged_by(made.estimate, arguments), stage), written(*files)])  # fmt: skip
 
 
 def _load_figures(load: Load) -> Row:
@@ -111,8 +105,6 @@ def _load_figures(load: Load) -> Row:
 
 
 def _ledger_page(made: Ledger, answer: Estimate, stage: str) -> list[TerminalTable | str]:
-    from costmodel.text.units import GB, format_bytes, format_seconds
-
     sums: dict[tuple[str, ...], list[float]] = {}
     for row in made.of(stage):
         key = (row.phase, row.group, row.collective, row.level, f"{row.ranks:,}")
@@ -129,7 +121,7 @@ def _ledger_page(made: Ledger, answer: Estimate, stage: str) -> list[TerminalTab
         for key, (count, least, most, sent, time) in sums.items()
     ]  # fmt: skip
     page: list[TerminalTable | str] = [
-        f"{heading_of(answer)}\n{whole_plan(answer)}\n{judged(answer)}",
+        f"{plan_heading(answer)}\n{judged(answer)}",
         f"A rank of {'the only' if stage == 'only' else f'the {stage}'} stage, in a step of {format_seconds(answer.step_time)}:",
         table(
             ["phase", "group", "collective", "level", "ranks", "transactions", "size", "sent", "time alone"], rows,
@@ -180,32 +172,25 @@ def _collective(arguments: argparse.Namespace) -> int:
         nvls=arguments.nvls, sharp=arguments.sharp, processor=arguments.processor, framework=arguments.framework,
         sharded=arguments.sharded,
     )  # fmt: skip
-    if arguments.json:
-        print_json({
-            "operation": answer.op, "buffer_bytes": answer.nbytes, "ranks": group.ranks, "stride": group.stride,
-            "cluster": cluster.name, "library": answer.library, "algorithm": answer.algorithm, "protocol": answer.protocol,
-            "time_s": answer.time, "bus_bandwidth_bytes_per_s": answer.bus_bandwidth, "lower_bound_s": answer.lower_bound,
-            "why": answer.why,
-            "alternatives": [
-                {"algorithm": one.algorithm, "protocol": one.protocol, "time_s": one.time} for one in answer.alternatives
-            ],
-        })  # fmt: skip
-    else:
-        print_page(*_collective_page(answer, cluster.name), markdown=arguments.markdown)
-    return codes.ANSWERED
+    return respond(arguments, lambda: {
+        "operation": answer.op, "buffer_bytes": answer.nbytes, "ranks": group.ranks, "stride": group.stride,
+        "cluster": cluster.name, "library": answer.library, "algorithm": answer.algorithm, "protocol": answer.protocol,
+        "time_s": answer.time, "bus_bandwidth_bytes_per_s": answer.bus_bandwidth, "lower_bound_s": answer.lower_bound,
+        "why": answer.why,
+        "alternatives": [
+            {"algorithm": one.algorithm, "protocol": one.protocol, "time_s": one.time} for one in answer.alternatives
+        ],
+    }, lambda: _collective_page(answer, cluster.name))  # fmt: skip
 
 
 def _operation(name: str) -> str:
     """An operation by its own name, of whatever people write for it."""
-    from costmodel.text.suggestions import MEANT
-
     plain = name.strip().lower().replace("_", "-")
     return MEANT["op"].get(plain, plain)
 
 
 def _collective_page(answer: CollectiveTime, cluster: str) -> list[TerminalTable | str]:
     from costmodel.evaluation.collectives import bus_factor
-    from costmodel.text.units import GB, format_bytes, format_seconds
 
     factor = bus_factor(answer.op, answer.group.ranks) * answer.nbytes
     rows = [

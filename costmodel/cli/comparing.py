@@ -22,10 +22,10 @@ from costmodel.cli.arguments import (
 )
 from costmodel.cli.defaults import BATCH, fill_work, priced
 from costmodel.cli.files import add_files, check_files
-from costmodel.cli.output import TerminalTable, named, print_json, print_page, rows_file, table, written
+from costmodel.cli.output import TerminalTable, named, print_page, respond, rows_file, table, written
 from costmodel.cli.question import (
     add_question,
-    cluster_names,
+    comma_names,
     read_asked_model,
     read_hardware,
     take_adapter,
@@ -34,14 +34,15 @@ from costmodel.cli.question import (
 from costmodel.cli.systems import systems_parser
 from costmodel.cli.training import add_run
 from costmodel.description.labels import part_name
+from costmodel.description.transformer import Transformer
 from costmodel.description.usual_work import adapts, usual_batch, usual_length
+from costmodel.evaluation.estimation import Estimate
 from costmodel.text.errors import IllegalPlan, NotModelled
+from costmodel.text.suggestions import did_you_mean
 from costmodel.text.units import counted, format_bytes, format_seconds
 from costmodel.training.choices import called, crossed
 
 if TYPE_CHECKING:
-    from costmodel.description.transformer import Transformer
-    from costmodel.evaluation.estimation import Estimate
     from costmodel.training.side_by_side import ComparedAnswer, SideBySide
 
 COUNTED = re.compile(r"([0-9]{1,7})x(.+)")
@@ -114,27 +115,23 @@ def _compare(arguments: argparse.Namespace) -> int:
         return codes.NOTHING_FITS
     made = compare(answers, tokens=arguments.tokens, price=prices)
     files = rows_file(arguments.csv, made.to_rows, "choice")
-    if arguments.json:
-        print_json({"answer": made.said(), "choices": [_figures(made, one) for one in made.choices], "refused": refused})
-    else:
-        print_page(*_page(made, arguments, taken, refused), written(*files), markdown=arguments.markdown)
-    return codes.ANSWERED if any(one.estimate.fits for one in made.choices) else codes.NOTHING_FITS
+    return respond(
+        arguments, lambda: {"answer": made.said(), "choices": [_figures(made, one) for one in made.choices], "refused": refused},
+        lambda: [*_page(made, arguments, taken, refused), written(*files)], any(one.estimate.fits for one in made.choices),
+    )  # fmt: skip
 
 
 def _models(arguments: argparse.Namespace) -> dict[str, Transformer]:
     """The models that are asked about, by name."""
-    found = {}
-    for name in _names("model", arguments.model):
-        _no_network(name)
-        found[name] = read_asked_model(argparse.Namespace(**{**vars(arguments), "model": name}))
-    return found
-
-
-def _no_network(name: str) -> None:
     from costmodel.description.networks import network_called
 
-    if network_called(name):
-        raise Misused(f"{name} is no transformer: `compare --systems {name} ...` sets systems of training side by side for it")
+    found = {}
+    for name in comma_names("model", arguments.model):
+        if network_called(name):
+            hint = f"`compare --systems {name} ...` sets systems of training side by side for it"
+            raise Misused(f"{name} is no transformer: {hint}")
+        found[name] = read_asked_model(argparse.Namespace(**{**vars(arguments), "model": name}))
+    return found
 
 
 def _choices(arguments: argparse.Namespace) -> dict[str, argparse.Namespace]:
@@ -143,10 +140,9 @@ def _choices(arguments: argparse.Namespace) -> dict[str, argparse.Namespace]:
     for field in ("model", "cluster", "device", "framework"):
         given = getattr(arguments, field)
         if isinstance(given, str):
-            names = cluster_names(arguments) if field == "cluster" else _names(field, given)
-            varied.append([(name, _counted(field, name, arguments)) for name in names])
+            varied.append([(name, _counted(field, name, arguments)) for name in comma_names(field, given)])
     if arguments.network is not None:
-        varied.append([(called("network", rate), {"network": rate}) for rate in _names("network", arguments.network)])
+        varied.append([(called("network", rate), {"network": rate}) for rate in comma_names("network", arguments.network)])
     for field in ("gpus", "nodes", "global_batch", "seq_len"):
         if isinstance(given := getattr(arguments, field), list):
             varied.append([(called(field, value), {field: value}) for value in dict.fromkeys(given)])
@@ -174,17 +170,8 @@ def _counted(field: str, name: str, arguments: argparse.Namespace) -> Row:
     return {field: match[2], "gpus" if field == "device" else "nodes": int(match[1])}
 
 
-def _names(field: str, given: str) -> list[str]:
-    names = [name.strip() for name in given.split(",")]
-    if not all(names):
-        raise Misused(f"{'MODEL' if field == 'model' else f'--{field}'} {given[:80]!r} has an empty name between its commas")
-    return list(dict.fromkeys(names))
-
-
 def _plan(text: str) -> Row:
     """A plan such as ``tp=8,pp=4``: values of its fields by long or short names."""
-    from costmodel.text.suggestions import did_you_mean
-
     known = {name.replace("_", "-"): name for name in plan_fields()}
     known |= {row.short: name for name, row in plan_fields().items() if row.short}
     known["framework"] = "framework"

@@ -7,7 +7,9 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from costmodel.catalogue import loader
 from costmodel.cli.defaults import ADAPTED_LENGTH
+from costmodel.text.errors import CostModelError
 from costmodel.text.units import counted
 
 if TYPE_CHECKING:
@@ -51,9 +53,6 @@ def completed(
 
 def _length(launch: Launch) -> int:
     """Tokens of a sequence that are taken: no more than the model that the files name has positions for."""
-    from costmodel.catalogue import loader
-    from costmodel.text.errors import CostModelError
-
     named = launch.model_described
     if not isinstance(named, str):
         return ADAPTED_LENGTH

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from costmodel.catalogue import loader, software
+from costmodel.catalogue.loader import Kind
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, Misused, plan_fields, yes
 from costmodel.cli.output import print_text
-
-if TYPE_CHECKING:
-    from costmodel.catalogue.loader import Kind
+from costmodel.description.fields import Flag
 
 SHELLS = ("bash", "zsh")
 CHOICES: dict[str, Kind] = {"model": "model", "cluster": "cluster", "device": "device"}
@@ -57,9 +56,6 @@ def _offer(parser: argparse.ArgumentParser) -> None:
 
 
 def _offered(action: argparse.Action) -> Iterable[str]:
-    from costmodel.catalogue import loader, software
-    from costmodel.description.fields import Flag
-
     if action.dest in CHOICES:
         return loader.names(CHOICES[action.dest])
     if action.dest == "framework":

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
+from costmodel.description.transformer import Transformer
 from costmodel.description.usual_work import ADAPTED_BATCH, ADAPTED_LENGTH, BATCH, LENGTH, UNSAID, no_longer
-
-if TYPE_CHECKING:
-    from costmodel.description.transformer import Transformer
 
 
 def fill_work(arguments: argparse.Namespace, model: Transformer, *, global_batch: int, seq_len: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from costmodel.cli import codes
+from costmodel.catalogue.loader import alias
 from costmodel.cli.arguments import (
     Commands,
     Misused,
@@ -20,9 +20,9 @@ from costmodel.cli.arguments import (
 from costmodel.cli.calibrated import add_calibration, calibrated_software, each_calibrated
 from costmodel.cli.defaults import as_note, fill_work
 from costmodel.cli.files import add_files, check_files
-from costmodel.cli.output import TerminalTable, named, print_json, print_page, rows_file, table, written
+from costmodel.cli.output import TerminalTable, named, respond, rows_file, table, written
 from costmodel.cli.training import tokens
-from costmodel.text.units import counted, format_days
+from costmodel.text.units import counted, format_count, format_days, format_seconds
 
 if TYPE_CHECKING:
     from costmodel.evaluation.cluster_design import ClusterDesign, Option
@@ -77,19 +77,12 @@ def add(commands: Commands) -> None:
     designing.set_defaults(run=_design, notes=[])
 
 
-def _device_named(name: str) -> str:
-    """The name that a device has in the catalogue, as it may be said otherwise; any other as it is."""
-    from costmodel.catalogue.loader import alias
-
-    return alias("device", name) or name
-
-
 def _design(arguments: argparse.Namespace) -> int:
     from costmodel.evaluation.cluster_design import candidates, design_cluster
 
     check_files(arguments)
     pairs = arguments.prices or []
-    prices = {_device_named(name): price for name, price in pairs}
+    prices = {alias("device", name) or name: price for name, price in pairs}
     if len(prices) < len(pairs):
         raise Misused("--prices: a device is given twice")
     model = read_model(arguments.model)
@@ -108,16 +101,13 @@ def _design(arguments: argparse.Namespace) -> int:
         network_price=arguments.network_price, framework=arguments.framework,
     )  # fmt: skip
     files = rows_file(arguments.csv, made.to_rows, "cluster")
-    if arguments.json:
-        print_json({"model": model.name, "tokens": arguments.tokens, "options": made.to_rows()})
-    else:
-        print_page(*_page(made, arguments, bool(prices), model.name), written(*files), markdown=arguments.markdown)
-    return codes.ANSWERED if made.reached else codes.NOTHING_FITS
+    return respond(
+        arguments, lambda: {"model": model.name, "tokens": arguments.tokens, "options": made.to_rows()},
+        lambda: [*_page(made, arguments, bool(prices), model.name), written(*files)], bool(made.reached),
+    )  # fmt: skip
 
 
 def _page(made: ClusterDesign, arguments: argparse.Namespace, priced: bool, model: str) -> list[TerminalTable | str]:
-    from costmodel.text.units import format_count, format_seconds
-
     cost = "cost" if priced else "GPU-hours"
     beaten = set(map(id, made.options)) - set(map(id, made.frontier))
 

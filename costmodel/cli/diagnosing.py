@@ -5,18 +5,18 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, Misused, add_output
 from costmodel.cli.launched import files_of
-from costmodel.cli.output import TerminalTable, heading_of, print_json, print_page, share, table, whole_plan
+from costmodel.cli.output import TerminalTable, heading_of, respond, share, table, whole_plan
 from costmodel.cli.question import PLAYED, add_question, judged_by, read_asked_model, read_plan
 from costmodel.cli.training import asked_plan, is_split
 from costmodel.description.labels import part_name
+from costmodel.evaluation.estimation import Estimate, estimate
+from costmodel.text.errors import InvalidValue
 from costmodel.text.units import format_seconds, read_count
 
 if TYPE_CHECKING:
     from costmodel.evaluation.diagnosis import Diagnosis
-    from costmodel.evaluation.estimation import Estimate
 
 SHOWN = 0.005
 """Share of the measured step from which a part is named by itself."""
@@ -80,8 +80,6 @@ def _utilisation(text: str) -> float:
 
 def _count(text: str) -> tuple[float, bool]:
     """Tokens a second, and whether of one GPU."""
-    from costmodel.text.errors import InvalidValue
-
     alone = text.strip().lower().removesuffix("/gpu")
     try:
         return read_count("tokens-per-second", alone), alone != text.strip().lower()
@@ -91,7 +89,6 @@ def _count(text: str) -> tuple[float, bool]:
 
 def _diagnose(arguments: argparse.Namespace) -> int:
     from costmodel.evaluation.diagnosis import diagnose
-    from costmodel.evaluation.estimation import estimate
 
     told = True
     if files_of(arguments):
@@ -107,11 +104,7 @@ def _diagnose(arguments: argparse.Namespace) -> int:
         answer = asked_plan(arguments)
         told = is_split(arguments)
     made = diagnose(answer, **_measured(arguments, answer))
-    if arguments.json:
-        print_json({**made.to_dict(), "answer": made.said()})
-    else:
-        print_page(*_page(made, told), markdown=arguments.markdown)
-    return codes.ANSWERED
+    return respond(arguments, lambda: {**made.to_dict(), "answer": made.said()}, lambda: _page(made, told))
 
 
 def _measured(arguments: argparse.Namespace, answer: Estimate) -> dict[str, Any]:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import os
 
 from costmodel.arithmetic.named_tuples import Row
+from costmodel.catalogue.clusters import load_cluster
+from costmodel.catalogue.loader import load_model, names
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, chosen, number
 from costmodel.cli.calibrated import add_calibration
 from costmodel.cli.files import add_file, check_files
 from costmodel.cli.output import heading, print_page, written
 from costmodel.cli.question import USAGE, add_question, read_asked_model, read_hardware
+from costmodel.text.units import counted, format_bytes
 
 ASKED = "llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 8192"
 """A question of the examples."""
@@ -45,10 +49,7 @@ def add(commands: Commands) -> None:
 
 
 def _whatif(arguments: argparse.Namespace) -> int:
-    import os
-
     from costmodel.page import whatif
-    from costmodel.text.units import counted, format_bytes
 
     check_files(arguments)
     model, cluster = read_asked_model(arguments), read_hardware(arguments)
@@ -76,10 +77,7 @@ def _site(arguments: argparse.Namespace) -> int:
     from pathlib import Path
 
     from costmodel.catalogue.calibrations import device_of_calibration
-    from costmodel.catalogue.clusters import load_cluster
-    from costmodel.catalogue.loader import load_model, names
     from costmodel.page.site import build, left_out, take_book
-    from costmodel.text.units import counted, format_bytes
 
     models = arguments.model.split(",") if arguments.model else list(names("model"))
     clusters = arguments.cluster.split(",") if arguments.cluster else list(names("cluster"))

@@ -16,14 +16,13 @@ from costmodel.cli.output import (
     TerminalTable,
     because,
     gib,
-    heading_of,
     judged,
     memory_parts,
+    plan_heading,
     print_json,
     print_page,
     share,
     table,
-    whole_plan,
     written,
 )
 from costmodel.cli.question import USAGE, add_question, cluster_names, read_asked_model, read_plan
@@ -31,11 +30,11 @@ from costmodel.cli.runs import amounts, runs_of
 from costmodel.cli.several_clusters import compare
 from costmodel.cli.training import add_run
 from costmodel.description.labels import part_name
-from costmodel.evaluation.estimation import memory_limit
-from costmodel.text.units import counted
+from costmodel.evaluation.estimation import Estimate, estimate, memory_limit
+from costmodel.evaluation.memory_breakdown import PARTS
+from costmodel.text.units import counted, format_seconds
 
 if TYPE_CHECKING:
-    from costmodel.evaluation.estimation import Estimate
     from costmodel.evaluation.verdicts import Verdict
 
 SMALL = 0.01
@@ -63,7 +62,6 @@ def add(commands: Commands) -> None:
 
 
 def _estimate(arguments: argparse.Namespace) -> int:
-    from costmodel.evaluation.estimation import estimate
     from costmodel.evaluation.notes import notes
     from costmodel.evaluation.verdicts import verdict
 
@@ -129,8 +127,6 @@ def _stage_figures(answer: Estimate) -> list[Row]:
 
 def _estimate_page(answer: Estimate, found: Verdict) -> list[TerminalTable | str]:
     """Everything about one step, as lines and tables."""
-    from costmodel.text.units import format_seconds
-
     plan, whole, limit = answer.plan, answer.step_time, answer.memory_limit
     times = [(part_name(name), format_seconds(part), share(part, whole)) for name, part in answer.times.items() if part]
     held = [(part_name(name), f"{gib(part)} GiB", share(part, limit)) for name, part in memory_parts(answer).items() if part]
@@ -143,7 +139,8 @@ def _estimate_page(answer: Estimate, found: Verdict) -> list[TerminalTable | str
         f"Rate: {answer.tokens_per_second:,.0f} tokens/s, {answer.tokens_per_second / plan.gpus:,.0f} a GPU",
         f"MFU: {100 * answer.mfu:.1f} % with attention scores counted in full, {100 * answer.causal_mfu:.1f} % with the "
         f"causal half; HFU {100 * answer.hfu:.1f} %",
-        *_of_wider_peak(answer),
+        *([f"MFU by the peak in 16 bit: {100 * answer.sixteen_bit_mfu:.1f} %"]
+          if answer.sixteen_bit_mfu > answer.mfu else []),  # of narrower products, as many reports of such runs give it
         f"Communication under compute, not part of the step: {format_seconds(float(answer.step.hidden_exchange))}",
         judged(answer),
         f"Memory limit: {memory_limit(answer)}",
@@ -151,7 +148,7 @@ def _estimate_page(answer: Estimate, found: Verdict) -> list[TerminalTable | str
         f"{gib(most)} GiB ({because(answer)})",
     ]
     page: list[TerminalTable | str] = [
-        f"{heading_of(answer)}\n{whole_plan(answer)}",
+        plan_heading(answer),
         table(["time", "", "of the step"], times, total=True),
         table(["memory of the fullest GPU", "", "of the limit"], held, total=True),
     ]
@@ -160,17 +157,8 @@ def _estimate_page(answer: Estimate, found: Verdict) -> list[TerminalTable | str
     return [*page, "\n".join(figures), *([] if answer.fits else _offers(found))]
 
 
-def _of_wider_peak(answer: Estimate) -> list[str]:
-    """MFU by the peak in 16 bit where products are narrower: what many reports of such runs give."""
-    if answer.sixteen_bit_mfu <= answer.mfu:
-        return []
-    return [f"MFU by the peak in 16 bit: {100 * answer.sixteen_bit_mfu:.1f} %"]
-
-
 def _stage_table(answer: Estimate) -> TerminalTable:
     """Memory of every pipeline stage, part by part."""
-    from costmodel.evaluation.memory_breakdown import PARTS
-
     stages = answer.memory.stages
     least = SMALL * answer.memory_limit
     parts = [part for part in PARTS if any(getattr(stage.parts, part) > least for stage in stages)]
@@ -188,8 +176,6 @@ def _stage_table(answer: Estimate) -> TerminalTable:
 
 def _offers(found: Verdict) -> list[TerminalTable | str]:
     """Where memory runs out, and the cheapest single changes after which the plan fits."""
-    from costmodel.text.units import format_seconds
-
     items = ", ".join(f"{part} {gib(held)} GiB" for part, held in found.largest[:3])
     lines = f"Stage {found.stage} is fullest, at its {found.phase}: {items}"
     if not found.fixes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
@@ -10,11 +11,10 @@ from costmodel.cli.arguments import Commands, Misused, Parser, chosen, whole
 from costmodel.cli.calibrated import add_calibration
 from costmodel.cli.files import add_file, check_files
 from costmodel.cli.question import USAGE, add_question, read_asked_model, read_hardware
+from costmodel.evaluation.estimation import Estimate, sentence
+from costmodel.text.units import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from costmodel.evaluation.estimation import Estimate
     from costmodel.evaluation.plan_search import SearchResult
 
 PORT = 8050
@@ -53,7 +53,6 @@ def write_figures(arguments: argparse.Namespace, answer: Estimate | SearchResult
     if arguments.html:
         from costmodel.plots.answers import answer_figures
         from costmodel.plots.page import write_page
-        from costmodel.text.units import counted
 
         figures = answer_figures(answer)
         write_page(arguments.html, title, figures)
@@ -101,9 +100,7 @@ def _report(arguments: argparse.Namespace) -> int:
         why = found.why_none()
         print_page(why[0].upper() + why[1:])
         return codes.NOTHING_FITS
-    from costmodel.evaluation.estimation import sentence
     from costmodel.plots.report import write_report
-    from costmodel.text.units import counted
 
     write_report(arguments.output, found, arguments.command_line)
     said = sentence(found.best, found.standings.plans[0].probability_fastest)

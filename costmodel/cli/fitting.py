@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
 
 from costmodel.cli.output import gib, print_page, whole_plan
 from costmodel.cli.training import asked_plan, is_split
 from costmodel.description.judgement import CHOSEN
+from costmodel.evaluation.estimation import Estimate
 from costmodel.text.errors import IllegalPlan
 from costmodel.text.units import format_seconds
-
-if TYPE_CHECKING:
-    from costmodel.evaluation.estimation import Estimate
 
 
 def print_that_fits(arguments: argparse.Namespace, answer: Estimate) -> None:

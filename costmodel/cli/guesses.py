@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 
+from costmodel.catalogue import loader
 from costmodel.catalogue.hardware_words import TIMES, SaidHardware, called_hardware, said_hardware
 from costmodel.catalogue.spellings import holding
 from costmodel.cli import amounts, phrases
@@ -523,8 +524,6 @@ def _joined(word: str) -> str:
 
 def _no_hardware(word: str) -> CostModelError:
     """The error of a word that stands where hardware would, and names none."""
-    from costmodel.catalogue import loader
-
     held_by = {kind: holding(word, loader.names(kind)) for kind in ("device", "cluster")}
     return loader.unknown("cluster" if held_by["cluster"] and not held_by["device"] else "device", word)
 
@@ -584,8 +583,6 @@ def _together(before: str, word: str) -> bool:
 
 def _model_known(name: str) -> bool:
     """Whether a word is a model's name, or such names with commas between."""
-    from costmodel.catalogue import loader
-
     if "," in name:
         return all(map(_model_known, name.split(",")))
     return name in loader.names("model") or loader.alias("model", name) is not None
@@ -598,8 +595,6 @@ def _named(words: list[str], leading: int, is_model: Callable[[str], bool]) -> l
     joined = "-".join(words)
     if is_model(joined) or is_model(words[0]) or any(FILE.search(word) for word in words):
         return [joined] if is_model(joined) else words
-    from costmodel.catalogue import loader
-
     raise loader.unknown("model", joined)
 
 

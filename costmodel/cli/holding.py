@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
@@ -12,22 +13,19 @@ from costmodel.cli.fitting import print_that_fits
 from costmodel.cli.output import (
     TerminalTable,
     gib,
-    heading_of,
     judged,
+    plan_heading,
     print_json,
     print_page,
     rows_file,
     share,
     table,
-    whole_plan,
     written,
 )
 from costmodel.cli.question import PLAYED, add_question, read_asked_model, read_plan
+from costmodel.evaluation.estimation import Estimate, estimate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from costmodel.evaluation.estimation import Estimate
     from costmodel.evaluation.opened_bill import HeldTensor
 
 SHOWN = 0.05 * 2**30
@@ -51,7 +49,6 @@ def add(commands: Commands) -> None:
 
 
 def _memory(arguments: argparse.Namespace) -> int:
-    from costmodel.evaluation.estimation import estimate
     from costmodel.evaluation.notes import notes
     from costmodel.evaluation.opened_bill import HeldTensor, held_tensors
 
@@ -72,7 +69,7 @@ def _memory(arguments: argparse.Namespace) -> int:
         })  # fmt: skip
     else:
         head = (
-            f"{heading_of(answer)}\n{whole_plan(answer)}\nFullest at its {stage.phase}"
+            f"{plan_heading(answer)}\nFullest at its {stage.phase}"
             + (f", stage {stage.stage} of {len(bill.stages)}" if len(bill.stages) > 1 else "")
         )  # fmt: skip
         opened = _tensors(rows, stage.total) if arguments.tensors else _parts(rows, stage.total)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from costmodel.catalogue import loader
 from costmodel.cli.arguments import Misused, Parser, chosen
 from costmodel.cli.completed import completed
+from costmodel.description.cluster import Cluster
+from costmodel.description.transformer import Transformer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from costmodel.description.cluster import Cluster
     from costmodel.interop.launchers import Launch, Priced
 
 SHOWN = 8
@@ -109,8 +111,6 @@ def _read(arguments: argparse.Namespace, files: Sequence[str | Path], cluster: C
     launch = completed(read, offered if arguments.nodes is not None else None, offered, arguments.notes)
     model = None
     if arguments.instead is not None:
-        from costmodel.catalogue import loader
-
         model = loader.load_model(arguments.instead)
     priced = resolve(launch, model=model)
     others = {name: value for name, value in given.items() if name not in PLAN_FIELDS}
@@ -123,7 +123,6 @@ def _read(arguments: argparse.Namespace, files: Sequence[str | Path], cluster: C
 def _own_settings(arguments: argparse.Namespace, cluster: Cluster | None) -> dict[str, str]:
     """Of ``--set`` what names a variable or a flag of the files; what changes a number of the question stays where it is."""
     from costmodel.catalogue.changes import level_called
-    from costmodel.description.transformer import Transformer
 
     fields = {field.name for field in dataclasses.fields(Transformer)}
     settings, kept = {}, []

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from costmodel.catalogue import loader
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, Misused, add_output, read_model, whole
 from costmodel.cli.calibrated import add_calibration
@@ -17,27 +20,30 @@ from costmodel.cli.launched import is_line
 from costmodel.cli.layout import command
 from costmodel.cli.output import (
     TerminalTable,
+    because,
     gib,
-    print_json,
+    heading_of,
+    judged,
+    memory_parts,
+    parts,
     print_page,
     print_text,
+    respond,
     share,
     shown,
     table,
+    whole_plan,
     written,
 )
 from costmodel.cli.question import add_logged, add_question, read_hardware, read_plan
+from costmodel.description.cluster import Cluster
 from costmodel.description.judgement import JUDGED
-from costmodel.evaluation.estimation import memory_limit
-from costmodel.text.units import counted
+from costmodel.description.plan import Plan
+from costmodel.description.transformer import Transformer
+from costmodel.evaluation.estimation import Estimate, estimate, memory_limit
+from costmodel.text.units import counted, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from costmodel.description.cluster import Cluster
-    from costmodel.description.plan import Plan
-    from costmodel.description.transformer import Transformer
-    from costmodel.evaluation.estimation import Estimate
     from costmodel.interop.launchers import Launch, Priced
     from costmodel.training.rollouts import PostTraining
 
@@ -135,11 +141,7 @@ def _read(arguments: argparse.Namespace) -> int:
     launch = _launch(arguments)
     for conflict in launch.conflicts:
         print(f"costmodel: conflict: {' '.join(conflict.split())[:500]}", file=sys.stderr)
-    if arguments.json:
-        print_json(launch.to_dict())
-    else:
-        print_page(*_said(launch), markdown=arguments.markdown)
-    return codes.ANSWERED
+    return respond(arguments, lambda: launch.to_dict(), lambda: _said(launch))
 
 
 def _said(launch: Launch) -> list[TerminalTable | str]:
@@ -172,7 +174,6 @@ def _brief(value: object) -> str:
 
 
 def _explain(arguments: argparse.Namespace) -> int:
-    from costmodel.evaluation.estimation import estimate
     from costmodel.interop.launchers import read_step_times, resolve
     from costmodel.interop.launchers.preferences import of_update, whole_step
     from costmodel.interop.launchers.pricing import allowed_config
@@ -200,26 +201,22 @@ def _explain(arguments: argparse.Namespace) -> int:
     model = read_model(arguments.model) if arguments.model else None
     priced = resolve(launch, model=model, config=config)
     if not priceable:
-        if arguments.json:
-            print_json({**launch.to_dict(), "priced_as": _plan_fields(priced)})
-        else:
-            print_page(*_said(launch), HINT, markdown=arguments.markdown)
-        return codes.ANSWERED
+        return respond(
+            arguments, lambda: {**launch.to_dict(), "priced_as": _plan_fields(priced)}, lambda: [*_said(launch), HINT]
+        )
     cluster = _hardware(arguments, gpus=priced.plan.gpus)
     answer = estimate(priced.model, cluster, priced.plan, priced.software)
     whole = whole_step(priced, answer)
     measured = of_update(priced, answer, read_step_times(arguments.log, priced.plan).typical()) if arguments.log else None
-    if arguments.json:
-        figures = {} if whole is None else {"post_training": whole.to_dict()}
-        print_json(_answer_figures(launch, priced, answer, measured) | figures)
-    else:
-        print_page(*_answer_page(launch, priced, answer, measured, whole), markdown=arguments.markdown)
-    return codes.ANSWERED if (whole or answer).fits else codes.NOTHING_FITS
+    figures = {} if whole is None else {"post_training": whole.to_dict()}
+    return respond(
+        arguments, lambda: _answer_figures(launch, priced, answer, measured) | figures,
+        lambda: _answer_page(launch, priced, answer, measured, whole), (whole or answer).fits,
+    )  # fmt: skip
 
 
 def _model_alone(files: Sequence[str]) -> bool:
     """Whether a model stands where launch files do."""
-    from costmodel.catalogue import loader
     from costmodel.interop.launchers.reading import is_launch_file
 
     path = Path(files[0])
@@ -233,7 +230,6 @@ def _explain_model(arguments: argparse.Namespace) -> int:
     from costmodel.cli.training import asked_plan
     from costmodel.evaluation.diagnosis import diagnose
     from costmodel.interop.launchers import read_step_times
-    from costmodel.text.units import format_seconds
 
     name = arguments.files[0]
     read_model(name)
@@ -249,15 +245,11 @@ def _explain_model(arguments: argparse.Namespace) -> int:
         **vars(arguments), "model": name, "changes": arguments.set, "framework": arguments.framework or "megatron-core",
     }))  # fmt: skip
     found = diagnose(answer, step_time=read_step_times(arguments.log, answer.plan).typical())
-    if arguments.json:
-        print_json({**found.to_dict(), "answer": found.said()})
-        return codes.ANSWERED if answer.fits else codes.NOTHING_FITS
     page: list[TerminalTable | str] = ["\n".join(_lines(answer, found.measured))]
     if found.advice:
         rows = [[one.change, format_seconds(one.saves), f"{100 * one.gain:.1f} %"] for one in found.advice]
         page.append(table(["would be faster with", "saves of the measured", "of the step"], rows))
-    print_page(*page, markdown=arguments.markdown)
-    return codes.ANSWERED if answer.fits else codes.NOTHING_FITS
+    return respond(arguments, lambda: {**found.to_dict(), "answer": found.said()}, lambda: page, answer.fits)
 
 
 def _hardware(arguments: argparse.Namespace, **other: object) -> Cluster:
@@ -266,8 +258,6 @@ def _hardware(arguments: argparse.Namespace, **other: object) -> Cluster:
 
 
 def _plan_fields(priced: Priced) -> dict[str, object]:
-    import dataclasses
-
     return {"model": priced.model.name, "framework": priced.software, **dataclasses.asdict(priced.plan)}
 
 
@@ -294,11 +284,9 @@ def _answer_figures(launch: Launch, priced: Priced, answer: Estimate, measured: 
 def _answer_page(
     launch: Launch, priced: Priced, answer: Estimate, measured: float | None, whole: PostTraining | None
 ) -> list[TerminalTable | str]:
-    from costmodel.cli.output import parts
     from costmodel.evaluation.notes import of_loading
     from costmodel.evaluation.verdicts import verdict
     from costmodel.interop.launchers.advice import improvements
-    from costmodel.text.units import format_seconds
 
     lines = [*_lines(answer, measured), *(f"Note: {note}" for note in (*priced.notes, *of_loading(answer)))]
     if whole is not None:
@@ -326,9 +314,6 @@ def _answer_page(
 
 def _lines(answer: Estimate, measured: float | None) -> list[str]:
     """What an estimate says in lines, and where a measured step stands to it."""
-    from costmodel.cli.output import because, heading_of, judged, memory_parts, parts, whole_plan
-    from costmodel.text.units import format_seconds
-
     low, high = answer.time_interval
     lines = [
         heading_of(answer),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -31,8 +32,6 @@ def started(words: Sequence[str]) -> list[str]:
     >>> started(["torchrun --nproc_per_node 8 train.py"]), started(["train.sh"])
     (['torchrun', '--nproc_per_node', '8', 'train.py'], [])
     """
-    import shlex
-
     try:
         split = shlex.split(words[0]) if len(words) == 1 else list(words)
     except ValueError:  # a quotation that is never closed
@@ -58,8 +57,6 @@ def stated(words: Sequence[str]) -> list[str]:
     >>> stated("torchrun train.py --bf16 --device h100".split())
     ['torchrun train.py --bf16', '--device', 'h100']
     """
-    import shlex
-
     if "--" in words:
         at = words.index("--")
         line, own = list(words[at + 1 :]), list(words[:at])
@@ -111,10 +108,6 @@ def launched(words: Sequence[str], known: Mapping[str, argparse.Action]) -> Laun
     ----------
     words : behind the command's name
     known : its options
-
-    Returns
-    -------
-    Launched
 
     Raises
     ------

@@ -6,10 +6,12 @@ import itertools
 import re
 from collections.abc import Collection, Sequence
 
+from costmodel.catalogue import loader
 from costmodel.catalogue.hardware_words import called_hardware
 from costmodel.cli.arguments import CommandLine
 from costmodel.cli.launching import script_of, stated
 from costmodel.cli.phrases import AGAINST, spans
+from costmodel.cli.words import MOST
 from costmodel.text.suggestions import MEANT
 from costmodel.training.system_names import CALLED
 
@@ -28,8 +30,6 @@ ADAPTED = ("lora", "qlora")
 """Words that open a question about cards, and are an answer's adapter too."""
 UPDATED = ("grpo", "ppo", "rloo", "dpo")
 """Algorithms of post-training, which open a question about a step of it."""
-MOST = ("longest", "largest", "biggest", "max", "maximum")
-"""Words that open a question about a capacity."""
 REACHED = {
     "batch": "batch", "max-batch": "batch", "batch-size": "batch", "length": "sequence", "seq-len": "sequence",
     "context": "sequence", "context-length": "sequence", "max-context": "sequence", "max-length": "sequence",
@@ -197,8 +197,6 @@ def _squeezed(word: str) -> str:
 
 def _is_model(words: Sequence[str]) -> bool:
     """Whether the first words name a model."""
-    from costmodel.catalogue import loader
-
     names = ("-".join(words[:count]) for count in range(1, 4))
     return any(name in loader.names("model") or loader.alias("model", name) is not None for name in names)
 

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import argparse
+import csv
+import json
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from costmodel.cli import layout
-from costmodel.cli.layout import TerminalTable, Verbatim
+from costmodel.cli import codes, layout
+from costmodel.cli.layout import TerminalTable as TerminalTable
+from costmodel.cli.layout import Verbatim as Verbatim
+from costmodel.description.cluster import Cluster
 from costmodel.description.dimensions import RANK_ORDER
+from costmodel.description.framework import Framework
 from costmodel.description.labels import asked, degrees, dispatched, label, ordered, part_name
-from costmodel.evaluation.estimation import lack, of_limit
+from costmodel.description.plan import Plan
+from costmodel.description.question import Question
+from costmodel.description.transformer import Transformer
+from costmodel.evaluation.estimation import Estimate, lack, of_limit
 from costmodel.text.results import cell, rows_as_csv
 from costmodel.text.units import counted
-
-if TYPE_CHECKING:
-    from costmodel.description.cluster import Cluster
-    from costmodel.description.framework import Framework
-    from costmodel.description.plan import Plan
-    from costmodel.description.transformer import Transformer
-    from costmodel.evaluation.estimation import Estimate
 
 
 def print_text(text: str) -> None:
@@ -30,8 +31,6 @@ def print_text(text: str) -> None:
 
 def print_json(document: object) -> None:
     """Write a document as JSON."""
-    import json
-
     print_text(json.dumps(document, allow_nan=False, indent=1))
 
 
@@ -66,6 +65,25 @@ def print_page(*parts: TerminalTable | str, markdown: bool = False, more: bool =
         return
     text = ("\n" if more else "") + "\n\n".join(blocks).replace(layout.KEPT, " ")
     print_text(text if _prints(layout.RULE) else text.replace(layout.RULE, "-"))
+
+
+def respond(
+    arguments: argparse.Namespace, document: Callable[[], object], page: Callable[[], Sequence[TerminalTable | str]],
+    fits: bool = True,
+) -> int:  # fmt: skip
+    """Print an answer as it was asked for; the exit code.
+
+    Parameters
+    ----------
+    arguments : of a command with ``--json`` and ``--markdown``
+    document, page : make it for machines, and for people
+    fits : whether any plan does
+    """
+    if arguments.json:
+        print_json(document())
+    else:
+        print_page(*page(), markdown=arguments.markdown)
+    return codes.ANSWERED if fits else codes.NOTHING_FITS
 
 
 def _block(part: TerminalTable | str, markdown: bool) -> str:
@@ -112,7 +130,6 @@ def heading(
     departures : what isn't as it would be unasked; that of the descriptions if None
     """
     if departures is None:
-        from costmodel.description.question import Question
         from costmodel.evaluation.departures import departures as departing
 
         departures = departing(Question(model, cluster, framework), [])
@@ -194,6 +211,11 @@ def judged(estimate: Estimate) -> str:
     return f"{said}: {of_limit(estimate)}, {lack(estimate)} (probability that it fits {chance})"
 
 
+def plan_heading(answer: Estimate) -> str:
+    """What an estimate is an answer to, and its plan."""
+    return f"{heading_of(answer)}\n{whole_plan(answer)}"
+
+
 def because(estimate: Estimate) -> str:
     """How near measurements are to an estimate, and what its interval is wide because of where that is one thing."""
     return "; ".join(filter(None, (estimate.evidence, estimate.widest_unknown)))
@@ -223,8 +245,6 @@ def shown(value: object) -> str:
 
 def write_csv(path: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Write rows to a file, under the names of their columns."""
-    import csv
-
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)
@@ -250,10 +270,3 @@ def rows_file(
     with open(path, "w", encoding="utf-8", newline="") as file:
         file.write(rows_as_csv(rows, columns))
     return [f"{path} ({counted(len(rows), thing, things)})"]
-
-
-__all__ = [
-    "TerminalTable", "Verbatim", "gib", "heading", "heading_of", "judged", "memory_parts", "named", "parts",
-    "print_json", "print_page", "print_text", "rows_file", "share", "shown", "split", "table", "whole_plan",
-    "without_constants", "write_csv", "written",
-]  # fmt: skip

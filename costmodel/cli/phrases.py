@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from costmodel.catalogue.hardware_words import called_hardware, said_hardware
 from costmodel.cli.arguments import Several, plan_fields
+from costmodel.description.fields import Flag
 from costmodel.text.suggestions import MEANT
 
 NUMBERS = {
@@ -184,7 +185,5 @@ def _reads(reader: Several, word: str) -> bool:
 
 
 def _is_switch(action: argparse.Action) -> bool:
-    from costmodel.description.fields import Flag
-
     row = plan_fields().get(action.dest)
     return row is not None and isinstance(row.kind, Flag)

@@ -6,27 +6,24 @@ import argparse
 from typing import TYPE_CHECKING
 
 from costmodel.arithmetic.named_tuples import Row
-from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, Misused, Parser, add_output, number, whole
 from costmodel.cli.files import add_files, check_files, perfetto_file
 from costmodel.cli.output import (
     TerminalTable,
     gib,
-    heading_of,
     judged,
-    print_json,
-    print_page,
+    plan_heading,
+    respond,
     share,
     table,
-    whole_plan,
     write_csv,
     written,
 )
 from costmodel.cli.question import PLAYED, add_question, judged_by, read_asked_model, read_plan
-from costmodel.text.units import counted
+from costmodel.evaluation.estimation import Estimate, estimate
+from costmodel.text.units import counted, format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from costmodel.evaluation.estimation import Estimate
     from costmodel.simulation.playback import Timeline
 
 
@@ -85,7 +82,6 @@ def _timeline(arguments: argparse.Namespace) -> int:
     check_files(arguments)
     if arguments.memory and arguments.html is None:
         raise Misused("--memory adds to the HTML file: give --html FILE too")
-    from costmodel.evaluation.estimation import estimate
     from costmodel.simulation.playback import timeline
 
     model = read_asked_model(arguments)
@@ -101,16 +97,12 @@ def _timeline(arguments: argparse.Namespace) -> int:
         }
         for rank in range(played.schedule.ranks)
     ]  # fmt: skip
-    if arguments.json:
-        print_json({
-            "model": model.name, "cluster": cluster.name, "framework": answer.framework.name, "departures": answer.departures,
-            "schedule": played.schedule.name, "micro_batches": played.schedule.micro_batches, "total_s": played.total,
-            "period_s": played.period, "bubble_rate": played.bubble_rate, "estimate_s": answer.step_time,
-            "jitter": arguments.jitter, "seed": arguments.seed, "ranks": ranks,
-        })  # fmt: skip
-    else:
-        print_page(*_page(answer, played, ranks), written(*files), markdown=arguments.markdown)
-    return codes.ANSWERED
+    return respond(arguments, lambda: {
+        "model": model.name, "cluster": cluster.name, "framework": answer.framework.name, "departures": answer.departures,
+        "schedule": played.schedule.name, "micro_batches": played.schedule.micro_batches, "total_s": played.total,
+        "period_s": played.period, "bubble_rate": played.bubble_rate, "estimate_s": answer.step_time,
+        "jitter": arguments.jitter, "seed": arguments.seed, "ranks": ranks,
+    }, lambda: [*_page(answer, played, ranks), written(*files)])  # fmt: skip
 
 
 def _write(arguments: argparse.Namespace, answer: Estimate, played: Timeline) -> list[str]:
@@ -135,8 +127,6 @@ def _write(arguments: argparse.Namespace, answer: Estimate, played: Timeline) ->
 
 
 def _page(answer: Estimate, played: Timeline, ranks: list[Row]) -> list[TerminalTable | str]:
-    from costmodel.text.units import format_seconds
-
     estimated = answer.step_time
     rows = [
         (
@@ -148,7 +138,7 @@ def _page(answer: Estimate, played: Timeline, ranks: list[Row]) -> list[Terminal
     ]  # fmt: skip
     steady = "" if played.period == played.total else f", {format_seconds(played.period)} from step to step"
     return [
-        f"{heading_of(answer)}\n{whole_plan(answer)}\n{judged(answer)}",
+        f"{plan_heading(answer)}\n{judged(answer)}",
         table(["rank", "busy", "bubble", "of the step", "in flight", "peak activations", "peak memory"], rows),
         f"Played out: {format_seconds(played.total)}{steady}, bubble {100 * played.bubble_rate:.1f} % on average over the ranks\n"
         f"Estimate: {format_seconds(estimated)}, bubble {100 * answer.bubble_share:.1f} % on the slowest",
@@ -157,7 +147,6 @@ def _page(answer: Estimate, played: Timeline, ranks: list[Row]) -> list[Terminal
 
 def _simulate(arguments: argparse.Namespace) -> int:
     from costmodel.simulation.replay import simulate
-    from costmodel.text.units import format_bytes, format_seconds
 
     check_files(arguments)
     model = read_asked_model(arguments)
@@ -183,14 +172,6 @@ def _simulate(arguments: argparse.Namespace) -> int:
          "peak_bytes_per_s": load.peak_rate, "bandwidth_bytes_per_s": load.bandwidth}
         for load in played.loads
     ]  # fmt: skip
-    if arguments.json:
-        print_json({
-            "model": answer.model.name, "cluster": answer.cluster.name, "framework": answer.framework.name,
-            "departures": answer.departures, "step_time_s": whole_time, "estimate_s": answer.step_time,
-            "events": played.events, "replicas": played.replicas, "jitter": arguments.jitter,
-            "seed": arguments.seed, "slow_ranks": arguments.slow or {}, "stages": stages, "links": links,
-        })  # fmt: skip
-        return codes.ANSWERED
     causes = [cause for cause, values in spent.items() if values.max() > 1e-9]
     rows = []
     for row in stages:
@@ -201,12 +182,16 @@ def _simulate(arguments: argparse.Namespace) -> int:
          f"{load.bandwidth / 1e9:.4g}")
         for load in played.loads
     ]  # fmt: skip
-    print_page(
-        f"{heading_of(answer)}\n{whole_plan(answer)}\n{judged(answer)}",
+    return respond(arguments, lambda: {
+        "model": answer.model.name, "cluster": answer.cluster.name, "framework": answer.framework.name,
+        "departures": answer.departures, "step_time_s": whole_time, "estimate_s": answer.step_time,
+        "events": played.events, "replicas": played.replicas, "jitter": arguments.jitter,
+        "seed": arguments.seed, "slow_ranks": arguments.slow or {}, "stages": stages, "links": links,
+    }, lambda: [
+        f"{plan_heading(answer)}\n{judged(answer)}",
         table(["stage", *(cause.removesuffix("_s") for cause in causes), "held at most"], rows),
         table(["links", "sent a step", "busy", "peak GB/s", "reach GB/s"], loads),
         f"Played out: {format_seconds(whole_time)} in {counted(played.events, 'event')}\n"
         f"Estimate: {format_seconds(answer.step_time)}",
-        written(*files), markdown=arguments.markdown,
-    )
-    return codes.ANSWERED
+        written(*files),
+    ])  # fmt: skip

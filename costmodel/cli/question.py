@@ -8,6 +8,11 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from costmodel.catalogue import loader
+from costmodel.catalogue.asking import accumulated, as_it_trains
+from costmodel.catalogue.clusters import sized
+from costmodel.catalogue.machines import in_a_node, largest_cluster, machine
+from costmodel.catalogue.software import framework_on
 from costmodel.cli.arguments import (
     Misused,
     Parser,
@@ -26,15 +31,15 @@ from costmodel.cli.arguments import (
 from costmodel.cli.calibrated import add_calibration, with_calibration
 from costmodel.cli.defaults import UNSAID
 from costmodel.cli.unlike import is_joined
+from costmodel.description.cluster import Cluster
 from costmodel.description.judgement import CHOSEN, JUDGED
+from costmodel.description.plan import Plan
+from costmodel.description.transformer import Transformer
 from costmodel.description.usual_work import adapts, implied_choices, usual_batch, usual_choices, usual_length
+from costmodel.evaluation.estimation import Estimate
 
 if TYPE_CHECKING:
     from costmodel.catalogue.changes import Description
-    from costmodel.description.cluster import Cluster
-    from costmodel.description.plan import Plan
-    from costmodel.description.transformer import Transformer
-    from costmodel.evaluation.estimation import Estimate
     from costmodel.interop.launchers import Priced
 
 
@@ -171,11 +176,14 @@ def add_hardware(parser: Parser) -> None:
 
 def cluster_names(arguments: argparse.Namespace) -> list[str]:
     """The clusters that were named, in their order; none where a device was."""
-    if arguments.cluster is None:
-        return []
-    names = [name.strip() for name in arguments.cluster.split(",")]
+    return [] if arguments.cluster is None else comma_names("cluster", arguments.cluster)
+
+
+def comma_names(field: str, given: str) -> list[str]:
+    """Names with commas between them, each once."""
+    names = [name.strip() for name in given.split(",")]
     if not all(names):
-        raise Misused(f"--cluster {arguments.cluster[:80]!r} has an empty name between its commas")
+        raise Misused(f"{'MODEL' if field == 'model' else f'--{field}'} {given[:80]!r} has an empty name between its commas")
     return list(dict.fromkeys(names))
 
 
@@ -200,16 +208,12 @@ def read_hardware(arguments: argparse.Namespace, grow: bool = False) -> Cluster:
             raise Misused("one cluster at a time here; `search`, `estimate` and `train` compare several")
         if arguments.gpus is not None and arguments.nodes is not None:
             raise Misused("argument --gpus: not allowed with argument --nodes, which says how many of a cluster's nodes")
-        from costmodel.catalogue.clusters import sized
-
         cluster = sized(read_cluster(names[0]), arguments.gpus, arguments.nodes, arguments.network)
     cluster = with_calibration(arguments, cluster)
     if not arguments.changes:
         return cluster
     changes = _changes(arguments, cluster)
     if changes["framework"]:
-        from costmodel.catalogue.software import framework_on
-
         named = arguments.framework
         arguments.framework = _changed(arguments, named, framework_on(cluster, named), changes["framework"])
     return _changed(arguments, arguments.device or arguments.cluster, cluster, changes["cluster"])
@@ -217,7 +221,6 @@ def read_hardware(arguments: argparse.Namespace, grow: bool = False) -> Cluster:
 
 def _changed(arguments: argparse.Namespace, named: object, thing: Description, changes: dict[str, str]) -> Description:
     """A description with what was asked changed; of one that a file gives, notes say what was before, as no catalogue can."""
-    from costmodel.catalogue import loader
     from costmodel.catalogue.changes import differences, replace
 
     made = replace(thing, changes)
@@ -229,8 +232,6 @@ def _changed(arguments: argparse.Namespace, named: object, thing: Description, c
 
 def _of_device(arguments: argparse.Namespace, grow: bool) -> Cluster:
     """So many GPUs of the kind that was named; what was taken for their nodes goes to the notes."""
-    from costmodel.catalogue.machines import largest_cluster, machine
-
     told = arguments.nodes is not None and arguments.gpus is not None
     if grow and arguments.gpus is None and arguments.nodes is None:
         cluster = largest_cluster(arguments.device, arguments.network)
@@ -291,8 +292,6 @@ def read_asked_model(arguments: argparse.Namespace) -> Transformer:
 
 def _accumulated(arguments: argparse.Namespace) -> int:
     """Sequences of a step that accumulates so many micro-batches on every replica."""
-    from costmodel.catalogue.asking import accumulated
-
     if arguments.global_batch is not None:
         raise Misused("--global-batch and --gradient-accumulation both say the sequences of a step: give one of them")
     return accumulated(arguments.gradient_accumulation, chosen(arguments), world(arguments))
@@ -338,8 +337,6 @@ def world(arguments: argparse.Namespace) -> int:
     names = cluster_names(arguments)
     if not names and arguments.nodes is None:
         return 1
-    from costmodel.catalogue.machines import in_a_node
-
     per_node = read_cluster(names[0]).gpus_per_node if names else in_a_node(arguments.device)
     return max(1, arguments.nodes or 1) * per_node
 
@@ -358,7 +355,6 @@ def _launched(arguments: argparse.Namespace) -> Priced | None:
 
 def read_with_notes(name: str, arguments: argparse.Namespace) -> Transformer:
     """A model by name or from a file; what was left out of a ``config.json`` goes to ``arguments.notes``."""
-    from costmodel.catalogue import loader
     from costmodel.cli.launched import is_line
 
     if is_line(name):
@@ -383,9 +379,6 @@ def read_with_notes(name: str, arguments: argparse.Namespace) -> Transformer:
 
 def read_plan(arguments: argparse.Namespace) -> tuple[Cluster, Plan]:
     """The plan that was asked about on its cluster, the data-parallel degree from the GPUs where it isn't given."""
-    from costmodel.catalogue.asking import as_it_trains
-    from costmodel.description.plan import Plan
-
     launched = _launched(arguments)
     if launched is not None:
         arguments = argparse.Namespace(**{**vars(arguments), "gpus": launched.plan.gpus, "nodes": None})

@@ -26,11 +26,10 @@ from costmodel.description.dimensions import DIMENSIONS
 from costmodel.description.labels import TIED, degrees, label, ordered, rejections
 from costmodel.description.plan import Plan
 from costmodel.evaluation.departures import varying
-from costmodel.evaluation.estimation import lack, memory_limit, while_loading
-from costmodel.text.units import counted
+from costmodel.evaluation.estimation import Estimate, lack, memory_limit, while_loading
+from costmodel.text.units import counted, format_seconds
 
 if TYPE_CHECKING:
-    from costmodel.evaluation.estimation import Estimate
     from costmodel.evaluation.offers import Offer
     from costmodel.evaluation.search_result import SearchResult
     from costmodel.evaluation.switches import Faster
@@ -90,8 +89,6 @@ def _best(result: SearchResult) -> list[str]:
 
 def _standing(result: SearchResult) -> list[str]:
     """How sure the first plan is."""
-    from costmodel.text.units import format_seconds
-
     best, standing = result.best, result.standings.plans[0]
     low, high = map(format_seconds, best.time_interval)
     chance, regret = share(standing.probability_fastest, 1.0), share(standing.expected_regret, 1.0)
@@ -111,8 +108,6 @@ def _standing(result: SearchResult) -> list[str]:
 
 def _miss(result: SearchResult) -> list[str]:
     """The plan that would be faster, if it fitted."""
-    from costmodel.text.units import format_seconds
-
     miss = result.closest_miss
     if miss is None:
         return []
@@ -124,8 +119,6 @@ def _miss(result: SearchResult) -> list[str]:
 
 
 def _counts(result: SearchResult, seconds: float) -> list[str]:
-    from costmodel.text.units import format_seconds
-
     rejected = [f"Rejected: {rejections(result.rejected)}"] if any(result.rejected.values()) else []
     return [
         *rejected,
@@ -155,8 +148,6 @@ def played_out(result: SearchResult) -> str:
 
 def _ranked(result: SearchResult, tried: Sequence[str], runs: Sequence[TrainingRun]) -> tuple[list[str], TerminalTable]:
     """The ranking, and in a line what its plans have in common."""
-    from costmodel.text.units import format_seconds
-
     plans = [found.plan for found in result.ranked]
     choices = {*ALWAYS, *tried, *varying(result.question, plans)} - {name.partition(" ")[0] for name in result.departures}
     named_settings = {title(name): cells for name, cells in _settings(plans, choices)}
@@ -201,8 +192,6 @@ def offers_table(offered: Sequence[Offer]) -> list[TerminalTable | str]:
     ----------
     offered : where nothing fits
     """
-    from costmodel.text.units import format_seconds
-
     if not offered:
         return ["No change that was tried makes a plan fit: adapters, leaner optimizers, offload, shorter sequences, more GPUs"]
 
@@ -224,8 +213,6 @@ def faster(found: Sequence[Faster]) -> TerminalTable | str:
     ----------
     found : of `costmodel.evaluation.switches.faster_with`
     """
-    from costmodel.text.units import format_seconds
-
     if not found:
         return ""
     rows = [

@@ -6,20 +6,9 @@ import argparse
 import math
 from typing import TYPE_CHECKING
 
-from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, add_output, number, read_model, seconds, whole
 from costmodel.cli.defaults import as_note
-from costmodel.cli.output import (
-    TerminalTable,
-    gib,
-    heading_of,
-    judged,
-    print_json,
-    print_page,
-    share,
-    table,
-    whole_plan,
-)
+from costmodel.cli.output import TerminalTable, gib, judged, plan_heading, respond, share, table
 from costmodel.cli.question import USAGE, add_question
 from costmodel.cli.training import asked_plans
 from costmodel.text.errors import InvalidValue
@@ -110,11 +99,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     first = step_of(plans[0])  # of those that fit by themselves the fastest with room for what is held beside
     step = first if first.fits else next((one for one in map(step_of, plans[1:]) if one.fits), first)
-    if arguments.json:
-        print_json({**step.update.to_dict(), **step.to_dict()})
-    else:
-        print_page(*_page(step), markdown=arguments.markdown)
-    return codes.ANSWERED if step.fits else codes.NOTHING_FITS
+    return respond(arguments, lambda: {**step.update.to_dict(), **step.to_dict()}, lambda: _page(step), step.fits)
 
 
 def _page(step: PostTraining) -> list[TerminalTable | str]:
@@ -141,7 +126,7 @@ def _page(step: PostTraining) -> list[TerminalTable | str]:
         )
     lines.append(f"Why: {step.why}")
     return [
-        f"{heading_of(step.update)}\n{whole_plan(step.update)}\n"
+        f"{plan_heading(step.update)}\n"
         f"A step of {step.algorithm}: {format_seconds(step.step_time)}, 90 % from {format_seconds(low)} to "
         f"{format_seconds(high)}; {step.tokens_per_second_per_gpu:,.0f} tokens/s a GPU of {counted(step.gpus, 'GPU')}",
         table(

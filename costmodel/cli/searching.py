@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
+import threading
+import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from costmodel.arithmetic.named_tuples import Row
@@ -18,15 +22,15 @@ from costmodel.cli.runs import runs_of
 from costmodel.cli.several_clusters import compare, refuse_with_several
 from costmodel.cli.training import add_run
 from costmodel.cli.unlike import is_joined, search_joined
+from costmodel.description.cluster import Cluster
+from costmodel.description.transformer import Transformer
+from costmodel.evaluation import engine
+from costmodel.evaluation.estimation import Estimate
+from costmodel.text.units import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.progress import Progress, TaskID
 
-    from costmodel.description.cluster import Cluster
-    from costmodel.description.transformer import Transformer
-    from costmodel.evaluation.estimation import Estimate
     from costmodel.evaluation.offers import Offer
     from costmodel.evaluation.search_result import SearchResult
     from costmodel.evaluation.switches import Faster
@@ -99,15 +103,8 @@ def _search(arguments: argparse.Namespace) -> int:
             result = _checked(result)
             print_page(ranking.played_out(result), markdown=arguments.markdown, more=True)
         print_page(written(*_write(arguments, result, runs)), markdown=arguments.markdown, more=True)
-    _compile_ahead(result.considered)
+    engine.compile_beside(result.considered, ["costmodel.simulation.step_kernel"])  # on which the next search of as many runs
     return codes.ANSWERED if result.ranked else codes.NOTHING_FITS
-
-
-def _compile_ahead(plans: int) -> None:
-    """Once the answer is there: have compiled what the next search of so many plans runs on, if nobody did."""
-    from costmodel.evaluation import engine
-
-    engine.compile_beside(plans, ["costmodel.simulation.step_kernel"])
 
 
 def _tried(arguments: argparse.Namespace) -> Row:
@@ -116,8 +113,6 @@ def _tried(arguments: argparse.Namespace) -> Row:
 
 def _asked(arguments: argparse.Namespace, model: Transformer, cluster: Cluster, top: int) -> tuple[SearchResult, float]:
     """What the search finds, and the seconds that it takes."""
-    import time
-
     from costmodel.simulation.checking import search
 
     progress = None if arguments.json else _Progress()
@@ -165,8 +160,6 @@ def _rows(result: SearchResult, runs: Sequence[TrainingRun]) -> list[Row]:
 
 
 def _figures(result: SearchResult, runs: Sequence[TrainingRun], offered: Sequence[Offer], seconds: float) -> Row:
-    import json
-
     said = [
         {"change": asked_again(one.change, one.best.framework.name), "gpu_time_per_token_s": one.gpu_time, **one.best.to_dict()}
         for one in offered
@@ -182,8 +175,6 @@ def _write(arguments: argparse.Namespace, result: SearchResult, runs: Sequence[T
     """Write the files that were asked for; what each is, none where no plan fits."""
     if not result.ranked:
         return []
-    from costmodel.text.units import counted
-
     files = rows_file(arguments.csv, lambda: _rows(result, runs), "plan")
     title = f"{result.model.name} on {counted(result.cluster.gpus or 1, 'GPU')} of {result.cluster.name}"
     files += write_figures(arguments, result, title)
@@ -215,9 +206,6 @@ class _Progress:
     """A bar on stderr once a search has taken `PATIENCE`, where somebody looks at stderr."""
 
     def __init__(self) -> None:
-        import threading
-        import time
-
         self._lock, self._clock, self._started = threading.Lock(), time.perf_counter, time.perf_counter()
         self._done = 0
         self._bar: Progress | None = None

@@ -11,12 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from costmodel.arithmetic.named_tuples import Row
+from costmodel.catalogue.loader import load_device
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, Misused, plan_fields
 from costmodel.cli.calibrated import add_calibration
 from costmodel.description.fields import full_names
 from costmodel.description.plan import Plan
-from costmodel.text.errors import InvalidValue
+from costmodel.text.errors import CostModelError, InvalidValue
+from costmodel.text.version import __version__
 
 INSTRUCTIONS = """Time, memory and the best parallel plan of a training run of a transformer on a cluster of GPUs; which card
 trains a model, how many GPUs end a run in time, and why a measured step takes what it takes.
@@ -59,7 +61,6 @@ def _serve(arguments: argparse.Namespace) -> int:
     from mcp.server import MCPServer
 
     from costmodel.catalogue.calibrations import device_of_calibration
-    from costmodel.text.version import __version__
 
     for path in arguments.calibration:
         device_of_calibration(path)  # refused now, rather than at the first answer
@@ -260,8 +261,6 @@ def _own_runs(options: Mapping[str, Any]) -> str | None:
         return None
     from costmodel.catalogue.calibrations import device_of_calibration
     from costmodel.catalogue.clusters import load_cluster
-    from costmodel.catalogue.loader import load_device
-    from costmodel.text.errors import CostModelError
 
     devices = set()
     for field, load in (("cluster", lambda name: load_cluster(name).device), ("device", load_device)):

@@ -7,27 +7,16 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from costmodel.arithmetic.named_tuples import Row
-from costmodel.cli import codes
 from costmodel.cli.arguments import Misused
 from costmodel.cli.figures import write_figures
-from costmodel.cli.output import (
-    TerminalTable,
-    gib,
-    named,
-    print_json,
-    print_page,
-    rows_file,
-    share,
-    table,
-    written,
-)
+from costmodel.cli.output import TerminalTable, gib, named, respond, rows_file, share, table, written
 from costmodel.cli.question import cluster_names, of_one_cluster
 from costmodel.cli.runs import run_columns, runs_of
+from costmodel.evaluation.estimation import Estimate
 from costmodel.text.errors import IllegalPlan, NotModelled
-from costmodel.text.units import counted
+from costmodel.text.units import counted, format_seconds
 
 if TYPE_CHECKING:
-    from costmodel.evaluation.estimation import Estimate
     from costmodel.training.duration import TrainingRun
 
 
@@ -71,11 +60,10 @@ def compare(
     estimates = [one for _, one in places]
     runs = [run(one) for one in estimates] if run else runs_of(estimates, arguments)
     files = _write(arguments, places, runs)
-    if arguments.json:
-        print_json({"clusters": _figures(found, runs)})
-    else:
-        print_page(*_page(arguments, found, runs), "\n".join(lines), written(*files), markdown=arguments.markdown)
-    return codes.ANSWERED if any(one.fits for one in estimates) else codes.NOTHING_FITS
+    return respond(
+        arguments, lambda: {"clusters": _figures(found, runs)},
+        lambda: [*_page(arguments, found, runs), "\n".join(lines), written(*files)], any(one.fits for one in estimates),
+    )  # fmt: skip
 
 
 def _page(
@@ -107,8 +95,6 @@ def _departures(found: dict[str, list[Estimate] | str]) -> list[str]:
 
 
 def _compared(places: Sequence[tuple[str, Estimate]], runs: Sequence[TrainingRun], sized: bool) -> TerminalTable:
-    from costmodel.text.units import format_seconds
-
     estimates = [one for _, one in places]
     taken, amounts = run_columns(runs) if runs else ([], [[] for _ in places])
     judged = [] if all(one.fits for one in estimates) else ["judged to fit"]

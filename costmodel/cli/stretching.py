@@ -6,11 +6,10 @@ import argparse
 import math
 from typing import TYPE_CHECKING
 
-from costmodel.cli import codes
 from costmodel.cli.advice import asked_again
 from costmodel.cli.arguments import Commands, Misused, add_output, chosen
 from costmodel.cli.defaults import as_note, fill_work
-from costmodel.cli.output import TerminalTable, heading_of, print_json, print_page, whole_plan
+from costmodel.cli.output import TerminalTable, heading_of, respond, whole_plan
 from costmodel.cli.question import add_question, read_asked_model, read_hardware, world
 from costmodel.description.dimensions import DIMENSIONS
 from costmodel.description.labels import CAPACITIES
@@ -46,12 +45,9 @@ def add(commands: Commands) -> None:
 
 def _capacity(arguments: argparse.Namespace) -> int:
     found = _found(arguments)
-    if arguments.json:
-        offered = [{"change": asked_again(one.change, one.best.framework.name), **one.best.to_dict()} for one in found.offers]
-        print_json({**found.to_dict(), "offers": offered})
-    else:
-        print_page(*_page(found), markdown=arguments.markdown)
-    return codes.ANSWERED if found.fits else codes.NOTHING_FITS
+    return respond(arguments, lambda: {**found.to_dict(), "offers": [
+        {"change": asked_again(one.change, one.best.framework.name), **one.best.to_dict()} for one in found.offers
+    ]}, lambda: _page(found), found.fits)  # fmt: skip
 
 
 def _page(found: Capacity) -> list[TerminalTable | str]:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+import threading
+import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from costmodel.catalogue.clusters import load_cluster
 from costmodel.cli import codes
 from costmodel.cli.arguments import (
     Commands,
@@ -23,16 +28,14 @@ from costmodel.cli.arguments import (
 from costmodel.cli.calibrated import add_calibration, calibrated_software, each_calibrated
 from costmodel.cli.files import add_file
 from costmodel.cli.output import print_json, print_page, written
-from costmodel.description.cluster import MAX_GPUS
+from costmodel.description.cluster import MAX_GPUS, Cluster
 from costmodel.description.judgement import CHOSEN
 from costmodel.text.checks import positive_int
+from costmodel.text.units import counted, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.progress import Progress
 
-    from costmodel.description.cluster import Cluster
     from costmodel.evaluation.sweeps import Sweep
 
 USAGE = ("costmodel sweep MODEL[,MODEL] --cluster C[,C] --global-batch N[,N] --seq-len N[,N] -o FILE.parquet [options]")
@@ -79,8 +82,6 @@ def add(commands: Commands) -> None:
 
 
 def _sweep(arguments: argparse.Namespace) -> int:
-    import time
-
     if not 1 <= arguments.workers <= 1024:
         raise Misused(f"--workers {arguments.workers}: expected 1 to 1024 processes")
     started = time.perf_counter()
@@ -91,8 +92,6 @@ def _sweep(arguments: argparse.Namespace) -> int:
         print_json({"path": str(made.path), "cells": made.cells, "resumed": made.resumed, "plans": made.plans,
                     "failed": made.failed, "mended": made.mended, "sweep_time_s": seconds})  # fmt: skip
         return codes.ANSWERED
-    from costmodel.text.units import counted, format_seconds
-
     before = f" ({made.resumed:,} of them before)" if made.resumed else ""
     failed = f"; {made.failed:,} failed, the column reason says why" if made.failed else ""
     mended = f"; {counted(made.mended, 'part')} of before not as written, done again" if made.mended else ""
@@ -136,8 +135,6 @@ def _clusters(arguments: argparse.Namespace) -> Sequence[Cluster | str]:
     named: Sequence[str] = arguments.cluster
     if arguments.calibration is None and arguments.nodes is None:
         return named
-    from costmodel.catalogue.clusters import load_cluster
-
     clusters = list(map(load_cluster, named))
     if arguments.nodes is not None:
         nodes = [positive_int("nodes", count, MAX_GPUS) for count in dict.fromkeys(arguments.nodes)]
@@ -153,8 +150,6 @@ def _clusters(arguments: argparse.Namespace) -> Sequence[Cluster | str]:
 def _end_with_parent() -> None:
     """Have a worker end when the process that gives it work was killed; by itself it would wait for more for ever."""
     import multiprocessing
-    import os
-    import threading
 
     parent = multiprocessing.parent_process()
 

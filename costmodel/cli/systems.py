@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from costmodel.cli import codes
+from costmodel.catalogue.machines import machine, on_network
 from costmodel.cli.arguments import (
     Parser,
     add_output,
@@ -22,13 +22,13 @@ from costmodel.cli.arguments import (
 )
 from costmodel.cli.calibrated import add_calibration, with_calibration
 from costmodel.cli.defaults import BATCH, LENGTH, as_note, fill_work
-from costmodel.cli.output import TerminalTable, print_json, print_page, share, table
-from costmodel.text.units import counted
+from costmodel.cli.output import TerminalTable, respond, share, table
+from costmodel.description.cluster import Cluster
+from costmodel.description.transformer import Transformer
+from costmodel.text.units import counted, format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from costmodel.description.cluster import Cluster
     from costmodel.description.layers import LayerChain
-    from costmodel.description.transformer import Transformer
     from costmodel.training.systems_compared import Comparison
 
 WORKLOAD, CLUSTER, NODES = "resnet-50", "dgx-1v", 2
@@ -83,7 +83,6 @@ def systems_parser() -> Parser:
 
 
 def _compare(arguments: argparse.Namespace) -> int:
-    from costmodel.description.transformer import Transformer
     from costmodel.studies.parameter_servers.servers import Stragglers
     from costmodel.training.systems_compared import compare_systems
 
@@ -105,11 +104,9 @@ def _compare(arguments: argparse.Namespace) -> int:
     asked |= {name: value for name, value in of_model.items() if value is not None}
     compared: Callable[..., Comparison] = compare_systems
     found = compared(workload, cluster, framework=arguments.framework, **asked)
-    if arguments.json:
-        print_json({"workload": found.workload, "cluster": cluster.name, "systems": found.to_rows(), "refused": found.refused})
-    else:
-        print_page(*_compared(found), markdown=arguments.markdown)
-    return codes.ANSWERED
+    return respond(arguments, lambda: {
+        "workload": found.workload, "cluster": cluster.name, "systems": found.to_rows(), "refused": found.refused,
+    }, lambda: _compared(found))  # fmt: skip
 
 
 def _fill(arguments: argparse.Namespace) -> None:
@@ -130,8 +127,6 @@ def _fill(arguments: argparse.Namespace) -> None:
 
 def _machines(arguments: argparse.Namespace) -> Cluster:
     """The cluster, or a device in nodes as it comes in."""
-    from costmodel.catalogue.machines import machine, on_network
-
     if arguments.device is not None:
         return machine(arguments.device, arguments.gpus or NODES * MOST_IN_A_NODE, network=arguments.network)
     cluster = read_cluster(arguments.cluster)
@@ -151,8 +146,6 @@ def _workload(arguments: argparse.Namespace, cluster: Cluster) -> Transformer | 
 
 def _compared(found: Comparison) -> list[TerminalTable | str]:
     """Systems side by side, as a table and lines."""
-    from costmodel.text.units import format_bytes, format_seconds
-
     columns = ["system", "with", f"{found.unit}/s", "step", "efficiency", "memory", "fits", "sent a GPU", "updates behind"]
     priced = any(one.samples_per_price is not None for one in found.systems)
     rows = [

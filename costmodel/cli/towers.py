@@ -13,6 +13,7 @@ from costmodel.cli.output import (
     heading_of,
     print_json,
     print_page,
+    respond,
     share,
     table,
     whole_plan,
@@ -93,11 +94,7 @@ def _run(arguments: argparse.Namespace) -> int:
     step = multimodal(
         language, asked.cluster, asked.plan, [tower], framework=asked.framework, language_trains="language" not in frozen
     )
-    if arguments.json:
-        print_json(step.to_dict())
-    else:
-        print_page(*_page(step), markdown=arguments.markdown)
-    return codes.ANSWERED if step.fits else codes.NOTHING_FITS
+    return respond(arguments, lambda: step.to_dict(), lambda: _page(step), step.fits)
 
 
 def _tower(arguments: argparse.Namespace, language: Transformer, trains: bool) -> Tower:
@@ -126,7 +123,9 @@ def _searched(arguments: argparse.Namespace, language: Transformer, tower: Tower
     elif not found.ranked:
         print_page(f"No plan of both parts fits: {found.why_none}", markdown=arguments.markdown)
     else:
-        print_page(*_page(found.best), _ranked(found), _looked_at(found), markdown=arguments.markdown)
+        surely = "no other can be faster" if found.complete else "of the rest one may be faster: the budget was spent"
+        looked_at = f"{found.priced:,} of {found.language.evaluated:,} plans of the language model were priced with a tower"
+        print_page(*_page(found.best), _ranked(found), f"{looked_at}; {surely}", markdown=arguments.markdown)
     return codes.ANSWERED if found.ranked else codes.NOTHING_FITS
 
 
@@ -145,11 +144,6 @@ def _split(part: PartOfStep) -> str:
     plan = part.estimate.plan
     recomputed = "" if plan.recompute == "none" else f" recompute {plan.recompute}"
     return f"TP{plan.tensor_parallel} DP{plan.data_parallel} ZeRO {plan.zero_stage}{recomputed}"
-
-
-def _looked_at(found: MultimodalSearch) -> str:
-    surely = "no other can be faster" if found.complete else "of the rest one may be faster: the budget was spent"
-    return f"{found.priced:,} of {found.language.evaluated:,} plans of the language model were priced with a tower; {surely}"
 
 
 def _page(step: Multimodal) -> list[TerminalTable | str]:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import dataclasses
+import inspect
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, SupportsFloat
 
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, Misused, add_output, chosen, hours, nbytes, number, seconds
 from costmodel.cli.output import (
     TerminalTable,
-    heading_of,
     judged,
+    plan_heading,
     print_json,
     print_page,
+    respond,
     share,
     table,
-    whole_plan,
 )
 from costmodel.cli.question import (
     USAGE,
@@ -28,14 +30,12 @@ from costmodel.cli.question import (
 )
 from costmodel.cli.runs import amounts
 from costmodel.description.judgement import CHOSEN
-from costmodel.evaluation.estimation import memory_limit
-from costmodel.text.errors import IllegalPlan, InvalidValue
-from costmodel.text.units import counted, read_count
+from costmodel.evaluation.estimation import Estimate, estimate, memory_limit
+from costmodel.text.checks import choice
+from costmodel.text.errors import IllegalPlan, InvalidValue, UnknownName
+from costmodel.text.units import counted, format_count, format_seconds, read_count
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from costmodel.evaluation.estimation import Estimate
     from costmodel.training.duration import TrainingRun
 
 HOUR = 3600.0
@@ -119,7 +119,6 @@ def _interval(text: str) -> str | float:
 
 
 def _train(arguments: argparse.Namespace) -> int:
-    from costmodel.text.checks import choice
     from costmodel.training.cost import Tariff
     from costmodel.training.duration import time_to_train
     from costmodel.training.reliability import Reliability
@@ -162,25 +161,19 @@ def _train(arguments: argparse.Namespace) -> int:
 
         return compare(arguments, lambda one: [asked_plan(one)], run=carried)
     run = carried(asked_plan(arguments))
-    if arguments.json:
-        print_json({**run.estimate.to_dict(), **run.to_dict(), **_shares(run), "departures": run.estimate.departures})
-    else:
-        print_page(*_page(run), markdown=arguments.markdown)
-    return codes.ANSWERED if run.estimate.fits else codes.NOTHING_FITS
+    return respond(
+        arguments, lambda: {**run.estimate.to_dict(), **run.to_dict(), **_shares(run), "departures": run.estimate.departures},
+        lambda: _page(run), run.estimate.fits,
+    )  # fmt: skip
 
 
 def _formula(arguments: argparse.Namespace) -> int:
     from costmodel.compilation.sheets import find_formula, formula_names, matching, page
-    from costmodel.text.errors import UnknownName
 
     if arguments.name is None:
         if arguments.at is not None:
             raise Misused("--at gives the inputs of a formula: which? (`costmodel formula` lists them)")
-        if arguments.json:
-            print_json([*formula_names()])
-        else:
-            print_page("\n".join(formula_names()), markdown=arguments.markdown)
-        return codes.ANSWERED
+        return respond(arguments, lambda: [*formula_names()], lambda: ["\n".join(formula_names())])
     try:
         name, formula = find_formula(arguments.name)
     except UnknownName:
@@ -192,8 +185,6 @@ def _formula(arguments: argparse.Namespace) -> int:
     shown = page(name)
     found = None if arguments.at is None else _at(formula, arguments.at)
     if arguments.json:
-        import dataclasses
-
         figures = {} if found is None else {"result": found[0], "elasticities": found[1]}
         print_json({**dataclasses.asdict(shown), "parameters": dict(shown.parameters), **figures})
         return codes.ANSWERED
@@ -211,8 +202,6 @@ def _formula(arguments: argparse.Namespace) -> int:
 
 def _at(formula: Callable[..., object], text: str) -> tuple[float, dict[str, float]]:
     """A formula's result and elasticities at values such as ``a=1,b=2``."""
-    import inspect
-
     from costmodel.compilation.sheets import elasticities
 
     given: dict[str, float] = {}
@@ -278,8 +267,6 @@ def asked_plans(arguments: argparse.Namespace, most: int) -> Sequence[Estimate]:
     """
     model, given = read_asked_model(arguments), chosen(arguments)
     if is_split(arguments):
-        from costmodel.evaluation.estimation import estimate
-
         return [estimate(model, *read_plan(arguments), arguments.framework, fit_probability=arguments.fit_probability)]
     from costmodel.evaluation.plan_search import search_by_name
 
@@ -307,8 +294,6 @@ def _shares(run: TrainingRun) -> dict[str, float | None]:
 
 def _page(run: TrainingRun) -> list[TerminalTable | str]:
     """Everything about one run, as lines and a table."""
-    from costmodel.text.units import format_count, format_seconds
-
     answer, found = run.estimate, run.goodput
     lines = [
         judged(answer), f"Memory limit: {memory_limit(answer)}",
@@ -332,7 +317,7 @@ def _page(run: TrainingRun) -> list[TerminalTable | str]:
     if not answer.fits:
         lines.append("`costmodel estimate` says where the memory goes, and what would fit")
     return [
-        f"{heading_of(answer)}\n{whole_plan(answer)}\n"
+        f"{plan_heading(answer)}\n"
         f"{format_count(run.tokens)} tokens: {counted(round(run.steps), 'step')} of {format_seconds(run.step_time)}",
         table(["", "expected", "90 % from", "to"], amounts(run, alone=True)),
         "\n".join(lines),

@@ -6,17 +6,19 @@ import argparse
 import re
 from typing import TYPE_CHECKING, Any
 
+from costmodel.catalogue import loader
+from costmodel.catalogue.machines import machine, on_network
 from costmodel.cli import codes
 from costmodel.cli.arguments import Misused, chosen, is_file, read_cluster
 from costmodel.cli.calibrated import with_calibration
-from costmodel.cli.output import TerminalTable, gib, print_json, print_page, table
+from costmodel.cli.output import TerminalTable, gib, print_page, respond, table
+from costmodel.description.cluster import Cluster
 from costmodel.description.labels import label
+from costmodel.description.transformer import Transformer
 from costmodel.text.errors import IllegalPlan
 from costmodel.text.units import counted, format_seconds
 
 if TYPE_CHECKING:
-    from costmodel.description.cluster import Cluster
-    from costmodel.description.transformer import Transformer
     from costmodel.evaluation.mixed_groups import UnlikeGroups
 
 COUNTED = re.compile(r"(\d+)\s*x\s*(.+)", re.IGNORECASE)
@@ -67,21 +69,14 @@ def search_joined(arguments: argparse.Namespace, model: Transformer) -> int:
             raise
         print_page(str(refused), markdown=arguments.markdown)
         return codes.NOTHING_FITS
-    if arguments.json:
-        print_json({
-            "step_time_s": found.step_time, "tokens_per_second": found.tokens_per_second, "between_groups_s": _exchange(found),
-            "groups": found.to_rows(), "left_out": [cluster.name for cluster in found.left_out],
-        })  # fmt: skip
-    else:
-        print_page(*_page(found, model, arguments), markdown=arguments.markdown)
-    return codes.ANSWERED
+    return respond(arguments, lambda: {
+        "step_time_s": found.step_time, "tokens_per_second": found.tokens_per_second, "between_groups_s": _exchange(found),
+        "groups": found.to_rows(), "left_out": [cluster.name for cluster in found.left_out],
+    }, lambda: _page(found, model, arguments))  # fmt: skip
 
 
 def _group(arguments: argparse.Namespace, text: str) -> Cluster:
     """A group as it is written: a cluster or a kind of GPU, with how many."""
-    from costmodel.catalogue import loader
-    from costmodel.catalogue.machines import machine, on_network
-
     if not text:
         raise Misused(f"--cluster {arguments.cluster[:80]!r} has an empty name beside a plus")
     found = COUNTED.fullmatch(text)
@@ -100,8 +95,6 @@ def _group(arguments: argparse.Namespace, text: str) -> Cluster:
 
 def _network(cluster: Cluster) -> float:
     """What a group's nodes reach together beyond themselves [bytes/s]; without a network, by what their kind comes with."""
-    from costmodel.catalogue.machines import machine
-
     nodes = max((cluster.gpus or 1) // cluster.gpus_per_node, 1)
     if len(cluster.levels) > 1:
         return float(cluster.levels[-1].bandwidth) * cluster.gpus_per_node * nodes

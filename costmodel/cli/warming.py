@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import time
 
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands
@@ -21,8 +22,6 @@ def add(commands: Commands) -> None:
 
 
 def _warmup(arguments: argparse.Namespace) -> int:
-    import time
-
     from costmodel.compilation import programs as rows
     from costmodel.compilation.cache import cache_folder
     from costmodel.simulation import pipeline_kernel as events

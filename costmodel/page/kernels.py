@@ -50,17 +50,11 @@ def _top(node: ast.stmt) -> str:
     if isinstance(node, ast.ClassDef):  # a NamedTuple
         fields = ", ".join(_value(one.target) for one in node.body if isinstance(one, ast.AnnAssign))
         return f"const {node.name} = ({fields}) => ({{{fields}}});"
-    if isinstance(node, ast.Assign) and _numbers(node.value):
-        return f"const {_targets(node.targets)} = {_value(node.value)};"
+    if isinstance(node, ast.Assign) and all(
+        isinstance(one, ast.Constant) and isinstance(one.value, int) for one in getattr(node.value, "elts", [node.value])
+    ):
+        return f"const {_value(node.targets[0])} = {_value(node.value)};"
     return ""  # imports, types and words
-
-
-def _numbers(node: ast.expr) -> bool:
-    return all(isinstance(one, ast.Constant) and isinstance(one.value, int) for one in getattr(node, "elts", [node]))
-
-
-def _targets(targets: list[ast.expr]) -> str:
-    return _value(targets[0])
 
 
 def _function(node: ast.FunctionDef) -> str:
@@ -82,7 +76,7 @@ def _statement(node: ast.stmt) -> str:
         case ast.Expr(value):
             return f"{_value(value)};"
         case ast.Assign():
-            return f"{_targets(node.targets)} = {_value(node.value)};"
+            return f"{_value(node.targets[0])} = {_value(node.value)};"
         case ast.AugAssign():
             return f"{_value(node.target)} {OPERATORS[type(node.op)]}= {_value(node.value)};"
         case ast.Return():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import html
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from costmodel.description.labels import TIED, asked, glossary, label, part_name
 from costmodel.description.plan import FOLLOWING, Plan
 from costmodel.evaluation.estimation import TIME_PARTS, estimate, of_limit
 from costmodel.evaluation.memory_breakdown import PARTS as MEMORY_PARTS
-from costmodel.evaluation.offers import offers
+from costmodel.evaluation.offers import Offer, offers
 from costmodel.evaluation.twins import TWIN
 from costmodel.page.data import embedded, script, static, style, timeline_script
 from costmodel.page.plans import Candidates, candidates, columns
@@ -188,11 +188,7 @@ class WhatIf:
                  "error": one.time_error.half, "unknown": one.widest_unknown}
                 for one, standing, either in zip(found.ranked, found.standings.plans, found.alternatives, strict=True)
             ],
-            "offers": [
-                [spoken(one.change), f"{one.best.plan.gpus:,}", format_seconds(one.best.step_time),
-                 f"{one.best.tokens_per_second / one.best.plan.gpus:,.0f}", of_limit(one.best), label(one.best.plan)]
-                for one in offers(found)
-            ],
+            "offers": offered_cells(offers(found)),
             "none": "" if found.ranked else found.why_none(),
             "margin": first.spread.margin(first.required_probability),
             "error": first.time_error.half, "shift": first.time_error.shift,
@@ -215,6 +211,20 @@ def filled(elements: Mapping[str, str]) -> str:
     texts = {**elements, "worker": static("worker.js")}
     parts = re.split("<!--([a-z]+)-->", static("page.html"))
     return "".join(texts[part] if place % 2 else part for place, part in enumerate(parts))
+
+
+def offered_cells(offered: Iterable[Offer]) -> list[list[str]]:
+    """Of changes with which a plan would fit, what a page's table says.
+
+    Parameters
+    ----------
+    offered : as `costmodel.evaluation.offers.offers` gives them
+    """
+    return [
+        [spoken(one.change), f"{one.best.plan.gpus:,}", format_seconds(one.best.step_time),
+         f"{one.best.tokens_per_second / one.best.plan.gpus:,.0f}", of_limit(one.best), label(one.best.plan)]
+        for one in offered
+    ]  # fmt: skip
 
 
 def looks() -> dict[str, object]:
@@ -252,10 +262,6 @@ def whatif(
     command : that makes the page anew, for its foot
     dimensions : any field of `Plan`, fixed to a value or tried over a list, as `costmodel.search` takes them, and hardware, as
         ``gpus=8``
-
-    Returns
-    -------
-    WhatIf
 
     Raises
     ------

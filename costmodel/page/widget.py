@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -93,8 +94,6 @@ def _moved(controls: Mapping[str, ipywidgets.Widget], slider: Slider) -> bool:
 
 def _control(slider: Slider) -> ipywidgets.Widget:
     """One slider; it answers when it is let go."""
-    import math
-
     import ipywidgets
 
     shown = f"{slider.label} [{slider.unit}]" if slider.unit else slider.label

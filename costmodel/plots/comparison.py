@@ -9,7 +9,7 @@ from typing import NamedTuple
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from costmodel.plots.style import BLUE, GREEN, GREY, TEMPLATE, VERMILLION, bytes_unit
+from costmodel.plots.style import BLUE, GREEN, GREY, TEMPLATE, VERMILLION, bytes_unit, colour, marker
 from costmodel.text.units import counted
 from costmodel.training.systems_compared import Comparison
 
@@ -103,8 +103,6 @@ def hours_against_machines(lines: Sequence[Hours], title: str) -> go.Figure:
     lines : one a system
     title : of the figure
     """
-    from costmodel.plots.style import colour, marker
-
     figure = go.Figure()
     for place, line in enumerate(lines):
         look = {"color": colour(place), "symbol": marker(place), "size": 10}

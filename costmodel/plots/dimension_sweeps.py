@@ -107,11 +107,6 @@ def heat_map_figure(made: HeatMap) -> go.Figure:
     Parameters
     ----------
     made : as `costmodel.evaluation.dimension_sweeps.heat_map` gives it
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        not shown yet
     """
     shown = cells(made)
     places = list(range(len(shown.columns))), list(range(len(shown.rows)))
@@ -153,26 +148,10 @@ class ScalingLine(NamedTuple):
     ideal: tuple[float, ...]  # that of the fewest GPUs [tokens/s]
     texts: tuple[str, ...]  # of each hover
     missing: tuple[int, ...]  # GPUs on which nothing fits
-
-    @property
-    def kind(self) -> str:
-        """Strong or weak."""
-        return self.name.partition(":")[0]
-
-    @property
-    def colour(self) -> str:
-        """Of line, markers and whiskers."""
-        return SCALING_LOOKS[self.kind][0]
-
-    @property
-    def symbol(self) -> str:
-        """Of markers."""
-        return SCALING_LOOKS[self.kind][1]
-
-    @property
-    def dash(self) -> str:
-        """Of the line."""
-        return SCALING_LOOKS[self.kind][2]
+    kind: str  # strong or weak
+    colour: str  # of line, markers and whiskers
+    symbol: str  # of markers
+    dash: str  # of the line
 
     @property
     def above(self) -> list[float]:
@@ -278,7 +257,8 @@ def _line(name: str, points: Sequence[ScalingPoint]) -> ScalingLine:
         rows.append((point.gpus, rate, low, high, best / point.gpus, text))
     gpus, rates, lows, highs, ideals, texts = zip(*rows, strict=True) if rows else ((),) * 6
     missing = tuple(point.gpus for point in points if point.plan is None)
-    return ScalingLine(name, gpus, rates, lows, highs, ideals, texts, missing)
+    kind = name.partition(":")[0]
+    return ScalingLine(name, gpus, rates, lows, highs, ideals, texts, missing, kind, *SCALING_LOOKS[kind])
 
 
 def scaling_figure(made: Scaling, before: Scaling | None = None) -> go.Figure:
@@ -288,11 +268,6 @@ def scaling_figure(made: Scaling, before: Scaling | None = None) -> go.Figure:
     ----------
     made : as `costmodel.evaluation.dimension_sweeps.scaling` gives it
     before : the same before a change, drawn thin behind it
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        not shown yet
     """
     return go.Figure(scaling_drawing(made, before))
 

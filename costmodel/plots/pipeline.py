@@ -54,26 +54,10 @@ class EventBars(NamedTuple):
     width: NDArray[np.float64]
     label: list[str]
     hover: list[str]
-
-    @property
-    def name(self) -> str:
-        """Of the kind."""
-        return CALLED[self.kind]
-
-    @property
-    def colour(self) -> str:
-        """Of the kind."""
-        return LOOKS[self.kind][0]
-
-    @property
-    def pattern(self) -> str:
-        """Of the kind."""
-        return LOOKS[self.kind][1]
-
-    @property
-    def ink(self) -> str:
-        """Colour of the text on it."""
-        return LOOKS[self.kind][2]
+    name: str  # name, colour, pattern: of the kind
+    colour: str
+    pattern: str
+    ink: str  # colour of the text on it
 
     @property
     def ranks(self) -> list[int]:
@@ -276,7 +260,10 @@ def shown(timeline: Timeline, before: Timeline | None = None) -> Pipeline:
             ]
             plain = kind == SYNC or many > LABELLED
             label = [""] * len(chosen) if plain else [str(number) for number in schedule.micro_batch[chosen]]
-            bars.append(EventBars(kind, schedule.rank[chosen], begin[chosen] / size, timeline.work[chosen] / size, label, hover))
+            bars.append(EventBars(
+                kind, schedule.rank[chosen], begin[chosen] / size, timeline.work[chosen] / size, label, hover, CALLED[kind],
+                *LOOKS[kind],
+            ))  # fmt: skip
     drawn = np.unique(np.linspace(0, schedule.ranks - 1, min(schedule.ranks, MOST_LINES)).round().astype(int))
     held = []
     for rank in drawn:
@@ -301,10 +288,5 @@ def pipeline_figure(timeline: Timeline, before: Timeline | None = None) -> go.Fi
     ----------
     timeline : as `simulate_schedule` or `timeline` give one
     before : of the same plan before a change, drawn as a thin grey row above each rank's
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        not shown yet
     """
     return go.Figure(filled(TIMELINE, named(shown(timeline, before))))

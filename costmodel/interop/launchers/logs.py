@@ -68,10 +68,6 @@ def read_step_times(log: str | Path, plan: Plan | None = None) -> StepTimes:
     log : file, or its text
     plan : of the run; needed where a log gives a rate only (torchtitan, DeepSpeed)
 
-    Returns
-    -------
-    StepTimes
-
     Raises
     ------
     UnreadableFile
@@ -142,13 +138,16 @@ def _amount(text: str) -> float:
     return float(match[1].replace(",", "")) * 1000.0 ** " KMBTP".index(match[2] or " ") if match else math.nan
 
 
-def _megatron(text: str, plan: Plan | None) -> Rows:
-    for line in text.splitlines():
-        if (
-            found := re.search(r"elapsed[ _]time[ _]per[ _]iteration[ _]\(ms\):\s*([0-9.eE+]+)", line)
-        ) is not None:
-            step = re.search(r"iteration\s+([0-9]+)\s*/", line)
-            yield _number_of(step[1]) if step else 0, _amount(found[1]) * millisecond
+def _timed(elapsed: str, number: str) -> Callable[[str, Plan | None], Rows]:
+    """Reads lines that say a step's milliseconds, and perhaps its number."""
+
+    def read(text: str, plan: Plan | None) -> Rows:
+        for line in text.splitlines():
+            if (found := re.search(elapsed, line)) is not None:
+                step = re.search(number, line)
+                yield _number_of(step[1]) if step else 0, _amount(found[1]) * millisecond
+
+    return read
 
 
 def _nemo(text: str, plan: Plan | None) -> Rows:
@@ -175,13 +174,6 @@ def _torchtitan_lines(text: str) -> Iterator[tuple[str, str]]:
             elif step is not None:
                 yield step, part[2]
                 step = None
-
-
-def _nanotron(text: str, plan: Plan | None) -> Rows:
-    for line in text.splitlines():
-        if (found := re.search(r"\b(?:elapsed_)?time_per_iteration_ms:\s*([0-9.,]+[KM]?)", line)) is not None:
-            step = re.search(r"iteration:\s*([0-9]+)", line)
-            yield _number_of(step[1]) if step else 0, _amount(found[1]) * millisecond
 
 
 def _nanotron_table(text: str, plan: Plan | None) -> Rows:
@@ -233,7 +225,10 @@ def _trainer(text: str, plan: Plan | None) -> Rows:
 
 
 READERS: dict[str, Callable[[str, Plan | None], Rows]] = {
-    "megatron": _megatron, "nemo": _nemo, "nanotron": _nanotron, "nanotron table": _nanotron_table, "torchtitan": _torchtitan,
-    "deepspeed": _deepspeed, "llm-foundry": _llm_foundry, "trainer": _trainer,
+    "megatron": _timed(r"elapsed[ _]time[ _]per[ _]iteration[ _]\(ms\):\s*([0-9.eE+]+)", r"iteration\s+([0-9]+)\s*/"),
+    "nemo": _nemo,
+    "nanotron": _timed(r"\b(?:elapsed_)?time_per_iteration_ms:\s*([0-9.,]+[KM]?)", r"iteration:\s*([0-9]+)"),
+    "nanotron table": _nanotron_table, "torchtitan": _torchtitan, "deepspeed": _deepspeed, "llm-foundry": _llm_foundry,
+    "trainer": _trainer,
 }  # fmt: skip
 """By framework, in the order in which they are tried."""

@@ -27,7 +27,10 @@ def settle(reading: LaunchReading) -> None:
     _world(reading)
     _data_parallel(reading)
     _batch(reading)
-    _ineffective(reading)
+    if reading.plan.get("sequence_parallel") and reading.known("tensor_parallel", 1) == 1:
+        reading.ineffective.append("sequence_parallel")
+    if reading.plan.get("zero_stage") and reading.plan.get("data_parallel") == 1 and reading.known("context_parallel", 1) == 1:
+        reading.ineffective.append("zero_stage")
 
 
 def _world(reading: LaunchReading) -> None:
@@ -106,14 +109,6 @@ def _batch(reading: LaunchReading) -> None:
         assumed = [reading.known(field) for field in ("micro_batch", "gradient_accumulation", "data_parallel")]
         if all(assumed):
             reading.defaults["global_batch"] = assumed[0] * assumed[1] * assumed[2]
-
-
-def _ineffective(reading: LaunchReading) -> None:
-    plan = reading.plan
-    if plan.get("sequence_parallel") and reading.known("tensor_parallel", 1) == 1:
-        reading.ineffective.append("sequence_parallel")
-    if (plan.get("zero_stage") and plan.get("data_parallel") == 1 and (reading.known("context_parallel", 1) == 1)):
-        reading.ineffective.append("zero_stage")
 
 
 def schedule_of(reading: LaunchReading, named: str | None = None) -> None:
