@@ -263,6 +263,10 @@ def whatif(
     dimensions : any field of `Plan`, fixed to a value or tried over a list, as `costmodel.search` takes them, and hardware, as
         ``gpus=8``
 
+    Returns
+    -------
+    WhatIf
+
     Raises
     ------
     InvalidValue

@@ -47,6 +47,11 @@ def answer_figure(answer: Estimate | SearchResult | Sequence[Estimate], name: st
     name : ``"time"``, ``"memory"``, ``"sensitivity"`` or ``"roofline"``; of a search also ``"difference"``, of its best two
         plans, or ``"frontier"``
 
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        not shown yet
+
     Raises
     ------
     InvalidValue
@@ -70,6 +75,11 @@ def answer_figures(answer: Estimate | SearchResult | Sequence[Estimate]) -> list
     Parameters
     ----------
     answer : as `answer_figure` takes it
+
+    Returns
+    -------
+    list
+        of figures, not shown yet
 
     Raises
     ------

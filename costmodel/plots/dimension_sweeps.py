@@ -107,6 +107,11 @@ def heat_map_figure(made: HeatMap) -> go.Figure:
     Parameters
     ----------
     made : as `costmodel.evaluation.dimension_sweeps.heat_map` gives it
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        not shown yet
     """
     shown = cells(made)
     places = list(range(len(shown.columns))), list(range(len(shown.rows)))
@@ -268,6 +273,11 @@ def scaling_figure(made: Scaling, before: Scaling | None = None) -> go.Figure:
     ----------
     made : as `costmodel.evaluation.dimension_sweeps.scaling` gives it
     before : the same before a change, drawn thin behind it
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        not shown yet
     """
     return go.Figure(scaling_drawing(made, before))
 

@@ -191,6 +191,11 @@ def frontier_figure(result: SearchResult, before: SearchResult | None = None) ->
     result : of a search with ``keep_evaluated=True``
     before : the same before a change, whose frontier is drawn behind
 
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        not shown yet
+
     Raises
     ------
     InvalidValue

@@ -78,6 +78,11 @@ def measured_figure(runs: Iterable[MeasuredTime], quantity: str = "step time", u
     runs : at least one; what is measured and predicted is in `unit`
     quantity, unit : on both axes
 
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        not shown yet
+
     Raises
     ------
     InvalidValue

@@ -63,6 +63,11 @@ def roofline_figure(made: Roofline) -> go.Figure:
     Parameters
     ----------
     made : as `costmodel.evaluation.operators.roofline` gives it
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        not shown yet
     """
     shown = roof(made)
     least = min([shown.ridge, *(dot.intensity for dot in shown.dots)]) / 5

@@ -98,6 +98,11 @@ def utilisation(step: Simulation, bins: int = 400) -> go.Figure:
     ----------
     step : as `simulate` gives one
     bins : of time
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        not shown yet
     """
     what = shown(step, bins)
     count = len(what.rows)
@@ -166,6 +171,11 @@ def time_parts(step: Simulation) -> go.Figure:
     Parameters
     ----------
     step : as `simulate` gives one
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        not shown yet
     """
     what = parts(step)
     figure = go.Figure()

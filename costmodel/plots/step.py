@@ -295,6 +295,11 @@ def breakdown_figure(estimates: Sequence[Estimate], before: Sequence[Estimate] =
     ----------
     estimates : of one plan or of several
     before : of the same plans before a change; none are drawn where it is empty
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        not shown yet
     """
     return go.Figure(breakdown_drawing(estimates, before))
 
@@ -349,6 +354,11 @@ def waterfall(first: Estimate, second: Estimate) -> go.Figure:
     Parameters
     ----------
     first, second : estimates
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        not shown yet
     """
     return go.Figure(waterfall_drawing(first, second))
 

@@ -60,6 +60,11 @@ def gaps(lows: Sequence[float], highs: Sequence[float]) -> list[float]:
     Parameters
     ----------
     lows, highs : values in pairs
+
+    Returns
+    -------
+    list[float]
+        in their unit
     """
     return [high - low for low, high in zip(lows, highs, strict=True)]
 

@@ -68,6 +68,10 @@ def read_step_times(log: str | Path, plan: Plan | None = None) -> StepTimes:
     log : file, or its text
     plan : of the run; needed where a log gives a rate only (torchtitan, DeepSpeed)
 
+    Returns
+    -------
+    StepTimes
+
     Raises
     ------
     UnreadableFile

@@ -127,6 +127,10 @@ def resolve(
     gpus : world size where the files don't state one
     config : a Hugging Face ``config.json`` to take the model's shape from; no file is opened but this
 
+    Returns
+    -------
+    Priced
+
     Raises
     ------
     CostModelError

@@ -321,6 +321,11 @@ def runner(format: str, plan: Plan, file: str, cluster: Cluster | None = None) -
     plan : which the file says
     file : its name
     cluster : for the GPUs of a node; 8 if not given
+
+    Returns
+    -------
+    str
+        a line for a shell
     """
     per_node, nodes = nodes_of(plan.gpus, cluster)
     return about(format).runner.format(file=shlex.quote(file), per_node=per_node, nodes=nodes, gpus=plan.gpus)
