@@ -28,7 +28,7 @@ SECONDS, COMPILED, BYTES = 20, 300, 3 << 30
 WORK = {"global_batch": 32, "seq_len": 2048}
 PEERS = [costmodel.Peer(name=f"p{n}", samples_per_second=10.0, upload=1e7, download=1e7) for n in range(4)]
 ANSWERS = {
-    "CardTable", "ClusterSizes", "MultimodalSearch", "PostTraining", "TraceMemory",
+    "CardTable", "ClusterSizes", "MultimodalSearch", "PostTraining", "TraceEstimate", "TraceMemory",
     "Capacity", "Goodput", "Launch", "LayerChain", "Partition", "Schedule", "SearchResult", "Simulation", "Sweep", "UnlikeGroups",
     "Trace", "Verdict",
 }  # fmt: skip

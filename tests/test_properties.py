@@ -405,7 +405,9 @@ REAL = [
 
 
 @pytest.mark.parametrize(("kind", "field"), WHOLE, ids=[f"{kind.__name__}.{field}" for kind, field in WHOLE])
-@pytest.mark.parametrize("value", [0, -1, True, 2.5, NAN, math.inf, HUGE, "8", [8]], ids=repr)
+@pytest.mark.parametrize(
+    "value", [0, -1, True, 2.5, NAN, math.inf, HUGE, "0", "8.5", "eight", "", "8e0", "8 GPUs", b"8", [8]], ids=repr
+)
 def test_a_count_that_is_none_is_refused_by_name(kind, field, value):
     if field == "recompute" and value is True:
         assert dataclasses.replace(GOOD[kind], recompute=True).recompute == "full", "a switch there, beside a count"
@@ -413,6 +415,25 @@ def test_a_count_that_is_none_is_refused_by_name(kind, field, value):
     with pytest.raises(InvalidValue, match=field) as refused:
         dataclasses.replace(GOOD[kind], **{field: value})
     assert field in refused.value.field
+
+
+@pytest.mark.parametrize(("kind", "field"), WHOLE, ids=[f"{kind.__name__}.{field}" for kind, field in WHOLE])
+def test_a_text_is_kept_as_the_count_that_it_writes(kind, field):
+    """Or refused as that count is, of a field that can't have it beside the others."""
+    if field == "recompute":
+        return  # words, beside which a count is one as a number only
+    told = []
+    for value in ("8", 8):
+        try:
+            told.append(getattr(dataclasses.replace(GOOD[kind], **{field: value}), field))
+        except InvalidValue as refused:
+            told.append(str(refused))
+    assert told[0] == told[1]
+    assert type(told[0]) in (int, str)
+
+
+def test_a_degree_in_a_text_is_the_whole_number():
+    assert repr(Plan(tensor_parallel="8").tensor_parallel) == "8"
 
 
 @pytest.mark.parametrize(("kind", "field"), REAL, ids=[f"{kind.__name__}.{field}" for kind, field in REAL])

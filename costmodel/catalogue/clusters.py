@@ -56,7 +56,8 @@ def load_cluster(
         return machine(device, gpus, nodes, network)
     assert name is not None
     if nodes is not None or network is not None:
-        return cluster_of(name, gpus=gpus, nodes=nodes, network=network)
+        whole = loader.own_cluster(name) if gpus is None and nodes is None else None
+        return cluster_of(name, gpus=gpus if whole is None else whole.gpus, nodes=nodes, network=network)
     found = loader.own_cluster(name, gpus)
     if found is None:
         found = cloud_instance(loader.path_or_name(name), gpus)

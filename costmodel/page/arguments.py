@@ -53,8 +53,8 @@ def nested(record: tuple[Any, ...]) -> Row:
     Examples
     --------
     >>> from costmodel.formulas.quantities import OffloadShares
-    >>> nested(OffloadShares(0.5, 0.0, 0.0))
-    {'optimizer': 0.5, 'activations': 0.0, 'parameters': 0.0}
+    >>> nested(OffloadShares(0.5, 0.0, 0.0, 0.0))
+    {'optimizer': 0.5, 'activations': 0.0, 'parameters': 0.0, 'paged': 0.0}
     """
     names: tuple[str, ...] = record._fields  # type: ignore[attr-defined]  # a NamedTuple's
     return {name: nested(value) if isinstance(value, tuple) else value for name, value in zip(names, record, strict=True)}

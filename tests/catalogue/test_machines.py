@@ -83,9 +83,20 @@ def test_gpus_of_a_kind_are_one_function_at_every_door(run):
 
 
 def test_a_cluster_is_named_by_itself_or_by_its_device(run):
-    for wrong in ({}, {"name": "dgx-h100", "device": "h100-sxm"}, {"name": "dgx-h100", "nodes": 2}):
-        with pytest.raises(costmodel.CostModelError, match="device"):
+    for wrong, said in (
+        ({}, "device"), ({"name": "dgx-h100", "device": "h100-sxm"}, "device"), ({"name": "dgx-h100", "nodes": 0}, "nodes"),
+        ({"name": "dgx-h100", "nodes": 2, "gpus": 16}, "nodes=2"), ({"name": "8xh100", "nodes": 2}, "nodes=2"),
+    ):  # fmt: skip
+        with pytest.raises(costmodel.CostModelError, match=said):
             load_cluster(**wrong)
+
+
+def test_a_named_cluster_is_as_large_on_another_network_and_may_be_counted_in_its_nodes():
+    assert load_cluster("dgx-h100", nodes=2) == load_cluster("dgx-h100", gpus=16)
+    slow = load_cluster("dgx-h100", network="100 Gbit/s")
+    assert slow.gpus == load_cluster("dgx-h100").gpus
+    assert slow.levels[0] == load_cluster("dgx-h100").levels[0]
+    assert slow.levels[1].bandwidth < load_cluster("dgx-h100").levels[1].bandwidth
 
 
 def test_degrees_beyond_a_device_s_node_ask_for_the_nodes_they_need(run):

@@ -89,7 +89,7 @@ def test_without_prices_and_limits_the_fewest_gpus_of_one_kind_cost_fewest_gpu_h
 @pytest.mark.parametrize(
     ("changed", "said"),
     [({"clusters": []}, "clusters"), ({"prices": {"h100-sxm": 2.0}}, "a100-sxm-80gb"), ({"within": -1.0}, "within=-1"),
-     ({"tokens": 0.0}, "tokens=0"), ({"tensor_paralel": 2}, "dimension"), ({"model": 7}, "model=7")],
+     ({"tokens": 0.0}, "tokens=0"), ({"tensor_paralel": 2}, "tensor_parallel?"), ({"model": 7}, "model=7")],
 )  # fmt: skip
 def test_what_can_not_be_designed_is_refused_in_one_line(changed, said):
     asked = {"model": MODEL, "clusters": TRIED, **ASKED, **changed}

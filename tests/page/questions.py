@@ -35,7 +35,7 @@ TOGETHER: tuple[dict[str, Any], ...] = (
     {"synchronisation": "local-sgd", "local_steps": 50, "zero_stage": 0}, {"synchronisation": "hierarchical", "zero_stage": 0},
 )  # fmt: skip
 FURTHER: dict[str, tuple[Any, ...]] = {
-    name: tuple(map(row.kind.read, row.kind.choices)) if isinstance(row.kind, Spelled) else row.kind.choices
+    name: tuple(map(row.kind.kept, row.kind.choices)) if isinstance(row.kind, Spelled) else row.kind.choices
     for name, row in table(Plan).items()
     if row.kind.choices and name not in CHOICES and not any(name in one for one in TOGETHER)
 } | {"lora_rank": (4, 64), "parameter_offload": (0.5, 1.0), "bucket_bytes": (1e6, 1e8), "prefetch_bytes": (1e6, 1e9)}
