@@ -75,6 +75,12 @@ class Browser:
         assert answer[0], answer[1]
         return answer[1]
 
+    def comes_to(self, script: str, value: object) -> None:
+        """Run a script until it returns a value, which a page may take its time for."""
+        from selenium.webdriver.support.ui import WebDriverWait
+
+        WebDriverWait(self.driver, 20, 0.05).until(lambda _: self.run(script) == value)
+
     def settle(self) -> None:
         """Wait until the page stands still."""
         self.run(STILL)

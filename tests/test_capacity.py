@@ -123,7 +123,7 @@ def test_no_larger_batch_fits_at_once_than_the_one_that_is_found(gpus, memory, d
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("gpus", "memory", "stages"),
-    [(4, 5.2e9, [1, 2]), (6, 5.2e9, [1, 2]), (4, 5.2e9, [4, 3, 2]), (6, 6.2e9, [4, 3, 2])],
+    [(4, 5.2e9, [1, 2]), (6, 5.2e9, [1, 2]), (4, 5.5e9, [4, 3, 2]), (6, 6.5e9, [4, 3, 2])],
 )  # fmt: skip
 def test_no_deeper_model_fits_than_the_one_that_is_found(gpus, memory, stages):
     node, question = node_of(gpus, memory), {"global_batch": 12, "seq_len": 2048, "pipeline_parallel": stages, "top": 1}

@@ -205,7 +205,7 @@ class Fall(NamedTuple):
         for change in self.added:
             levels.append(levels[-1] + change)
         low, high = min(levels), max(levels)
-        room = 0.25 * (high - low or 1.0)
+        room = 0.45 * (high - low or 1.0)
         return [low - room, high + room]
 
     @property

@@ -261,8 +261,7 @@ def test_the_back_button_takes_back_what_was_chosen_and_not_every_place_of_a_sli
         browser.run(DRAG, "drag-rail-bandwidth", -20)
     for tab in ("Memory", "Time"):
         browser.driver.back()
-        browser.settle()
-        assert browser.run("return document.querySelector('[aria-selected=true]').textContent") == tab
+        browser.comes_to("return document.querySelector('[aria-selected=true]')?.textContent", tab)
     assert browser.run("return document.getElementById('diff').textContent") == ""
 
 
