@@ -125,7 +125,7 @@ function fall(one, other, view) {
   if (least > 0 && Math.abs(change(rest)) > view.rules.nothing * Math.max(one.step_time_s, other.step_time_s)) found.push(rest);
   const changes = [...found.map(change), other.step_time_s - one.step_time_s].map((time) => time / size), levels = [0];
   for (const added of changes.slice(0, -1)) levels.push(levels.at(-1) + added);
-  const lowest = Math.min(...levels), most = Math.max(...levels), room = 0.25 * (most - lowest || 1);
+  const lowest = Math.min(...levels), most = Math.max(...levels), room = 0.45 * (most - lowest || 1);
   return {
     unit, first: `${one.name} ${seconds(one.step_time_s)}`, second: `${other.name} ${seconds(other.step_time_s)}`, change: `${percentage(other.step_time_s / one.step_time_s - 1)}`,
     rows: [...found.map(([part]) => title(part)), "in all"], changes, words: changes.map((added) => `${added < 0 ? "−" : "+"}${amount(Math.abs(added))} ${unit}`),
