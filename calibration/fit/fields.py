@@ -44,7 +44,7 @@ TIME = (
     *(_of(clock, 0.93, 0.7, 1.0, device=0.25, architecture=0.5) for clock in CLOCKS),
     # software calls the kernels that were measured: near 1 by the device's own constants, above it by those constants' error
     _of("compute_gemm_efficiency_scale", 0.98, 0.0, 1.1, field=0.15, framework=0.35, both=0.25),
-    # devices' attention is that of training's kernels, whose kind and generation a plan names: whoever calls them, no matter
+    # devices' attention is that of training's kernels, whose kind and generation a plan names; they are as fast whoever calls
     _of("compute_attention_efficiency_scale", 1.0, 0.0, 1.6, field=0.15, framework=0.1, architecture=0.15, both=0.1),
     # bytes are counted kernel by kernel, as traces have them (`tests/audits/moved.py`): what is left is what short rows, sums and
     # strides lose of a stream's bandwidth

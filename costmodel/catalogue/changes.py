@@ -16,7 +16,7 @@ from costmodel.description.transformer import Transformer
 from costmodel.formulas.quantities import Software
 from costmodel.text.checks import mapping, real
 from costmodel.text.errors import InvalidValue
-from costmodel.text.units import GB, GiB, format_bytes, format_seconds, quantity
+from costmodel.text.units import ANSWERS, GB, GiB, format_bytes, format_seconds, quantity
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -34,7 +34,6 @@ NOT_COMPARED = (
 _SCALE = re.compile(r"(?:x\s*([0-9.eE+-]+)|([0-9.eE+-]+)\s*x)")
 _ALSO = {"kernel_time": "time", "power": "power", "rated_power": "power", "cache": "size"}
 """Kinds of quantities of fields that files give as plain numbers."""
-_WORDS = {"yes": True, "true": True, "on": True, "no": False, "false": False, "off": False}
 
 
 def replace(description: Description, changes: Mapping[str, Value]) -> Description:
@@ -210,9 +209,9 @@ def _value(field: str, old: object, value: Value, kind: str | None) -> Any:
 def _read(field: str, old: object, value: str) -> object:
     """A text as the kind of value that a field has."""
     if isinstance(old, bool):
-        if value.lower() not in _WORDS:
+        if value.lower() not in ANSWERS:
             raise InvalidValue(field, value, "yes or no")
-        return _WORDS[value.lower()]
+        return ANSWERS[value.lower()]
     if isinstance(old, str):
         return value
     try:

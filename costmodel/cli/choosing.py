@@ -27,10 +27,11 @@ from costmodel.cli.question import read_with_notes
 from costmodel.cli.runs import amounts
 from costmodel.cli.training import tokens
 from costmodel.description.cluster import Cluster
+from costmodel.description.labels import of_a_step
 from costmodel.description.usual_work import LENGTH
 from costmodel.evaluation import engine
 from costmodel.text.errors import CostModelError
-from costmodel.text.units import counted, format_bytes, format_count, format_days
+from costmodel.text.units import format_bytes, format_count, format_days
 
 if TYPE_CHECKING:
     from costmodel.training.card_table import Card, CardTable
@@ -120,7 +121,7 @@ def _cards(arguments: argparse.Namespace) -> int:
         calibration=arguments.calibration,
     )  # fmt: skip
     files = rows_file(arguments.csv, made.to_rows, "card")
-    head = "\n".join(filter(None, (f"{model.name}: {_work(arguments)}", taken)))
+    head = "\n".join(filter(None, (f"{model.name}: {of_a_step(arguments.global_batch, arguments.seq_len)}", taken)))
     return respond(
         arguments, lambda: {"answer": made.said(), "cards": made.to_rows()},
         lambda: [head, made.said(), *_card_table(made), written(*files)], bool(made.fitting),
@@ -180,17 +181,14 @@ def _gpus(arguments: argparse.Namespace) -> int:
     taken = fill_work(arguments, model, global_batch=made.global_batch, seq_len=LENGTH)
     files = rows_file(arguments.csv, made.to_rows, "cluster")
     run = f"{format_count(made.tokens)} tokens within {format_days(arguments.days)}"
-    head = "\n".join(filter(None, (f"{model.name}, {run}, {arguments.framework}: {_work(arguments)}", taken)))
+    work = of_a_step(arguments.global_batch, arguments.seq_len)
+    head = "\n".join(filter(None, (f"{model.name}, {run}, {arguments.framework}: {work}", taken)))
     code = respond(
         arguments, lambda: {"answer": made.said(), "clusters": made.to_rows()},
         lambda: [head, made.said(), *_size_table(made), written(*files)], bool(made.reached),
     )  # fmt: skip
     engine.compile_beside()
     return code
-
-
-def _work(arguments: argparse.Namespace) -> str:
-    return f"{counted(arguments.global_batch, 'sequence')} of {counted(arguments.seq_len, 'token')} a step"
 
 
 def _clusters(arguments: argparse.Namespace) -> list[Cluster] | None:

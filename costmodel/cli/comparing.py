@@ -33,13 +33,13 @@ from costmodel.cli.question import (
 )
 from costmodel.cli.systems import systems_parser
 from costmodel.cli.training import add_run
-from costmodel.description.labels import part_name
+from costmodel.description.labels import of_a_step, part_name
 from costmodel.description.transformer import Transformer
 from costmodel.description.usual_work import adapts, usual_batch, usual_length
 from costmodel.evaluation.estimation import Estimate
 from costmodel.text.errors import IllegalPlan, NotModelled
 from costmodel.text.suggestions import did_you_mean
-from costmodel.text.units import counted, format_bytes, format_seconds
+from costmodel.text.units import format_bytes, format_seconds
 from costmodel.training.choices import called, crossed
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ def _figures(made: SideBySide, one: ComparedAnswer) -> Row:
 
 def _page(made: SideBySide, arguments: argparse.Namespace, taken: str, refused: dict[str, str]) -> list[TerminalTable | str]:
     first = made.first.estimate
-    work = f"{counted(first.plan.global_batch, 'sequence')} of {counted(first.plan.seq_len, 'token')} a step"
+    work = of_a_step(first.plan.global_batch, first.plan.seq_len)
     same = len({(one.estimate.plan.global_batch, one.estimate.plan.seq_len) for one in made.choices}) == 1
     one_model = len({one.estimate.model.name for one in made.choices}) == 1
     head = ": ".join([*([first.model.name] if one_model else []), *([work] if same else [])])

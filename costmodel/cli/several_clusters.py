@@ -12,6 +12,7 @@ from costmodel.cli.figures import write_figures
 from costmodel.cli.output import TerminalTable, gib, named, respond, rows_file, share, table, written
 from costmodel.cli.question import cluster_names, of_one_cluster
 from costmodel.cli.runs import run_columns, runs_of
+from costmodel.description.labels import of_a_step
 from costmodel.evaluation.estimation import Estimate
 from costmodel.text.errors import IllegalPlan, NotModelled
 from costmodel.text.units import counted, format_seconds
@@ -73,7 +74,7 @@ def _page(
     sizes = {one.plan.gpus for _, one in places}
     where = f" on {counted(sizes.pop(), 'GPU')}" if len(sizes) == 1 else ""
     page: list[TerminalTable | str] = [
-        f"{arguments.model}{where}: {counted(arguments.global_batch, 'sequence')} of {counted(arguments.seq_len, 'token')} a step"
+        f"{arguments.model}{where}: {of_a_step(arguments.global_batch, arguments.seq_len)}"
         + (", the best of each cluster" if arguments.command == "search" else "")
     ]
     if places:

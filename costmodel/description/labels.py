@@ -60,7 +60,18 @@ def asked(
     work : sequences of a step and tokens of a sequence
     """
     line = f"{model.name} on {counted(gpus or cluster.gpus or 1, 'GPU')} of {cluster.name}, {framework.name}"
-    return line if work is None else f"{line}: {counted(work[0], 'sequence')} of {counted(work[1], 'token')} a step"
+    return line if work is None else f"{line}: {of_a_step(*work)}"
+
+
+def of_a_step(global_batch: int, seq_len: int) -> str:
+    """The work of a step in words.
+
+    Parameters
+    ----------
+    global_batch : sequences of a step
+    seq_len : tokens of a sequence
+    """
+    return f"{counted(global_batch, 'sequence')} of {counted(seq_len, 'token')} a step"
 
 
 def glossary() -> str:

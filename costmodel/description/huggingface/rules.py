@@ -177,7 +177,7 @@ DENSE_KEYS = words(
     "intermediate_size_mlp"
 )
 SHARED_COUNTS = "n_shared_experts num_shared_experts moe_num_shared_experts"
-SHARED_WIDTHS = ("shared_expert_intermediate_size shared_intermediate_size moe_shared_expert_intermediate_size share_expert_dim")
+SHARED_WIDTHS = "shared_expert_intermediate_size shared_intermediate_size moe_shared_expert_intermediate_size share_expert_dim"
 
 
 def mixture(first: int | None = 0, width: str = "feed_forward", shared: int | None = 0) -> FieldRule:

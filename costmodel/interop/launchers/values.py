@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from costmodel.text.units import ANSWERS
+
 MOST = 10**15
 NUMBER = re.compile(r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?")
 
@@ -102,7 +104,7 @@ def flag(raw: object) -> object:
         return UNSTATED
     if isinstance(raw, bool):
         return raw
-    words = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+    words = ANSWERS | {"1": True, "0": False}
     if str(raw).strip().lower() not in words:
         raise Expected("true or false")
     return words[str(raw).strip().lower()]
