@@ -461,7 +461,9 @@ function render() {
 }
 
 // the address: a link is a question
+let kept = null;  // what it was when the page last wrote or read it: where it is another, a step back is on its way and isn't overwritten
 function keepAddress(step = false) {
+  if (!step && location.hash !== kept) return;
   const parts = new URLSearchParams();
   for (const [field, value] of Object.entries(state.changes)) parts.set(field, String(Number(value.toPrecision(6))));
   if (Number.isInteger(state.chosen)) parts.set("chosen", state.chosen);
@@ -471,8 +473,10 @@ function keepAddress(step = false) {
   const address = `#${parts}`;
   if (step) state.wrong = "";
   if (step && address !== location.hash) history.pushState(null, "", address); else history.replaceState(null, "", address);
+  kept = location.hash;
 }
 function readAddress() {
+  kept = location.hash;
   const parts = new URLSearchParams(location.hash.slice(1)), known = new Set(["chosen", "beside", "own", "tab", ...view.sliders.map(({field}) => field)]);
   const wrong = [...(window.complaints ?? [])];
   // What a part of the link says, where it is what that part may be; what is wrong is left out, and said.
