@@ -1,8 +1,9 @@
-"""Measured runs, traced and priced: `python -m tests.traces.measured [--keep FOLDER] [--table] [RUN ...]`.
+"""Measured runs, traced and priced: `python -m tests.traces.measured [--file released] [--keep FOLDER] [--table] [RUN ...]`.
 
 The runs of `chosen_runs.toml`, chosen before any was traced, as scripts of `traced/` do them on GPUs that aren't there. Needs
-the measured runs in `../shared/reference`, and torch, transformers, peft and DeepSpeed; a run takes a minute or two. What a layer
-keeps depends on the release of transformers: where a campaign says which it had and another is installed, that is said.
+the measured runs in `../shared/reference`, torch, and pip: what a layer keeps depends on the release of transformers, so each run
+is traced in an environment with the releases that it had, which is made once (`environments.py`). `--installed` traces with
+what is installed instead, and says where a run had other releases. A run takes half a minute.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import argparse
 import dataclasses
 import json
 import math
+import subprocess
+import sys
 import tempfile
 import tomllib
 from collections.abc import Callable
@@ -23,10 +26,12 @@ from costmodel.catalogue.records import run_of
 from costmodel.description.cluster import Cluster
 from costmodel.description.run import Run
 from costmodel.evaluation.unstated import clusters_of, widened
+from costmodel.text.progress import LISTENERS
 from costmodel.traces.memory import memory_of_trace
 from costmodel.traces.pricing import price_trace
 from costmodel.traces.record import Trace
 from costmodel.traces.running import trace_script
+from tests.traces.environments import DEFAULT, environment
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -162,6 +167,11 @@ NAMES = {
     "query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "o_proj", "gate": "gate_proj", "up": "up_proj",
     "down": "down_proj",
 }  # fmt: skip
+PACKAGES = {
+    "finetune": ("transformers", "peft"), "adapters": ("transformers", "peft"), "one_gpu": ("transformers", "peft"),
+    "gpt2": ("transformers", "deepspeed"), "on_the_host": ("transformers",),
+}  # fmt: skip
+"""That each script imports, beside PyTorch."""
 SCRIPTS: dict[str, tuple[str, Callable[[dict[str, Any]], list[str]]]] = {
     "hf-trainer": ("finetune", of_benchmark),
     "hf-fsdp": ("finetune", of_benchmark),
@@ -181,8 +191,21 @@ def arguments(record: dict[str, Any]) -> list[str]:
     return told + SCRIPTS[record["software"]["framework"]][1](record)
 
 
+def trace_of(record: dict[str, Any], folder: Path, environments: Path | None) -> Trace:
+    """The trace of a run, made in an environment of its releases unless there are none; kept, and read where it is."""
+    path = folder / f"{record['id'].replace('/', '-')}.npz"
+    if environments and not path.exists():
+        script = SCRIPTS[record["software"]["framework"]][0]
+        python = environment(PACKAGES[script], releases()[record["id"]], environments)
+        asked = [python, "-m", "tests.traces.measured", "--installed", "--keep", str(folder.resolve()), record["id"]]
+        done = subprocess.run(asked, cwd=ROOT, check=False, capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(f"{record['id']} in {python}: {done.stderr.strip().splitlines()[-1]}")
+    return traced(record, path)
+
+
 def traced(record: dict[str, Any], path: Path) -> Trace:
-    """The trace of a run; kept in a file, and read from there where it is.
+    """The trace of a run by what is installed; kept in a file, and read from there where it is.
 
     One rank is run, which stands for all: they do the same.
     """
@@ -264,18 +287,18 @@ def main() -> None:
     parser.add_argument("runs", nargs="*", help="ids; all that were chosen unless given")
     parser.add_argument("--file", default="dev", choices=["dev", "released"], help="which runs, unless they are given")
     parser.add_argument("--keep", default="", help="folder for the traces, which are read from there where they are")
-    parser.add_argument("--table", action="store_true", help="as Markdown, of runs whose traces are kept alone")
+    parser.add_argument("--environments", default=DEFAULT, type=Path, help="folder for environments of the runs' releases")
+    parser.add_argument("--installed", action="store_true", help="trace with the packages that are installed")
+    parser.add_argument("--table", action="store_true", help="as Markdown")
     asked = parser.parse_args()
+    LISTENERS.append(lambda line: print(line, file=sys.stderr))
     known, found = records(), []
     if asked.table:
         print(HEADER)
     with tempfile.TemporaryDirectory() as passing:
         folder = Path(asked.keep or passing)
         for one in asked.runs or chosen(asked.file):
-            path = folder / f"{one.replace('/', '-')}.npz"
-            if asked.table and not path.exists():
-                continue
-            trace = traced(known[one], path)
+            trace = trace_of(known[one], folder, None if asked.installed else asked.environments)
             made = judged(known[one], trace)
             found.append(made)
             if asked.table:

@@ -3,9 +3,11 @@
 import importlib.util
 
 import pytest
+from packaging.requirements import Requirement
 
 from costmodel.catalogue.records import run_of
-from tests.traces.measured import chosen, judged, machines, records, traced
+from tests.traces.environments import requirements
+from tests.traces.measured import chosen, judged, machines, records, releases, traced
 
 NEEDS = [name for name in ("torch", "transformers", "peft") if importlib.util.find_spec(name) is None]
 WORST = 0.08
@@ -40,3 +42,13 @@ def test_the_trace_of_a_measured_run_has_its_peak_and_its_time_lies_in_the_inter
         pytest.skip("../shared/reference has no measured runs here")
     found = judged(known[run], traced(known[run], tmp_path / "run.npz"))
     assert abs(found.memory_error) < WORST and found.within, found
+
+
+def test_an_environment_has_the_releases_of_its_run_beside_what_the_library_asks():
+    """Well formed as packaging reads it."""
+    pytest.importorskip("torch")
+    for run, had in releases().items():
+        wanted = [Requirement(one) for one in requirements(("transformers", "peft"), had)]
+        exact = {one.name: str(one.specifier) for one in wanted}
+        assert {"torch", "transformers", "peft", "numpy", "numba"} <= set(exact)
+        assert all(exact[name] == f"=={release}" for name, release in had.items()), run

@@ -30,15 +30,6 @@ def trains(module):
     return not list(module.named_children()) and getattr(module, "weight", None) is not None and module.weight.requires_grad
 
 
-def output_of(model, tokens):
-    """As transformers 4.38 has it: 32-bit logits, which the output holds, and a copy of all but the last token's."""
-    output = model(input_ids=tokens)
-    output.logits = output.logits.float()
-    shifted = output.logits[..., :-1, :].contiguous().view(-1, output.logits.shape[-1])
-    output.loss = torch.nn.functional.cross_entropy(shifted, tokens[..., 1:].contiguous().view(-1))
-    return output
-
-
 def main():
     """Train."""
     parser = argparse.ArgumentParser()
@@ -55,7 +46,7 @@ def main():
     torch.cuda.set_device(local)
     config = AutoConfig.for_model(**json.loads(asked.config))
     config.use_cache, config._attn_implementation = False, "sdpa"
-    model = AutoModelForCausalLM.from_config(config, dtype=HALF)
+    model = AutoModelForCausalLM.from_config(config).to(HALF)
     layer = type(model.model.layers[0])
     targets = asked.targets.split(",")
     adapters = LoraConfig(r=asked.rank, lora_alpha=16, lora_dropout=0.1, target_modules=targets, task_type="CAUSAL_LM")
@@ -76,7 +67,7 @@ def main():
     model.train()
     for _ in range(asked.steps):
         tokens = torch.randint(0, config.vocab_size, (asked.micro_batch, asked.seq_len)).to(local)
-        output = output_of(model, tokens)
+        output = model(input_ids=tokens, labels=tokens)
         output.loss.backward()
         output.loss.item()
         optimizer.step()

@@ -76,7 +76,7 @@ def main():
     config = GPT2Config(**json.loads(asked.config))
     config._attn_implementation = "eager"
     model = GPT2LMHeadModel(config)
-    model.gradient_checkpointing_enable({"use_reentrant": True})
+    model.gradient_checkpointing_enable()
     model.train()
     (sharded if asked.zero3 else replicated)(model, asked, config)
 

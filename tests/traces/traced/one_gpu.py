@@ -8,14 +8,7 @@ import argparse
 import json
 
 import torch
-from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig, AutoModelForCausalLM
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
-
-
-def uncapped(*args, softcap=None, **others):
-    """PyTorch's attention, which Gemma 2 had then in place of its own, without its cap."""
-    return sdpa_attention_forward(*args, **others)
+from transformers import AutoConfig, AutoModelForCausalLM
 
 
 def main():
@@ -30,11 +23,8 @@ def main():
     parser.add_argument("--steps", type=int, default=4)
     asked = parser.parse_args()
     config = AutoConfig.for_model(**json.loads(asked.config))
-    AttentionInterface.register("scaled", uncapped)
-    AttentionMaskInterface.register("scaled", sdpa_mask)
-    config._attn_implementation = "scaled" if config.model_type == "gemma2" else "sdpa"
     with torch.device("cuda"):
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+        model = AutoModelForCausalLM.from_config(config, torch_dtype=torch.bfloat16)
     model.enable_input_require_grads()
     model.gradient_checkpointing_enable({"use_reentrant": True})
     if asked.targets:
