@@ -14,6 +14,10 @@ ARGUMENTS = {
     "kernels": "how many launches",
 }  # fmt: skip
 """What arguments mean in all formulas here that say nothing else of them."""
+PLACED = 2.3e9
+"""Elements of the result that a multiprocessor works out in a second where PyTorch's kernels don't take their operands as one run
+(``launch_legacy_kernel`` in its CUDALoops.cuh): a comparison of broadcast fp16 tensors makes 182 to 186e9 on a V100's 80
+(pytorch/pytorch#69010), a PReLU with a weight for each channel 295e9 on an H200's 132 (tile-ai/TileOPs#500)."""
 
 
 def limited_clock(power: Number, rated_power: Number) -> Number:
@@ -185,6 +189,22 @@ def grouped_gemm(
 def stream(nbytes: Number, kernels: Number, device: DeviceNumbers) -> Number:
     """Time of kernels that only move bytes [s]."""
     return nbytes / device.memory_bandwidth + kernels * device.kernel_time
+
+
+def broadcast(nbytes: Number, elements: Number, multiprocessors: Number, device: DeviceNumbers) -> Number:
+    r"""Time of a kernel whose operands have different shapes [s].
+
+    .. math:: T = \max\!\left(\frac{n}{B}, \frac{N}{M r}\right) + t_0
+
+    It works out where each element's operands lie, which in 16 bit takes longer than to move them.
+
+    Parameters
+    ----------
+    elements : of the result
+    multiprocessors : of the device; 0 where that isn't known, and only bytes count
+    """
+    placed = elements / (PLACED * ops.maximum(multiprocessors, 1.0))
+    return ops.maximum(nbytes / device.memory_bandwidth, ops.where(multiprocessors > 0.0, placed, 0.0)) + device.kernel_time
 
 
 def warm_time(nbytes: Number, bandwidth: Number, kernels: Number, device: DeviceNumbers) -> Number:

@@ -27,6 +27,11 @@ PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "linear", "matmul", "_scaled_mm", "
 RECURRENCES = ("recurrence", "recurrence_backward")
 """Operators that go through the steps of a recurrent layer."""
 CONVOLUTIONS = ("convolution", "convolution_backward", "_convolution", "cudnn_convolution", "conv2d")
+ELEMENTWISE = (
+    "add", "sub", "rsub", "mul", "div", "where", "pow", "maximum", "minimum", "masked_fill", "addcmul", "addcdiv", "lerp", "eq",
+    "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "bitwise_and", "bitwise_or",
+)  # fmt: skip
+"""Operators that take operands of different shapes, element by element, without the mark of those that write into one."""
 WIDTHS = {
     "complex128": 16.0, "complex64": 8.0, "float64": 8.0, "float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "float8_e4m3fn": 1.0,
     "float8_e5m2": 1.0, "int8": 1.0,
@@ -59,6 +64,7 @@ class Kernel(NamedTuple):
     read: float  # [bytes]
     written: float  # [bytes]
     flop: float
+    compiled: bool = False  # by a compiler, which knows where its operands lie
 
     @property
     def name(self) -> str:
@@ -75,6 +81,14 @@ class Kernel(NamedTuple):
     def is_product(self) -> bool:
         """Whether it is a matrix product."""
         return self.name in PRODUCTS
+
+    @property
+    def broadcast(self) -> int:
+        """Elements of the result where it is made element by element of operands of different shapes, 0 of other kernels."""
+        if self.compiled or self.name.removesuffix("_") not in ELEMENTWISE or len(self.shapes) < 2:
+            return 0
+        counts = [math.prod(shape) for shape in self.shapes]
+        return math.prod(np.broadcast_shapes(*self.shapes)) if min(counts) < max(counts) else 0
 
     @property
     def is_copy(self) -> bool:
@@ -167,7 +181,10 @@ class Rates:
             return self._recurrence(kernel)
         if kernel.name in CONVOLUTIONS and kernel.flop:
             return self._by_flop(kernel)
-        return float(compute.stream(kernel.read + kernel.written, 1.0, self.base))
+        moved = kernel.read + kernel.written
+        if kernel.broadcast:
+            return float(compute.broadcast(moved, kernel.broadcast, self.device.multiprocessors, self.base))
+        return float(compute.stream(moved, 1.0, self.base))
 
     def _dtype(self, kernel: Kernel) -> str:
         """The library's name of the dtype in which a kernel multiplies."""
@@ -257,14 +274,16 @@ def signatures(role: Role) -> tuple[list[Kernel], NDArray[np.int64]]:
     role : `Role`
     """
     kernels, texts = role.kernels, role.texts
-    columns = (kernels.op, kernels.shapes, kernels.dtypes, kernels.bytes_read, kernels.bytes_written, kernels.flop)
+    columns = (
+        kernels.op, kernels.shapes, kernels.dtypes, kernels.bytes_read, kernels.bytes_written, kernels.flop, kernels.compiled > 0,
+    )  # fmt: skip
     found, which = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
     made = [
         Kernel(
             texts[op], tuple(map(shape_of, texts[shapes].split())), tuple(texts[dtypes].split()), float(read), float(written),
-            float(flop),
+            float(flop), bool(compiled),
         )
-        for op, shapes, dtypes, read, written, flop in found.tolist()
+        for op, shapes, dtypes, read, written, flop, compiled in found.tolist()
     ]  # fmt: skip
     return made, which.ravel()
 

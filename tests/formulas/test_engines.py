@@ -235,6 +235,7 @@ SCALARS = {
 
     "members": one_of(1, 2, 4, 8, 64),
     "ranks": one_of(1, 2, 3, 4, 8, 12, 16, 64, 256, 1024), "stride": one_of(1, 2, 4, 8, 16, 64),
+    "elements": logarithmic(1.0, 1e11), "multiprocessors": one_of(0, 108),
     "nbytes": logarithmic(1.0, 1e11), "quality": logarithmic(0.3, 1.0), "launch": logarithmic(1e-6, 1e-4),
     "size": one_of(1, 4, 8, 32, 72), "seq_len": one_of(128, 2048, 8192, 131072), "window": one_of(128, 4096, 1e18),
     "power": one_of(2, 2, 2.2, 5, 80), "fraction": logarithmic(1e-6, 0.99),

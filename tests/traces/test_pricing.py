@@ -51,6 +51,26 @@ def test_products_are_told_by_their_shapes_whatever_the_operator():
     assert sizes("aten.mm", (16, 64), (63, 32)) is None and sizes("aten.mm", (16, 64), (64, 32), factor=2) is None
 
 
+def test_broadcast_operands_are_found_one_by_one_as_pytorch_was_measured():
+    """A comparison on a V100 (pytorch/pytorch#69010), a PReLU of 1024 x 10240 on an H200 (tile-ai/TileOPs#500), both fp16."""
+
+    def time(device, op, *shapes, read, written, compiled=False):
+        known = Rates(load_device(device), load_framework("fsdp2").numbers())
+        return known.time(Kernel(op, shapes, ("float16",) * len(shapes), read, written, 0.0, compiled))
+
+    many = 15 * 10**6
+    assert 3 * many / time("v100-sxm-16gb", "aten.eq", (1, 5000), (3000, 5000), read=2 * many, written=many) == pytest.approx(
+        547e9, rel=0.05
+    )
+    size = (1024, 10240)
+    asked = {"read": 2.0 * math.prod(size), "written": 2.0 * math.prod(size)}
+    apart = time("h200-sxm", "aten.mul", size, (1, 10240), **asked)
+    assert 2 * asked["read"] / apart == pytest.approx(1.18e12, rel=0.1)
+    for alike in (((size, size), False), ((size, (1, 10240)), True), ((size,), False)):
+        assert time("h200-sxm", "aten.mul_", *alike[0], **asked, compiled=alike[1]) < 0.6 * apart
+    assert time("h200-sxm", "aten.native_layer_norm", size, (10240,), **asked) < 0.6 * apart
+
+
 @pytest.mark.parametrize("size", [64, 1000, 8192])
 def test_no_kernel_passes_the_device_s_peak_nor_its_memory(size):
     device, asked = NODE.device, rates()

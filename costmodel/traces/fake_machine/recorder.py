@@ -275,7 +275,7 @@ class Recorder(TorchDispatchMode):
                 self.builder.assumed(AS_GRAPHS)
         self.builder.kernel(
             full,
-            *operands_of(name, tensors),
+            *operands_of(name, inputs),
             bytes_read=read,
             bytes_written=wrote,
             flop=flop_of(func, name, args, kwargs, out),
