@@ -127,10 +127,11 @@ def shape(record: dict[str, Any]) -> dict[str, Any]:
             "n_positions": model["learned_positions"],
         }  # fmt: skip
     kind = next(kind for name, kind in KINDS.items() if name in model["name"])
+    positions = 4096 if "Llama 2" in model["name"] else 32768  # releases before 4.38 hold a table of them in each layer
     config = {
         "model_type": kind, "hidden_size": model["hidden"], "intermediate_size": model["feed_forward"],
         "num_hidden_layers": model["layers"], "num_attention_heads": model["heads"], "num_key_value_heads": model["kv_heads"],
-        "vocab_size": model["vocabulary"], "tie_word_embeddings": model["tied_embeddings"], "max_position_embeddings": 32768,
+        "vocab_size": model["vocabulary"], "tie_word_embeddings": model["tied_embeddings"], "max_position_embeddings": positions,
         "head_dim": model["head_dim"], "pad_token_id": 0,
     }  # fmt: skip
     return config | ({"sliding_window": None} if kind in ("mistral", "phi3") else {})
