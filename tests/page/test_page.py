@@ -269,7 +269,7 @@ def test_a_step_back_while_an_answer_is_worked_out_isnt_overwritten_by_its_addre
     page, _ = pages["dense"]
     load(browser, page)
     browser.run("document.getElementById('tab-memory').click();" + STILL)
-    # The address is another at once, its event comes later; a state that is replaced in between is what an answer that ends there does.
+    # The address is another at once, its event comes later: an answer that ends in between replaces the state.
     browser.run("""
         const input = document.getElementById('drag-rail-bandwidth');
         input.value = Number(input.value) - 20;
