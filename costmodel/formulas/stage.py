@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from costmodel.arithmetic import ops
+from costmodel.formulas import gradients
 from costmodel.formulas.network import communication
 from costmodel.formulas.quantities import (
     DeviceNumbers,
@@ -36,7 +37,7 @@ def stage_pass(
     chunks : in which a micro-batch passes it, where it is all that a rank holds
     """
     one, forward, data, weight = _computed(model, settings, plan, network, software, device, layers, first, last)
-    width = settings.widths.reduce * settings.trainable
+    width = settings.widths.reduce * gradients.summed_share(settings, plan)
     together = replica_groups(plan, settings, network, software)
     units = layer_units(model, settings, plan, *together)
     experts = layers * (model.experts.layers / model.layers)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from costmodel.arithmetic import ops
+from costmodel.formulas import gradients
 from costmodel.formulas.network import collectives, communication
 from costmodel.formulas.pipeline import layout, schedules
 from costmodel.formulas.quantities import (
@@ -308,7 +309,7 @@ def layer_units(
     """
     rule, widths = settings.buckets, settings.widths
     others, experts = padded_layer(model, plan, rule.padded, dense_group.gatherers, routed_group.gatherers)
-    width = widths.reduce * settings.trainable
+    width = widths.reduce * gradients.summed_share(settings, plan)
     whole = (1.0 - plan.shard_weights) * rule.units_second + plan.shard_weights * rule.units_third > 0.0
     matrix = model.hidden * model.experts.width / plan.expert_tensor
     fetched = ops.where(whole, 1.0, dense_buckets(model, plan, 1.0, 0.0, rule.prefetched, 0.5))

@@ -363,7 +363,7 @@ def _synchronised(
     """What the ranks of a pipeline exchange of gradients and weights, beside passes of so long."""
     chunks = layout.chunks(plan)
     copies = schedules.weight_copies(plan.schedule)
-    width = settings.widths.reduce * settings.trainable
+    width = settings.widths.reduce * gradients.summed_share(settings, plan)
     # what compression leaves of a gradient that is summed as gradients are
     wire = summed.nbytes / ops.maximum(summed.dense, 1e-30)
     routed_wire = ops.where(summed.routed > 0.0, summed.routed_nbytes / ops.maximum(summed.routed, 1e-30), width)
@@ -510,7 +510,7 @@ def _after_passes(
     opposite = communication.opposite_stride(plan, network)
     tied = apart * collectives.all_reduce(table, 1.0 + piped, opposite, network, software)
     shard, expert_shard = communication.shard_groups(plan)
-    width = widths.reduce * settings.trainable
+    width = widths.reduce * gradients.summed_share(settings, plan)
     mirrored_bytes = mirrored * width * (summed.dense / shard + summed.routed / expert_shard)
     mirrored_time = collectives.all_reduce(mirrored_bytes, 1.0 + mirrored, opposite, network, software)
     # a stage further back ends its last backward pass, and begins its first forward pass, sooner or later than the first one

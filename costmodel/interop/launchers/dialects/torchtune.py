@@ -15,7 +15,10 @@ def last(raw: object) -> object:
 
 
 OPTIMIZERS = {"adam-8bit": "bitsandbytes.optim.AdamW8bit", "sgd-momentum": "torch.optim.SGD"}
-PAGED = {"adam": "bitsandbytes.optim.PagedAdamW", "adam-8bit": "bitsandbytes.optim.PagedAdamW8bit", "lion": "bitsandbytes.optim.PagedLion"}
+PAGED = {
+    "adam": "bitsandbytes.optim.PagedAdamW", "adam-8bit": "bitsandbytes.optim.PagedAdamW8bit",
+    "lion": "bitsandbytes.optim.PagedLion",
+}  # fmt: skip
 
 
 def component(w: Writing) -> object:
