@@ -149,6 +149,7 @@ class Framework:
     whole_accumulation : gradients that are sharded are whole in a step of several micro-batches until the last, whose backward
         pass sums them
     mixed_units : units of sharded weights hold adapters beside frozen weights, whose gradients are made and summed with theirs
+    unreset_peaks : nothing sets its peak of tensors back before the first step, so that it counts what loading took, too
     offload_gradients : gradients of weights that lie on the host go there as they are summed; else they wait on the device
     updates_in_backward : it can update each weight as the backward pass makes its gradient
     pages_states : it takes the optimizers of bitsandbytes whose state is paged
@@ -313,6 +314,7 @@ class Framework:
     gathered_ring: bool = False
     whole_accumulation: bool = False
     mixed_units: bool = False
+    unreset_peaks: bool = False
     offload_gradients: bool = True
     separate_rotation: bool = False
     keep_rotated: bool = False
