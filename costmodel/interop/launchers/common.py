@@ -206,6 +206,11 @@ def preferences(reading: LaunchReading, *methods: object) -> None:
                      "too: `explain` with a device or a cluster has their time and weights")
 
 
+def unmixed(reading: LaunchReading) -> None:
+    """Weights in 16 bit train as they are, without mixed precision."""
+    reading.put("mixed_precision", False)
+
+
 def frozen(bits: object) -> str:
     """The adapter beside a frozen base of so many bits as bitsandbytes holds it.
 

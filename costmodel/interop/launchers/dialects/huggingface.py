@@ -196,7 +196,7 @@ def as_loaded(reading: LaunchReading, wide: str | None) -> None:
     narrow, elsewhere = reading.one("_dtype") in ("bf16", "fp16"), reading.one("_precision")  # accelerate's
     usual = of_trl(reading) and not reading.has("_bf16")  # trl/trainer/base_config.py ``__post_init__``
     if narrow and wide is None and elsewhere in (None, "fp32") and not usual and not by_deepspeed(reading):
-        reading.put("mixed_precision", False)
+        common.unmixed(reading)
 
 
 def of_trl(reading: LaunchReading) -> bool:

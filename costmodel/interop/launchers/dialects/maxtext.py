@@ -27,7 +27,6 @@ SHAPE = {
     "base_num_kv_heads": "num_kv_heads", "base_mlp_dim": "ffn_hidden_size", "base_moe_mlp_dim": "moe_ffn_hidden_size",
     "head_dim": "head_dim", "vocab_size": "vocab_size", "num_experts_per_tok": "top_k", "first_num_dense_layers": "dense_layers",
 }  # fmt: skip
-
 ROWS = (
     FlagRow("model_name", "_name", unit.word, "default"),
     FlagRow("per_device_batch_size", "_each", unit.number, 12),
@@ -101,7 +100,7 @@ def rules(reading: LaunchReading) -> None:
         reading.say("model.activation", "gelu (not gated)", "mlp_activations")
     held = unit.DTYPES.get(str(reading.one("_held", "float32")))
     if held == reading.one("_wide", "bf16") != "fp32" and not reading.one("_narrow"):
-        reading.put("mixed_precision", False)
+        common.unmixed(reading)
     elif held != "fp32":
         reading.unpriced.append(f"weight_dtype {reading.one('_held')}")
     if reading.one("_hardware", "tpu") == "tpu":
