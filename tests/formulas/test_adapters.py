@@ -421,3 +421,14 @@ def test_frozen_weights_that_fsdp1_flattens_with_adapters_have_whole_gradients(n
     software = "litgpt-fsdp@2023.10" if gpus > 1 else "litgpt@2023.10"
     memory = costmodel.estimate(model, costmodel.load_cluster("dgx-a100", gpus=gpus), plan, software).memory
     assert (memory.total - memory.overhead) / 1e9 == pytest.approx(measured, rel=error)
+
+
+@pytest.mark.parametrize(("name", "micro_batch", "global_batch", "measured"), [
+    # Lightning-AI/litgpt@2685705 config_hub/finetune/README.md: whole, on four A10G [GB]
+    ("llama3.2-1b", 4, 64, 8.70), ("llama3.2-3b", 4, 64, 16.51), ("gemma-2b", 1, 16, 17.43),
+])  # fmt: skip
+def test_an_embedding_that_is_the_head_is_trained_as_two_by_litgpt(name, micro_batch, global_batch, measured):
+    plan = Plan(global_batch=global_batch, seq_len=512, micro_batch=micro_batch, data_parallel=4, recompute="full")
+    answer = costmodel.estimate(costmodel.load_model(name), costmodel.load_cluster("dgx-a100", gpus=4), plan, "litgpt-fsdp")
+    assert not answer.model.tied_embeddings
+    assert (answer.memory.total - answer.memory.overhead) / 1e9 == pytest.approx(measured, rel=0.06)
