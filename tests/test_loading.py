@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from costmodel import Plan, estimate, load_cluster, load_model, search
+from costmodel.evaluation.counted_memory import Count, counted
 from costmodel.evaluation.notes import notes
 from costmodel.evaluation.offers import offers
 from costmodel.formulas.settings import LOADINGS
@@ -151,3 +152,14 @@ def test_a_host_that_is_too_small_is_named_by_a_search_and_of_a_launch_file(run,
     told = run("explain", str(file), "--model", "llama3.1-405b", *asked[:2], *asked[4:])
     words = " ".join(told[1].split())
     assert "Note: to load the model takes 756 GiB" in words and "one-rank takes" not in words and "a checkpoint" not in words
+
+
+def test_a_peak_of_tensors_counts_loading_where_nothing_sets_it_back():
+    """litgpt/utils.py of Lightning-AI/litgpt@26857050 asks for ``max_memory_allocated``; torchtune/training/memory.py
+    resets it."""
+    peaks = []
+    for name in ("torchtune", "litgpt-fsdp"):
+        found = ask(name, loading="whole")
+        assert found.loading.device_bytes > found.memory.total
+        peaks += counted([found], [Count("allocated", "max")])
+    assert peaks[0] < WHOLE / 4 and WHOLE < peaks[1] < 1.05 * WHOLE

@@ -68,7 +68,14 @@ def constants_by_owner(name: str, architecture: str) -> dict[str, dict[str, floa
 
 def _base(named: str) -> str:
     """The framework whose constants one of the catalogue has."""
-    return str(files.entry_of(FRAMEWORKS, named).get("base", named))
+    stated = files.entry_of(FRAMEWORKS, named).get("base")
+    return _base(str(stated)) if stated else named
+
+
+def _entry(named: str) -> Row:
+    """One of the catalogue with the fields of its base, which may have a base itself."""
+    entry = files.entry_of(FRAMEWORKS, named)
+    return releases.handed_on(_entry(entry["base"]), entry) if "base" in entry else entry
 
 
 OWN = {"network_piece_copy": 0.0}
@@ -177,9 +184,7 @@ def _of_file(path: str, architecture: str | None, network: str) -> Framework:
 def _of_catalogue(name: str, architecture: str | None, network: str) -> Framework:
     named, month = _named(name)
     name = releases.dated(named, month)
-    entry, base = files.entry_of(FRAMEWORKS, named), _base(named)
-    if base != named:  # the same code beside other options: the fields that differ, and the constants of the other
-        entry = releases.handed_on(files.entry_of(FRAMEWORKS, base), entry)
+    entry, base = _entry(named), _base(named)  # of the same code beside other options the constants, too
     entry = entry | entry.get("on", {}).get(architecture, {})  # what it does otherwise on devices of an architecture
     entry = releases.as_of(entry, month)
     known = effects.composed(effects.owners_of(base, architecture))

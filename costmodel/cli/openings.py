@@ -28,7 +28,7 @@ BARE = ("sum", "send", "recv", "p2p")
 """Names of collectives that say too little by themselves."""
 ADAPTED = ("lora", "qlora")
 """Words that open a question about cards, and are an answer's adapter too."""
-UPDATED = ("grpo", "ppo", "rloo", "dpo")
+UPDATED = ("grpo", "ppo", "rloo", "dpo", "kto")
 """Algorithms of post-training, which open a question about a step of it."""
 REACHED = {
     "batch": "batch", "max-batch": "batch", "batch-size": "batch", "length": "sequence", "seq-len": "sequence",

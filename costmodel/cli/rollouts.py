@@ -26,7 +26,7 @@ def add(commands: Commands) -> None:
     """Add the command."""
     usage = (USAGE % "post-train").replace("[options]", "[--samples N --mean-length X] [options]")
     parser = commands.add_parser(
-        "post-train", usage=usage, help="a step of GRPO, PPO, RLOO or DPO: generation, passes, updates, new weights",
+        "post-train", usage=usage, help="a step of GRPO, PPO, RLOO, DPO or KTO: generation, passes, updates, new weights",
         examples=(
             "costmodel post-train llama3-8b --cluster dgx-h100 --gpus 16 --global-batch 512 --seq-len 4096 --samples 2048 "
             "--mean-length 1060",
@@ -41,7 +41,7 @@ def add(commands: Commands) -> None:
     group = parser.add_argument_group(
         "the step", "--global-batch is of one update, in sequences; --seq-len is the longest sample's"
     )
-    group.add_argument("--algorithm", default="grpo", metavar="A", help="grpo, ppo, rloo or dpo (default: grpo)")
+    group.add_argument("--algorithm", default="grpo", metavar="A", help="grpo, ppo, rloo, dpo or kto (default: grpo)")
     group.add_argument("--samples", type=whole, metavar="N",
                        help="of a step, over all prompts; pairs of dpo (default: those of one update)")
     group.add_argument("--mean-length", type=number, metavar="X", dest="sample_length",

@@ -148,6 +148,9 @@ class Framework:
     gathered_ring : a ring's keys and values are gathered, each way, and their gradients go all around it in 32 bit
     whole_accumulation : gradients that are sharded are whole in a step of several micro-batches until the last, whose backward
         pass sums them
+    mixed_units : units of sharded weights hold adapters beside frozen weights, whose gradients are made and summed with theirs
+    unties : of a model whose embedding is its head it trains two matrices
+    unreset_peaks : nothing sets its peak of tensors back before the first step, so that it counts what loading took, too
     offload_gradients : gradients of weights that lie on the host go there as they are summed; else they wait on the device
     updates_in_backward : it can update each weight as the backward pass makes its gradient
     pages_states : it takes the optimizers of bitsandbytes whose state is paged
@@ -311,6 +314,9 @@ class Framework:
     inputs_again: bool = False
     gathered_ring: bool = False
     whole_accumulation: bool = False
+    mixed_units: bool = False
+    unties: bool = False
+    unreset_peaks: bool = False
     offload_gradients: bool = True
     separate_rotation: bool = False
     keep_rotated: bool = False

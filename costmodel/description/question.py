@@ -41,6 +41,10 @@ class Question:
 
     __repr__ = brief
 
+    def __post_init__(self) -> None:
+        if self.framework.unties and self.model.tied_embeddings:
+            object.__setattr__(self, "model", dataclasses.replace(self.model, tied_embeddings=False))
+
     @functools.cached_property
     def shape(self) -> ModelNumbers:
         """The model as the numbers that formulas take."""

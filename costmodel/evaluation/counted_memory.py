@@ -37,10 +37,10 @@ class Count(NamedTuple):
 def counted(estimates: Sequence[Estimate], counts: Sequence[Count]) -> list[float]:
     """Peak memory of each plan as it was counted [bytes].
 
-    Allocated: what tensors hold. Reserved: with the allocator's gaps, and what it keeps idle and gives back before memory runs
-    out; or what it had while the model was loaded, if that is more. Process: with the context and the communication library. One
-    of the first two counts as reserved; unstated as the middle of the least and the most, what tensors hold and the whole
-    process, where what is reserved is, too.
+    Allocated: what tensors hold, in steps alone where the software sets its peaks back before them. Reserved: with the
+    allocator's gaps, and what it keeps idle and gives back before memory runs out; or what it had while the model was loaded, if
+    that is more. Process: with the context and the communication library. One of the first two counts as reserved; unstated as
+    the middle of the least and the most, what tensors hold and the whole process, where what is reserved is, too.
     """
     found: list[float] = []
     for start in range(0, len(estimates), TOGETHER):
@@ -76,7 +76,8 @@ def counted_columns(columns: Inputs, limit: Array, counts: Sequence[Count]) -> A
     process = np.maximum(totals + np.clip(limit - totals, 0.0, idle), np.broadcast_to(np.asarray(loading, dtype=float), rows))
     beside = np.broadcast_to(np.asarray(outside_allocator(columns.plan, columns.network, columns.software), dtype=float), rows)
     kind = np.array([count.kind for count in counts])
-    within = np.where(np.isin(kind, RESERVED), process - beside, totals - overheads)
+    loaded = np.broadcast_to(np.asarray(columns.settings.framework.unreset_peaks, dtype=float), rows) * (loading - beside)
+    within = np.where(np.isin(kind, RESERVED), process - beside, np.maximum(totals - overheads, loaded))
     mean = np.array([count.of == "mean" for count in counts])
     stages = np.broadcast_to(np.asarray(columns.plan.pipeline, dtype=float), rows)
     share = np.where(mean, _of_stages(bills[0], stages) / bills[0].max(axis=0), 1.0)

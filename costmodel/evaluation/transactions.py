@@ -17,7 +17,7 @@ from costmodel.description.plan import Plan
 from costmodel.description.question import Question
 from costmodel.description.tensors import LocalTensors, stage_tensors
 from costmodel.evaluation.prices import PRICES, price_of
-from costmodel.formulas import synchronisation, training_step
+from costmodel.formulas import gradients, synchronisation, training_step
 from costmodel.formulas.network import collectives, communication, compression, traffic
 from costmodel.formulas.pipeline import layout, schedules
 from costmodel.formulas.quantities import Layer, LowRankSizes, Number, Settings
@@ -316,7 +316,8 @@ class TransactionPricer:
             tensors = held.where(kept)
             for call in self.rule.calls(tensors, context):
                 gathered = float(adapters.gathered_width(settings, plan))
-                width = gathered if call.what == "weights" else settings.widths.reduce * settings.trainable
+                summed = settings.widths.reduce * float(gradients.summed_share(settings, plan))
+                width = gathered if call.what == "weights" else summed
                 if call.what == "weights" or not compressed:
                     found.append(Exchanged(group, call, *members[call.over], width * call.elements.astype(float)))
             # a hook sums the gradients of all ranks whole, whatever is sharded

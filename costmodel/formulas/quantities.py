@@ -414,6 +414,8 @@ class FrameworkHabits(NamedTuple):
     loss_inside: Number  # 1: a sharded model's forward pass ends with the loss, beside the buffer of its last gather
     early_buckets: Number  # 1: buckets that are allocated whole are there at the loss already
     whole_accumulation: Number  # 1: sharded gradients of several micro-batches are whole until the last
+    mixed_units: Number  # 1: sharded units hold adapters beside frozen weights, which have gradients then
+    unreset_peaks: Number  # 1: the peak of tensors that it prints counts loading
     offload_gradients: Number  # 1: gradients of weights on the host go there as they are summed
 
 

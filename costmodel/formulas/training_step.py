@@ -258,6 +258,7 @@ class _AfterPasses(NamedTuple):
     gather: Number  # s, of weights
     tied: Number  # s, of an embedding that two ranks share
     mirrored: Number  # s, between ranks that hold the same stages
+    frozen: Number  # s, of frozen weights' gradients, which lie beside adapters' in one flat parameter
 
 
 def _composed(
@@ -316,7 +317,8 @@ def _composed(
     # what slows kernels beside an exchange goes with its bytes
     with_tokens = forward + backward + recompute + tensor + context + expert
     waited_for = lengths.fullest_rank(asked, plan, m) * with_tokens
-    reduce_exposed = scattering + updates * (after.reduce + after.tied + summed.coding) + after.mirrored + waited_for
+    once = after.reduce + after.tied + after.frozen + summed.coding
+    reduce_exposed = scattering + updates * once + after.mirrored + waited_for
     gather_exposed = updates * after.gather + gathering
     total = (
         forward + backward_total + recompute + tensor + context + expert + handing + filled.idle
@@ -513,6 +515,9 @@ def _after_passes(
     width = widths.reduce * settings.trainable
     mirrored_bytes = mirrored * width * (summed.dense / shard + summed.routed / expert_shard)
     mirrored_time = collectives.all_reduce(mirrored_bytes, 1.0 + mirrored, opposite, network, software)
+    dense_group, _ = synchronisation.replica_groups(plan, settings, network, software)
+    frozen = widths.reduce * (adapters.gradient_share(settings, plan) - settings.trainable) * (summed.dense + summed.routed)
+    whole = collectives.all_gather_over(frozen, dense_group.scattering)
     # a stage further back ends its last backward pass, and begins its first forward pass, sooner or later than the first one
     backward_once = ops.where(schedules.splits_backward(plan.schedule) > 0.0, ops.maximum(filled.data - filled.weight, 0.0),
                               filled.data + filled.weight)  # fmt: skip
@@ -527,7 +532,7 @@ def _after_passes(
     return _AfterPasses(
         ops.maximum(ops.maximum(front.reduce, reduce_inner), reduce_back),
         ops.maximum(ops.maximum(front.gather, gather_inner), gather_back),
-        tied, mirrored_time,
+        tied, mirrored_time, ops.where(frozen > 0.0, dense_group.slowness * whole, 0.0),
     )  # fmt: skip
 
 

@@ -35,7 +35,8 @@ FLAGS = {
     "--packing": ("--batching", "packed"), "--sample-packing": ("--batching", "packed"),
     "--full-recompute": ("--recompute", "full"), "--full": ("--adapter", "none"), "--full-finetune": ("--adapter", "none"),
     "--grpo": ("--algorithm", "grpo"), "--ppo": ("--algorithm", "ppo"), "--dpo": ("--algorithm", "dpo"),
-    "--rloo": ("--algorithm", "rloo"), "--parameter-server": ("--synchronisation", "parameter-server"),
+    "--rloo": ("--algorithm", "rloo"), "--kto": ("--algorithm", "kto"),
+    "--parameter-server": ("--synchronisation", "parameter-server"),
     "--allreduce": ("--synchronisation", "all-reduce"),
 }  # fmt: skip
 """Switches of other programs, and the options that say the same, each with its value."""

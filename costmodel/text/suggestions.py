@@ -74,7 +74,8 @@ MEANT: dict[str, dict[str, str]] = {
         "memory-usage": "memory", "peak-memory": "memory", "gpu-memory": "memory", "tokens/s": "estimate", "tok/s": "estimate",
         "tps": "estimate", "autotune": "search", "optimise": "search", "flops": "show", "flop": "show", "device": "show",
         "model": "show", "cluster": "show", "topology": "show", "spec": "show",
-        "grpo": "post-train", "ppo": "post-train", "dpo": "post-train", "rloo": "post-train", "rlhf": "post-train",
+        "grpo": "post-train", "ppo": "post-train", "dpo": "post-train", "kto": "post-train",
+        "rloo": "post-train", "rlhf": "post-train",
         "pipedream": "partition", "distbelief": "compare --systems", "downpour-sgd": "compare --systems",
         "systems": "compare --systems", "diloco": "compare --systems", "horovod": "compare --systems",
         "vlm": "multimodal", "vision": "multimodal", "straggler": "simulate", "failures": "train", "goodput": "train",
@@ -99,7 +100,7 @@ MEANT: dict[str, dict[str, str]] = {
         "biggest_batch": "largest_batch", "max_micro_batch": "largest_micro_batch", "how_many_gpus": "gpus_in_time",
         "min_gpus": "fewest_gpus", "which_gpu": "cards", "gpu_table": "cards", "why": "diagnose", "explain_mfu": "diagnose",
         "training_time": "time_to_train", "train_time": "time_to_train", "training_cost": "time_to_train",
-        "grpo": "post_training", "dpo": "post_training", "ppo": "post_training", "rlhf": "post_training",
+        "grpo": "post_training", "dpo": "post_training", "kto": "post_training", "ppo": "post_training", "rlhf": "post_training",
     },
     "option": {
         "--tp": "--tensor-parallel", "--tensor-model-parallel-size": "--tensor-parallel", "--pp": "--pipeline-parallel",

@@ -61,6 +61,9 @@ ALGORITHMS = {
     "ppo": PostTrainingTraits(True, 1, 1.0, 1.0, True),  # [schulman2017]_, [sheng2025]_ figure 1
     "rloo": PostTrainingTraits(True, 1, 0.0, 1.0, False),
     "dpo": PostTrainingTraits(False, 2, 0.0, 1.0, False),  # [rafailov2023]_ eq. 7
+    # both models also pass over every prompt with another sample's answer: huggingface/trl@f2cd5771 trl/trainer/kto_trainer.py
+    # ``_compute_kl_logps``, ``compute_ref_log_probs``
+    "kto": PostTrainingTraits(False, 1, 1.0, 2.0, False),
 }
 
 

@@ -391,3 +391,44 @@ def test_embedding_and_head_that_train_beside_adapters_are_copies_with_all_that_
     assert told / 1e9 == pytest.approx(peak, rel=0.1)
     without = costmodel.estimate(model, card, dataclasses.replace(plan, trained_edges=False), "hf-trainer@2023.10").memory.total
     assert 2 * 151_936 * 4096 * 8 <= told - without <= 2 * 151_936 * 4096 * 10  # a copy, its gradient, moments, and the update's
+
+
+SHAPES = {
+    "phi-1.5": (24, 2048, 8192, 51_200, 1044), "stablelm-alpha-3b": (16, 4096, 16_384, 50_688, 1034),
+    "llama2-7b": (32, 4096, 11_008, 32_000, 1304), "llama2-13b": (40, 5120, 13_824, 32_000, 1304),
+}  # fmt: skip
+"""Layers, hidden, feed-forward, vocabulary and the longest sample, of the models of LitGPT's table."""
+
+
+@pytest.mark.parametrize(("name", "gpus", "micro_batch", "measured", "error"), [
+    # Lightning-AI/litgpt@4839345a97 tutorials/resource-tables.md, of October 2023 [GB]
+    ("phi-1.5", 1, 1, 4.82, 0.03), ("phi-1.5", 1, 4, 10.68, 0.03), ("stablelm-alpha-3b", 1, 4, 16.92, 0.03),
+    ("llama2-7b", 1, 2, 29.07, 0.03), ("llama2-13b", 1, 1, 38.12, 0.03),
+    ("phi-1.5", 2, 1, 4.86, 0.15), ("stablelm-alpha-3b", 2, 4, 13.45, 0.1), ("llama2-7b", 2, 1, 22.18, 0.05),
+    ("llama2-7b", 2, 4, 23.39, 0.05), ("llama2-13b", 4, 1, 35.57, 0.05),
+])  # fmt: skip
+def test_frozen_weights_that_fsdp1_flattens_with_adapters_have_whole_gradients(name, gpus, micro_batch, measured, error):
+    layers, hidden, width, vocabulary, length = SHAPES[name]
+    llama = "llama" in name
+    model = costmodel.Transformer(
+        name="published", layers=layers, hidden=hidden, heads=hidden // 128 if llama else 32, feed_forward=width,
+        vocabulary=vocabulary, gated=llama, norm="rmsnorm" if llama else "layernorm", parallel_block="phi" in name,
+        tied_embeddings=False,
+    )  # fmt: skip
+    plan = Plan(
+        global_batch=128, seq_len=length, micro_batch=micro_batch, data_parallel=gpus, adapter="lora", lora_rank=8,
+        lora_targets=("query", "value"), recompute="full" if gpus > 1 else "none")
+    software = "litgpt-fsdp@2023.10" if gpus > 1 else "litgpt@2023.10"
+    memory = costmodel.estimate(model, costmodel.load_cluster("dgx-a100", gpus=gpus), plan, software).memory
+    assert (memory.total - memory.overhead) / 1e9 == pytest.approx(measured, rel=error)
+
+
+@pytest.mark.parametrize(("name", "micro_batch", "global_batch", "measured"), [
+    # Lightning-AI/litgpt@2685705 config_hub/finetune/README.md: whole, on four A10G [GB]
+    ("llama3.2-1b", 4, 64, 8.70), ("llama3.2-3b", 4, 64, 16.51), ("gemma-2b", 1, 16, 17.43),
+])  # fmt: skip
+def test_an_embedding_that_is_the_head_is_trained_as_two_by_litgpt(name, micro_batch, global_batch, measured):
+    plan = Plan(global_batch=global_batch, seq_len=512, micro_batch=micro_batch, data_parallel=4, recompute="full")
+    answer = costmodel.estimate(costmodel.load_model(name), costmodel.load_cluster("dgx-a100", gpus=4), plan, "litgpt-fsdp")
+    assert not answer.model.tied_embeddings
+    assert (answer.memory.total - answer.memory.overhead) / 1e9 == pytest.approx(measured, rel=0.06)

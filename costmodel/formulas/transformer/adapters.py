@@ -220,6 +220,21 @@ def trained_share(model: ModelNumbers, settings: Settings, nparameters: Number) 
     return ops.where(adapter.frozen > 0.0, (adapter_parameters(model, adapter) + narrower * edges) / nparameters, 1.0)
 
 
+def gradient_share(settings: Settings, plan: PlanNumbers) -> Number:
+    """Share of the parameters whose gradients are made and summed: of those that train, or of all in units of layers that FSDP1
+    flattens whole, adapters and frozen weights together, as autograd's gradient of a flat parameter is as long as that.
+
+    References
+    ----------
+    pytorch/pytorch@v2.13.0 torch/distributed/fsdp/_flat_param.py (``_use_unsharded_views``: a split of the flat parameter),
+    fully_sharded_data_parallel.py (``use_orig_params``: "it's recommended to avoid doing so to prevent higher than expected
+    gradient memory usage")
+    """
+    flat = settings.framework.mixed_units * settings.adapter.frozen * plan.shard_gradients
+    several = plan.data * plan.context > 1.0
+    return ops.where((flat > 0.0) & several, 1.0, settings.trainable)
+
+
 def edge_bytes(settings: Settings) -> Number:
     """Bytes of a parameter of embedding and head, which aren't quantised: their own, or those of a residual stream in 32 bit."""
     widths = settings.widths

@@ -319,7 +319,11 @@ def state_bytes_of(
     # what is paged is no tensor of the allocator's, and gives way to what is
     on_device = (1.0 - settings.offload.optimizer) * (1.0 - settings.offload.paged)
     held = local_parameters(plan.shard_weights, dense, routed, shard, expert_shard)
-    summed = local_parameters(ops.maximum(plan.shard_gradients, at_once), dense, routed, shard, expert_shard)
+    graded = adapters.gradient_share(settings, plan)
+    alone = ops.where(graded > trained, 0.0, 1.0)  # no adapter lies beside embedding and head, whose gradients aren't made then
+    summed = local_parameters(
+        ops.maximum(plan.shard_gradients, at_once), inner + alone * owned.edges, inner_routed + alone * owned.edges_routed, shard,
+        expert_shard)
     # where sums wait for the last micro-batch, gradients are whole: of a chunk after the other if each has all micro-batches
     chunk_by_chunk = schedules.chunked(plan.schedule) * (1.0 - schedules.grouped_by_stages(plan.schedule))
     waiting = layer.deferred_sums(settings, plan) * ops.where(chunk_by_chunk > 0.0, 1.0 / plan.virtual_stages, 1.0)
@@ -333,7 +337,7 @@ def state_bytes_of(
     adapted = widths.adapter * trained * held
     weights = (1.0 - away) * ((widths.stored + widths.wide) * held + adapted + edges * apart + widths.weight_copy * cast)
     waiting_here = 1.0 - settings.framework.offload_gradients * away
-    gradients = trained * (widths.gradient * waiting_here * summed + widths.backward_gradient * held)
+    gradients = graded * widths.gradient * waiting_here * summed + trained * widths.backward_gradient * held
     # to the host go those that are sharded as they are made; of several micro-batches at stage 1 they wait, whole
     sent_off = settings.buckets.held * plan.shard_optimizer * ops.maximum(plan.shard_gradients, at_once)
     gradients = gradients * (1.0 - settings.offload.optimizer * sent_off)
@@ -426,7 +430,7 @@ def gathered_backward(
     _fsdp_param_group.py (``reduce_scatter_state``); torch/distributed/fsdp/_runtime_utils.py (``_reduce_grad``);
     pytorch/torchtitan@83e694105 (July 2025: embedding, and norm with output, are units of their own)
     """
-    widths, trained = settings.widths, settings.trainable * layer.sharded_gradients(settings, plan)
+    widths, trained = settings.widths, adapters.gradient_share(settings, plan) * layer.sharded_gradients(settings, plan)
     unit = largest_unit(owned, plan, layers, experts)
     head, apart = split_parameters(owned.head, 0.0, plan), _head_apart(settings, tied)
     laid_out = trained * widths.reduce * ops.where(apart & (behind <= 0.0), head, unit)
@@ -808,10 +812,11 @@ def waits_whole(settings: Settings, plan: PlanNumbers, micro_batches: Number) ->
     return settings.framework.whole_accumulation * several
 
 
-def whole_gradients(owned: RankParameters, settings: Settings, place: Place) -> Number:
+def whole_gradients(owned: RankParameters, settings: Settings, plan: PlanNumbers, place: Place) -> Number:
     """Bytes of a stage's gradients as wide as its weights are gathered, none sharded."""
-    dense, routed = whole_parameters(owned, place.layers, place.experts)
-    return settings.trainable * settings.widths.parameter * (dense + routed)
+    graded, (dense, routed) = adapters.gradient_share(settings, plan), of_layers(owned, place.layers, place.experts)
+    alone = ops.where(graded > settings.trainable, 0.0, 1.0)
+    return graded * settings.widths.parameter * (dense + routed + alone * (owned.edges + owned.edges_routed))
 
 
 def last_matrix(model: ModelNumbers, owned: RankParameters, plan: PlanNumbers, place: Place) -> Number:
@@ -852,7 +857,8 @@ def stage_contents(
     owned = rank_parameters(model, plan, place.first, place.last)
     at_once = summed_at_once(settings, plan, micro_batches)
     weights, gradients, optimizer, gathered = state_bytes_of(owned, settings, plan, layers, experts, at_once)
-    gradients = ops.where(waits_whole(settings, plan, micro_batches) > 0.0, whole_gradients(owned, settings, place), gradients)
+    waits = waits_whole(settings, plan, micro_batches) > 0.0
+    gradients = ops.where(waits, whole_gradients(owned, settings, plan, place), gradients)
     freed, largest = settings.optimizer.in_backward, largest_tensor(model, owned, settings, plan)
     gradients = ops.where(freed > 0.0, ops.minimum(settings.widths.gradient * largest, gradients), gradients)
     late = ops.where(freed > 0.0, gradients, absent_gradients(settings, plan, gradients, micro_batches))

@@ -18,6 +18,8 @@ FSDP_STAGES = {
 """Of ZeRO, what a strategy of FSDP amounts to."""
 PAIRED, REFERRED = words("dpo ipo simpo reward rm orpo cpo"), words("dpo ipo")
 """Methods of preferences, or scripts, whose samples are pairs, and those that have a reference model."""
+UNPAIRED = "apo_zero_unpaired"
+"""KTO's loss that has no other samples' answers."""
 CACHED = words("dpo_tune_cache")
 """Scripts that compute what a reference says before they train: allenai/open-instruct open_instruct/dpo_tune_cache.py."""
 FSDP_OFFLOAD = ("parameters", "gradients", "optimizer")
@@ -194,10 +196,19 @@ def preferences(reading: LaunchReading, *methods: object) -> None:
         reading.put("paired", True, derived=True)
         reading.note("a sample is a pair of sequences, chosen and rejected, which are one batch: N samples are 2 N sequences")
     if REFERRED & named and not (reading.one("_precomputed") or CACHED & named):
-        reading.put("referred", True, derived=True)
+        reading.put("referred", "dpo", derived=True)
         reading.note("a reference passes over every pair, too: `explain` with a device or a cluster has its time and weights")
-    if "kto" in named and reading.plan.get("adapter") is None:
-        reading.note("a reference model runs beside the one that trains: neither its weights nor its forward pass is priced")
+    if "kto" in named and (reading.one("_precomputed") or reading.one("_loss") == UNPAIRED):
+        reading.note("KTO's passes without gradients are priced of its plain loss alone, with a reference that isn't precomputed")
+    elif "kto" in named:
+        reading.put("referred", "kto", derived=True)
+        reading.note("a reference passes over every sample, and with the policy over each prompt with another's answer, "
+                     "too: `explain` with a device or a cluster has their time and weights")
+
+
+def unmixed(reading: LaunchReading) -> None:
+    """Weights in 16 bit train as they are, without mixed precision."""
+    reading.put("mixed_precision", False)
 
 
 def frozen(bits: object) -> str:

@@ -150,7 +150,9 @@ def resolve(
     plan, sized = plan_of(launch, gpus, notes), launch.plan_fields.get("sized_by_width") or ()
     for name in sized if isinstance(sized, list) else ():
         plan = changed(plan, {name: float(int(WIDTHS[name] * shape.hidden**2)) * width})
-    return Priced(shape, plan, software, tuple(notes), "dpo" if launch.plan_fields.get("referred") else None)
+    referred = launch.plan_fields.get("referred")
+    algorithm = str(referred) if referred else None
+    return Priced(shape, plan, software, tuple(notes), algorithm)
 
 
 def _names(launch: Described) -> str:

@@ -31,6 +31,11 @@ def mixed(w: Writing, *dtypes: str) -> bool | None:
     return w.plan.mixed_precision is not False if w.plan.dtype in dtypes else None
 
 
+def optimizer(w: Writing, words: Mapping[str, str], paged: Mapping[str, str]) -> str | None:
+    """The word for a plan's optimizer, of its own table where the state is paged."""
+    return (paged if w.plan.paged_optimizer else words).get(str(w.stated("optimizer")))
+
+
 def mapped(field: str, words: Mapping[str, object], otherwise: object = None) -> Says:
     """A field in the framework's words."""
     return lambda w: words.get(str(w.stated(field)), otherwise)

@@ -115,7 +115,7 @@ def test_narrow_states_of_torchao_are_not_those_of_adam():
 
 
 @pytest.mark.parametrize(("text", "paired", "referred"), [
-    (FACTORY % ("dpo", "full"), True, True), (FACTORY % ("dpo", "lora"), True, True), (FACTORY % ("kto", "full"), False, False),
+    (FACTORY % ("dpo", "full"), True, True), (FACTORY % ("dpo", "lora"), True, True), (FACTORY % ("kto", "full"), False, True),
     (FACTORY % ("dpo", "full") + "pref_loss: simpo\n", True, False), (FACTORY % ("sft", "full"), False, False),
     (f"{AXOLOTL}rl: dpo\n", True, True), (f"{AXOLOTL}rl: orpo\n", True, False), (f"{AXOLOTL}reward_model: true\n", True, False),
     ("swift rlhf --rlhf_type dpo --model Qwen/Qwen2.5-7B --tuner_type full --max_length 2048", True, True),
@@ -128,7 +128,7 @@ def test_a_trainer_by_preferences_says_pairs_and_its_reference(text, paired, ref
     fields = launch.plan_fields
     assert (bool(fields.get("paired")), bool(fields.get("referred"))) == (paired, referred)
     assert ("a pair of sequences" in notes(text), "a reference passes" in notes(text)) == (paired, referred)
-    assert resolve(launch).algorithm == ("dpo" if referred else None)
+    assert resolve(launch).algorithm == (("dpo" if paired else "kto") if referred else None)
 
 
 DPO = (FACTORY % ("dpo", "full")) + "deepspeed: ds_z3.json\ndisable_gradient_checkpointing: true\n"
@@ -148,6 +148,21 @@ def test_pairs_are_twice_the_sequences_and_the_reference_is_a_pass_and_its_weigh
     assert whole.times["reference"] == pytest.approx(passes / 3.0, rel=0.1)
     assert whole.beside == pytest.approx(priced.model.parameters / 4.0, rel=0.02)
     assert whole.memory == pytest.approx(float(update.memory.total) + whole.beside)
+
+
+def test_of_kto_the_reference_passes_twice_and_the_policy_once_more_over_answers_of_other_samples():
+    """Five passes that count as forward, of which three make no gradients: huggingface/trl@f2cd5771 trl/trainer/kto_trainer.py
+    ``_compute_loss``: ``compute_ref_log_probs`` of two inputs, ``_compute_kl_logps``, and the pass with gradients."""
+    priced = resolve(read_launch(DPO.replace("stage: dpo", "stage: kto"), gpus=8))
+    update = estimate(priced.model, machine("h100", gpus=8), priced.plan, priced.software)
+    whole = whole_step(priced, update)
+    passes = update.times["forward"] + update.times["backward"]
+    assert whole.times["updates"] == pytest.approx(update.step_time, rel=1e-9)
+    assert 0.25 < whole.times["log probabilities"] / passes < 0.4  # a third of the FLOP
+    assert whole.times["reference"] == pytest.approx(2.0 * whole.times["log probabilities"])
+    assert whole.beside == pytest.approx(priced.model.parameters / 4.0, rel=0.02)
+    before = resolve(read_launch(DPO.replace("stage: dpo", "stage: kto") + "precompute_ref_log_probs: true\n", gpus=8))
+    assert before.algorithm is None
 
 
 def test_beside_adapters_the_reference_has_no_weights_and_what_is_computed_before_no_pass():

@@ -40,6 +40,19 @@ def test_copies_of_maxtexts_mesh_share_what_fsdp_shards():
     assert (whole.data_parallel, whole.shard_group, whole.recompute) == (16, None, "none")
 
 
+def test_weights_of_16_bit_have_gradients_and_both_moments_of_16():
+    """Eight bytes a parameter, 16 of weights in 32 bit: AI-Hypercomputer/maxtext@02e796a7 src/maxtext/optimizers/optimizers.py
+    ``adam_pax``: zeros like the parameters; src/maxtext/configs/types.py: ``mu_dtype`` is ``weight_dtype``."""
+    held = []
+    for words in ("", " weight_dtype=bfloat16"):
+        launch, plan = plan_of(f"{MAXTEXT}ici_fsdp_parallelism=8{words}", gpus=8)
+        assert not launch.unpriced
+        memory = estimate(resolve(launch).model, machine("h100", gpus=8), plan, "maxtext").memory
+        held.append(memory.weights + memory.gradients + memory.optimizer)
+    assert held[1] == pytest.approx(held[0] / 2.0)
+    assert read_launch(f"{MAXTEXT}quantization=fp8 weight_dtype=bfloat16", gpus=8).unpriced
+
+
 def test_a_circular_pipeline_goes_round_as_often_as_its_layers_need():
     """32 layers over 4 stages of 2 layers: 4 rounds; as many pieces as stages where none are said."""
     _, plan = plan_of(MAXTEXT + "ici_pipeline_parallelism=4 num_layers_per_pipeline_stage=2 ici_fsdp_parallelism=2 "

@@ -140,7 +140,7 @@ def rules(reading: LaunchReading) -> None:
     reading.put("dtype", "bf16" if reading.one("_load_bf16") else "fp16" if reading.one("_load_fp16") else None)
     unmixed = reading.one("_bf16") == FULL or (reading.one("_load_bf16") and reading.one("_bf16") is False)
     if unmixed and not (reading.has("_deepspeed") or reading.has("zero_stage")):
-        reading.put("mixed_precision", False)
+        common.unmixed(reading)
     hf.fsdp(reading)
     if reading.one("_recompute") == "offload":
         reading.said.pop("_recompute")

@@ -11,7 +11,7 @@ OPTIM = {"adam": "adamw_torch", "adam-8bit": "adamw_8bit", "muon": "muon", "sgd-
 """Optimizers of a plan in the Trainer's words."""
 KERNELS = {"fused": "adamw_torch_fused", "foreach": "adamw_torch"}
 """Adam by the kernels of a plan."""
-PAGED = {"adam-8bit": "paged_adamw_8bit", "lion": "paged_lion_32bit"}
+PAGED = {"adam": "paged_adamw_32bit", "adam-8bit": "paged_adamw_8bit", "lion": "paged_lion_32bit"}
 RESHARD = {
     "true": True, "false": False, "full_shard": True, "shard_grad_op": False, "hybrid_shard": True, "hybrid_shard_zero2": False,
 }  # fmt: skip
@@ -20,9 +20,8 @@ SAMPLING = {"random": False, "sequential": False, "group_by_length": True}
 
 def optimizer_word(w: Writing) -> object:
     """The optimizer of a plan, with its kernels where it says which."""
-    if w.plan.paged_optimizer:
-        return PAGED.get(str(w.stated("optimizer")), "paged_adamw_32bit")
-    return KERNELS.get(str(w.plan.optimizer_kernel), OPTIM.get(str(w.stated("optimizer"))))
+    word = says.optimizer(w, OPTIM, PAGED)
+    return word if w.plan.paged_optimizer else KERNELS.get(str(w.plan.optimizer_kernel), word)
 
 
 def fsdp_words(w: Writing) -> list[str]:
@@ -197,7 +196,7 @@ def as_loaded(reading: LaunchReading, wide: str | None) -> None:
     narrow, elsewhere = reading.one("_dtype") in ("bf16", "fp16"), reading.one("_precision")  # accelerate's
     usual = of_trl(reading) and not reading.has("_bf16")  # trl/trainer/base_config.py ``__post_init__``
     if narrow and wide is None and elsewhere in (None, "fp32") and not usual and not by_deepspeed(reading):
-        reading.put("mixed_precision", False)
+        common.unmixed(reading)
 
 
 def of_trl(reading: LaunchReading) -> bool:

@@ -123,7 +123,7 @@ def rules(reading: LaunchReading) -> None:
         reading.put("dtype", "bf16")
         reading.put("gradient_bytes", 2)
         if not (reading.has("_deepspeed") or reading.has("zero_stage")):
-            reading.put("mixed_precision", False)
+            common.unmixed(reading)
     if {"dist_config.name", "micro_batch_size", "model"} & reading.keys and "model_name_or_path" not in reading.keys:
         as_version_1_trains(reading)
     hf.trainer(reading)

@@ -75,7 +75,8 @@ def rules(reading: LaunchReading) -> None:
     References
     ----------
     AI-Hypercomputer/maxtext@e591f30 src/maxtext/configs/types.py, ``calculate_global_batch_sizes``: a batch of every device,
-    whatever else it shares; src/maxtext/layers/decoders.py ``get_remat_policy``
+    whatever else it shares, and ``mu_dtype``, ``weight_dtype`` unless it is said; src/maxtext/layers/decoders.py
+    ``get_remat_policy``; src/maxtext/optimizers/optimizers.py: moments as wide as weights
     """
     common.dtype(reading)
     common.offload(reading)
@@ -97,7 +98,10 @@ def rules(reading: LaunchReading) -> None:
         reading.say("model.kind", f"attention_type={reading.one('_kind')}", "attention_type")
     if "linear" not in (reading.one("_activations") or ["linear"]):
         reading.say("model.activation", "gelu (not gated)", "mlp_activations")
-    if reading.one("_held", "float32") != "float32":
+    held = unit.DTYPES.get(str(reading.one("_held", "float32")))
+    if held == reading.one("_wide", "bf16") != "fp32" and not reading.one("_narrow"):
+        common.unmixed(reading)
+    elif held != "fp32":
         reading.unpriced.append(f"weight_dtype {reading.one('_held')}")
     if reading.one("_hardware", "tpu") == "tpu":
         reading.note("hardware is tpu unless the file says gpu: a device is one of the catalogue's, such as tpu-v5p")

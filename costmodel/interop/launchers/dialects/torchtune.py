@@ -15,15 +15,15 @@ def last(raw: object) -> object:
 
 
 OPTIMIZERS = {"adam-8bit": "bitsandbytes.optim.AdamW8bit", "sgd-momentum": "torch.optim.SGD"}
-PAGED = {"adam-8bit": "bitsandbytes.optim.PagedAdamW8bit", "lion": "bitsandbytes.optim.PagedLion"}
+PAGED = {
+    "adam": "bitsandbytes.optim.PagedAdamW", "adam-8bit": "bitsandbytes.optim.PagedAdamW8bit",
+    "lion": "bitsandbytes.optim.PagedLion",
+}  # fmt: skip
 
 
 def component(w: Writing) -> object:
     """The optimizer of a plan, that of bitsandbytes where its state is paged."""
-    stated = str(w.stated("optimizer"))
-    if w.plan.paged_optimizer:
-        return PAGED.get(stated, "bitsandbytes.optim.PagedAdamW")
-    return OPTIMIZERS.get(stated, "torch.optim.AdamW")
+    return says.optimizer(w, OPTIMIZERS, PAGED) or "torch.optim.AdamW"
 
 
 ROWS = (
