@@ -265,6 +265,25 @@ def test_the_back_button_takes_back_what_was_chosen_and_not_every_place_of_a_sli
     assert browser.run("return document.getElementById('diff').textContent") == ""
 
 
+def test_a_page_that_was_gone_back_to_leaves_the_address_as_it_is(browser, pages):
+    page, _ = pages["dense"]
+    load(browser, page)
+    browser.run("document.getElementById('tab-memory').click();" + STILL)
+    browser.run(DRAG, "drag-rail-bandwidth", -20)
+    # A browser drops a step back that it was asked for where a state is replaced before it took it.
+    written = browser.run("""
+        let written = 0;
+        window.costmodel.redraw = null;
+        for (const name of ['pushState', 'replaceState']) {
+            const write = history[name].bind(history);
+            history[name] = (...given) => { written += 1; write(...given); };
+        }
+        history.back();
+        while (!window.costmodel.redraw) await new Promise((done) => setTimeout(done, 2));
+        """ + STILL + "return written")
+    assert written == 0
+
+
 def test_a_step_back_while_an_answer_is_worked_out_isnt_overwritten_by_its_address(browser, pages):
     page, _ = pages["dense"]
     load(browser, page)

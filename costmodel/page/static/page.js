@@ -472,7 +472,8 @@ function keepAddress(step = false) {
   if (state.tab !== "time") parts.set("tab", state.tab);
   const address = `#${parts}`;
   if (step) state.wrong = "";
-  if (step && address !== location.hash) history.pushState(null, "", address); else history.replaceState(null, "", address);
+  if (address === (location.hash || "#")) return;  // a browser drops a step back that is on its way where the state is replaced
+  if (step) history.pushState(null, "", address); else history.replaceState(null, "", address);
   kept = location.hash;
 }
 function readAddress() {
