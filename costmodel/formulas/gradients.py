@@ -25,8 +25,7 @@ from costmodel.formulas.transformer import adapters, low_rank, memory
 def summed_share(settings: Settings, plan: PlanNumbers) -> Number:
     """Share of the parameters whose gradients are summed wherever trained ones are: those, and of frozen ones that a flat unit
     has beside them, which are whole until the last micro-batch, one sum a step."""
-    frozen = adapters.gradient_share(settings, plan) - settings.trainable
-    return settings.trainable + frozen / layout.micro_batches(settings, plan)
+    return settings.trainable + adapters.frozen_gradients(settings, plan) / layout.micro_batches(settings, plan)
 
 
 def held_places(

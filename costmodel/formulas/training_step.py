@@ -516,7 +516,7 @@ def _after_passes(
     mirrored_bytes = mirrored * width * (summed.dense / shard + summed.routed / expert_shard)
     mirrored_time = collectives.all_reduce(mirrored_bytes, 1.0 + mirrored, opposite, network, software)
     dense_group, _ = synchronisation.replica_groups(plan, settings, network, software)
-    frozen = widths.reduce * (adapters.gradient_share(settings, plan) - settings.trainable) * (summed.dense + summed.routed)
+    frozen = widths.reduce * adapters.frozen_gradients(settings, plan) * (summed.dense + summed.routed)
     whole = collectives.all_gather_over(frozen, dense_group.scattering)
     # a stage further back ends its last backward pass, and begins its first forward pass, sooner or later than the first one
     backward_once = ops.where(schedules.splits_backward(plan.schedule) > 0.0, ops.maximum(filled.data - filled.weight, 0.0),

@@ -294,6 +294,8 @@ def main() -> None:
     asked = parser.parse_args()
     LISTENERS.append(lambda line: print(line, file=sys.stderr))
     known, found = records(), []
+    if missing := [one for one in asked.runs or chosen(asked.file) if one not in known]:
+        parser.error(f"run {missing[0]!r}: expected one of chosen_runs.toml, with its record in {DATA}")
     if asked.table:
         print(HEADER)
     with tempfile.TemporaryDirectory() as passing:

@@ -235,6 +235,11 @@ def gradient_share(settings: Settings, plan: PlanNumbers) -> Number:
     return ops.where((flat > 0.0) & several, 1.0, settings.trainable)
 
 
+def frozen_gradients(settings: Settings, plan: PlanNumbers) -> Number:
+    """Share of the parameters that don't train and have gradients nevertheless, `gradient_share`."""
+    return gradient_share(settings, plan) - settings.trainable
+
+
 def edge_bytes(settings: Settings) -> Number:
     """Bytes of a parameter of embedding and head, which aren't quantised: their own, or those of a residual stream in 32 bit."""
     widths = settings.widths

@@ -241,6 +241,16 @@ def whole_parameters(owned: RankParameters, layers: Number, experts: Number) -> 
     return inner + owned.edges, routed + owned.edges_routed
 
 
+def graded_parameters(
+    owned: RankParameters, settings: Settings, plan: PlanNumbers, layers: Number, experts: Number
+) -> tuple[Number, Number]:
+    """As `whole_parameters`, of those that have gradients: embedding and head, beside which no adapter lies, have none where
+    frozen weights have them for an adapter's sake."""
+    inner, routed = of_layers(owned, layers, experts)
+    edges = ops.where(adapters.frozen_gradients(settings, plan) > 0.0, 0.0, 1.0)
+    return inner + edges * owned.edges, routed + edges * owned.edges_routed
+
+
 def stage_parameters(
     model: ModelNumbers, plan: PlanNumbers, layers: Number, experts: Number, first: Number, last: Number,
 ) -> tuple[Number, Number]:  # fmt: skip
@@ -320,10 +330,8 @@ def state_bytes_of(
     on_device = (1.0 - settings.offload.optimizer) * (1.0 - settings.offload.paged)
     held = local_parameters(plan.shard_weights, dense, routed, shard, expert_shard)
     graded = adapters.gradient_share(settings, plan)
-    alone = ops.where(graded > trained, 0.0, 1.0)  # no adapter lies beside embedding and head, whose gradients aren't made then
-    summed = local_parameters(
-        ops.maximum(plan.shard_gradients, at_once), inner + alone * owned.edges, inner_routed + alone * owned.edges_routed, shard,
-        expert_shard)
+    with_gradients = graded_parameters(owned, settings, plan, copies * layers, copies * experts)
+    summed = local_parameters(ops.maximum(plan.shard_gradients, at_once), *with_gradients, shard, expert_shard)
     # where sums wait for the last micro-batch, gradients are whole: of a chunk after the other if each has all micro-batches
     chunk_by_chunk = schedules.chunked(plan.schedule) * (1.0 - schedules.grouped_by_stages(plan.schedule))
     waiting = layer.deferred_sums(settings, plan) * ops.where(chunk_by_chunk > 0.0, 1.0 / plan.virtual_stages, 1.0)
@@ -814,9 +822,8 @@ def waits_whole(settings: Settings, plan: PlanNumbers, micro_batches: Number) ->
 
 def whole_gradients(owned: RankParameters, settings: Settings, plan: PlanNumbers, place: Place) -> Number:
     """Bytes of a stage's gradients as wide as its weights are gathered, none sharded."""
-    graded, (dense, routed) = adapters.gradient_share(settings, plan), of_layers(owned, place.layers, place.experts)
-    alone = ops.where(graded > settings.trainable, 0.0, 1.0)
-    return graded * settings.widths.parameter * (dense + routed + alone * (owned.edges + owned.edges_routed))
+    dense, routed = graded_parameters(owned, settings, plan, place.layers, place.experts)
+    return adapters.gradient_share(settings, plan) * settings.widths.parameter * (dense + routed)
 
 
 def last_matrix(model: ModelNumbers, owned: RankParameters, plan: PlanNumbers, place: Place) -> Number:
