@@ -461,9 +461,7 @@ function render() {
 }
 
 // the address: a link is a question
-let kept = null;  // what it was when the page last wrote or read it: where it is another, a step back is on its way and isn't overwritten
 function keepAddress(step = false) {
-  if (!step && location.hash !== kept) return;
   const parts = new URLSearchParams();
   for (const [field, value] of Object.entries(state.changes)) parts.set(field, String(Number(value.toPrecision(6))));
   if (Number.isInteger(state.chosen)) parts.set("chosen", state.chosen);
@@ -472,12 +470,9 @@ function keepAddress(step = false) {
   if (state.tab !== "time") parts.set("tab", state.tab);
   const address = `#${parts}`;
   if (step) state.wrong = "";
-  if (address === (location.hash || "#")) return;  // a browser drops a step back that is on its way where the state is replaced
-  if (step) history.pushState(null, "", address); else history.replaceState(null, "", address);
-  kept = location.hash;
+  if (step && address !== location.hash) history.pushState(null, "", address); else history.replaceState(null, "", address);
 }
 function readAddress() {
-  kept = location.hash;
   const parts = new URLSearchParams(location.hash.slice(1)), known = new Set(["chosen", "beside", "own", "tab", ...view.sliders.map(({field}) => field)]);
   const wrong = [...(window.complaints ?? [])];
   // What a part of the link says, where it is what that part may be; what is wrong is left out, and said.
@@ -544,7 +539,8 @@ function start() {
   $("image").addEventListener("click", () => plotted(() => saveImage($("chart"), `${view.asked}. ${$("reading").textContent}`, look().panel, `costmodel-${state.tab}`)));
   DARK.addEventListener("change", render);
   WIDTH.addEventListener("change", render);
-  addEventListener("hashchange", () => { readAddress(); mark(); tabs(); for (const show of strip.values()) show(); ask(); });
+  // Together with the address: "hashchange" comes later, and an answer that ends in between would write its own over it.
+  addEventListener("popstate", () => { readAddress(); mark(); tabs(); for (const show of strip.values()) show(); ask(); });
   $("foot").replaceChildren(`costmodel ${view.version}. Every number is worked out in this page, by the same formulas as the library's; nothing is sent. `, ...(view.command ? [element("code", {}, ...view.command.split(" ").flatMap((word) => [element("span", {}, word), " "]))] : []));
   const {evaluate, asked: fields, domains} = costmodel;
   window.costmodel = {evaluate, fields, domains, timeline, search: searched, redraw: null, ready: null};
