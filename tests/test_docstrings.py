@@ -66,7 +66,8 @@ def test_a_formula_says_in_one_line_what_it_gives(name):
 def test_a_formula_documents_each_argument_by_name_but_for_those_that_are_documented_once(name):
     named, signature = documented(FORMULAS[name]), inspect.signature(FORMULAS[name]).parameters
     around = FORMULAS[name].__globals__
-    groups = {one for one, argument in signature.items() if hasattr(around.get(argument.annotation), "_fields")}
+    kinds = {one: around.get(said.annotation, said.annotation) for one, said in signature.items()}
+    groups = {one for one, kind in kinds.items() if hasattr(kind, "_fields")}
     usual = around.get("ARGUMENTS", {}).keys()
     assert len(named) == len(set(named))
     assert signature.keys() - groups - usual <= set(named) <= signature.keys()

@@ -123,11 +123,9 @@ def as_it_trains(cluster: Cluster, framework: Framework | str, choices: Mapping[
     >>> as_it_trains(load_cluster("dgx-h100"), "trl", {}), as_it_trains(load_cluster("dgx-h100"), "fsdp2", {})
     ({'recompute': 'full'}, {})
     """
-    software = framework_on(cluster, framework)
-    usual = software.recompute
-    if usual == "none" or choices.get("recompute") not in (None, usual):
+    taken = framework_on(cluster, framework).trained_with()
+    if choices.get("recompute") not in (None, taken.get("recompute")):
         return {}
-    taken = {"recompute": usual} | ({"activation_offload": software.activation_offload} if software.activation_offload else {})
     return {name: value for name, value in taken.items() if choices.get(name) is None}
 
 

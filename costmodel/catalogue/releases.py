@@ -165,9 +165,9 @@ def handed_on(base: Mapping[str, Row], entry: Mapping[str, Row]) -> Row:
 
     Examples
     --------
-    >>> base = {"attention": "sdpa", "before": {"2024-05": {"attention": "unfused", "fused_norms": False}}}
+    >>> base = {"attention": "sdpa", "before": {"2024-05": {"attention": "unfused", "keep_rotated": True}}}
     >>> handed_on(base, {"attention": "flash"})
-    {'attention': 'flash', 'before': {'2024-05': {'fused_norms': False}}}
+    {'attention': 'flash', 'before': {'2024-05': {'keep_rotated': True}}}
     """
     months = {
         month: others for month, changed in base.get(BEFORE, {}).items()

@@ -35,7 +35,14 @@ from costmodel.description.cluster import Cluster
 from costmodel.description.judgement import CHOSEN, JUDGED
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
-from costmodel.description.usual_work import adapts, implied_choices, usual_batch, usual_choices, usual_length
+from costmodel.description.usual_work import (
+    OF_ADAPTERS,
+    adapts,
+    implied_choices,
+    usual_batch,
+    usual_choices,
+    usual_length,
+)
 from costmodel.evaluation.estimation import Estimate
 
 if TYPE_CHECKING:
@@ -313,7 +320,7 @@ def _take_work(arguments: argparse.Namespace, model: Transformer) -> None:
 def take_adapter(arguments: argparse.Namespace) -> None:
     """Take the adapter that its rank or its targets imply where none is said; a note says so."""
     for name, value in implied_choices(vars(arguments)).items():
-        several = isinstance(arguments.lora_rank or arguments.lora_targets, list)
+        several = any(isinstance(getattr(arguments, field), list) for field in OF_ADAPTERS)
         setattr(arguments, name, [value] if several else value)
         arguments.notes.append(f"taken, as it wasn't said: --{name} {value}, which has a rank and targets")
 

@@ -22,6 +22,7 @@ from sympy.printing.pycode import PythonCodePrinter
 from costmodel.compilation.javascript import javascript
 from costmodel.compilation.tape import Condition, Place, Tape, Value, leaves, needed, opened
 from costmodel.description.dimensions import DIMENSIONS
+from costmodel.description.framework import SIZES_OF_BUCKETS
 from costmodel.text.errors import InvalidValue
 
 _NEVER_ZERO = frozenset({
@@ -33,7 +34,7 @@ _NEVER_ZERO = frozenset({
     "tensor_stride", "value_head_dim", "window", *(one.column for one in DIMENSIONS),
 })  # fmt: skip
 """Fields whose symbols are positive; all others may be zero, so that ``x > 0`` stays a question."""
-_MAY_BE_OPEN = frozenset({"replicated_loading", "bucket_bytes", "prefetch_bytes", "replicated_buckets"})
+_MAY_BE_OPEN = frozenset({"replicated_loading", "replicated_buckets", *SIZES_OF_BUCKETS})
 """Arguments that are `costmodel.formulas.settings.OPEN`, a negative number, where nothing is said, as choices may be."""
 _MAY_BE_ZERO = "experts.layers"
 """Of these fields the one of which a dense model has none."""

@@ -21,7 +21,7 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 _FOLDER = cache_folder()
 if _FOLDER is not None:
-    # numba reads this when it is first imported, and again whenever a dispatcher enables caching
+    # numba reads this when it is first imported, and again whenever a compiled function enables caching
     os.environ["NUMBA_CACHE_DIR"] = str(_FOLDER)
 
 import numba  # noqa: E402

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from costmodel.arithmetic.named_tuples import flat
 from costmodel.description import fields
@@ -17,14 +17,7 @@ from costmodel.description.recomputation import MODULES, WHOLE, modules_of
 from costmodel.formulas import bucket_rules
 from costmodel.formulas.pipeline.schedules import CODES
 from costmodel.formulas.pipeline.schedules import SCHEDULES as TRAITS
-from costmodel.formulas.quantities import (
-    DefaultChoices,
-    FrameworkDefaults,
-    FrameworkHabits,
-    OwnRun,
-    ServerNumbers,
-    Software,
-)
+from costmodel.formulas.quantities import FrameworkHabits, OwnRun, ServerNumbers, Software
 from costmodel.formulas.settings import (
     ACTIVATION_INPUT_DTYPES,
     ATTENTION_DTYPES,
@@ -36,6 +29,8 @@ from costmodel.formulas.settings import (
     OPEN,
     OPTIMIZER_KERNELS,
     OPTIMIZERS,
+    DefaultChoices,
+    FrameworkDefaults,
 )
 from costmodel.text.attributes import names_what_is_there
 from costmodel.text.checks import choice, kind, listing, real, text
@@ -51,6 +46,8 @@ REACHED = 0.9
 OF_EXPERTS = ("dispatcher", "overlap_experts")
 """Fields of a plan that say how tokens come to their experts: results are the same, so that a search tries what a framework has
 of them."""
+SIZES_OF_BUCKETS = ("bucket_bytes", "prefetch_bytes")
+"""Fields of a plan that say how much a call takes."""
 SWITCHES: Mapping[str, tuple[bool | str, ...]] = {
     **dict.fromkeys((
         "overlap_tensor", "overlap_experts", "fused_cross_entropy", "fused_norms", "fused_activation", "cuda_graphs"), (True,)),
@@ -462,6 +459,11 @@ class Framework:
         """Which frameworks split along a dimension that this one lacks, as the end of a refusal; empty where none is named."""
         names = next((row[1:] for row in self.elsewhere if row[0] == lacking.column), ())
         return f"; {' and '.join(names)} {'has' if len(names) == 1 else 'have'} {lacking.field}" if names else ""
+
+    def trained_with(self) -> dict[str, Any]:
+        """What its trainer chooses of a plan that recomputes as it does: nothing where that is nothing."""
+        chosen = {"recompute": self.recompute, "activation_offload": self.activation_offload}
+        return {} if self.recompute == "none" else {name: value for name, value in chosen.items() if value}
 
     def turns(self, rank_order: Sequence[str]) -> bool:
         """Whether ranks in an order stand otherwise than in its own."""

@@ -30,14 +30,7 @@ from costmodel.description.framework import Framework
 from costmodel.description.usual_work import BATCH, LENGTH
 from costmodel.formulas import legality, settings
 from costmodel.formulas.pipeline import schedules
-from costmodel.formulas.quantities import (
-    DefaultChoices,
-    PlanChoices,
-    PlanNumbers,
-    RankPlaces,
-    SampleLengths,
-    Settings,
-)
+from costmodel.formulas.quantities import PlanNumbers, RankPlaces, SampleLengths, Settings
 from costmodel.formulas.settings import (
     ACTIVATION_INPUT_DTYPES,
     ATTENTION_DTYPES,
@@ -57,6 +50,8 @@ from costmodel.formulas.settings import (
     PAGED_OPTIMIZERS,
     RANK,
     SYNCHRONISATIONS,
+    DefaultChoices,
+    PlanChoices,
 )
 from costmodel.formulas.transformer import lengths
 from costmodel.formulas.transformer.adapters import KINDS as ADAPTERS

@@ -15,6 +15,8 @@ ADAPTED_BATCH, ADAPTED_LENGTH = 16, 2048
 """The same of a fine-tune."""
 UNSAID, ADAPTING = "megatron-core", "hf-trainer"
 """Software that is asked about where none is said, and of adapters, which what pre-trains has few of."""
+OF_ADAPTERS = ("lora_rank", "lora_targets")
+"""Fields of a plan that say it has adapters."""
 CHECKPOINTED = ("qlora", "gptq-lora", "int8-lora")
 """Adapters whose layers that software recomputes unless it is told not to: huggingface/peft src/peft/utils/other.py
 (``prepare_model_for_kbit_training``, ``use_gradient_checkpointing=True``)."""
@@ -69,7 +71,7 @@ def implied_choices(choices: Mapping[str, object]) -> dict[str, str]:
     ({'adapter': 'lora'}, {})
     """
     said = {name for name, value in choices.items() if value is not None}
-    return {"adapter": "lora"} if {"lora_rank", "lora_targets"} & said and "adapter" not in said else {}
+    return {"adapter": "lora"} if said.intersection(OF_ADAPTERS) and "adapter" not in said else {}
 
 
 def least_batch(gpus: int, choices: Mapping[str, object]) -> int:

@@ -28,8 +28,8 @@ from costmodel.description.question import Question
 from costmodel.evaluation.recomputed_modules import light_modules
 from costmodel.formulas import legality
 from costmodel.formulas.pipeline.schedules import CODES, ONE_F_ONE_B, SCHEDULES
-from costmodel.formulas.quantities import ModelNumbers, PlanChoices, PlanNumbers, RecomputedParts, Settings
-from costmodel.formulas.settings import BLOCKWISE, SYNCHRONISATIONS, plan_numbers, sharded_stage
+from costmodel.formulas.quantities import ModelNumbers, PlanNumbers, RecomputedParts, Settings
+from costmodel.formulas.settings import BLOCKWISE, SYNCHRONISATIONS, PlanChoices, plan_numbers, sharded_stage
 from costmodel.text.checks import positive_int
 from costmodel.text.errors import InvalidValue
 

@@ -11,13 +11,18 @@ How often micro-batches follow each other counts for nothing: what takes a share
 from __future__ import annotations
 
 from costmodel.arithmetic import ops
-from costmodel.formulas.quantities import ModelNumbers, Number, PlanNumbers, Settings
+from costmodel.formulas.quantities import KernelChoices, ModelNumbers, Number, PlanNumbers, Settings
 from costmodel.formulas.transformer.repetition import experts_again
 
 ARGUMENTS = {
     "settings": "of one", "plan": "of one", "other_settings": "of the other", "other_plan": "of the other",
 }  # fmt: skip
 """What arguments mean in all formulas here that say nothing else of them."""
+APART = (
+    "captured_iteration", "fused_casts", "masked_padding", "tiled_loss", "host_reads",
+    "deduplicated_dispatch", "gathered_keys", "exchanged_heads",
+)  # fmt: skip
+"""Choices of kernels that count by themselves: what follows from others, and exchanges, which need ranks that exchange."""
 HALF_DISTANCE = 1.0
 """Steps from one plan to another at which they have half of what is their own in common: doublings of a degree or a size,
 choices that differ. Over all sources of measured runs anything from one step to four serves nearly as well on average; with more
@@ -68,18 +73,9 @@ def choice_distance(settings: Settings, other_settings: Settings) -> Number:
     settings : of one
     other_settings : of the other
     """
-    these, those = settings.kernels, other_settings.kernels
-    kernels = (
-        _size(these.cuda_graphs - those.cuda_graphs) + _size(these.captured_attention - those.captured_attention)
-        + _size(these.captured_mlp - those.captured_mlp) + _size(these.captured_router - those.captured_router)
-        + _size(these.fused_experts - those.fused_experts) + _size(these.fused_operators - those.fused_operators)
-        + _size(these.flash_attention - those.flash_attention) + _size(these.narrow_attention - those.narrow_attention)
-        + _size(these.cast_activations - those.cast_activations) + _size(these.older_flash - those.older_flash)
-        + _size(these.fused_softmax - those.fused_softmax) + _size(these.fused_norms - those.fused_norms)
-        + _size(these.fused_cross_entropy - those.fused_cross_entropy)
-    )  # fmt: skip
     return (
-        _size(ops.log2(settings.seq_len / other_settings.seq_len)) + ops.minimum(kernels, 1.0)
+        _size(ops.log2(settings.seq_len / other_settings.seq_len))
+        + _differ(1.0, _compared(settings.kernels), 1.0, _compared(other_settings.kernels))
         + _differ(1.0, settings.adapter, 1.0, other_settings.adapter)
         + _differ(1.0, settings.optimizer, 1.0, other_settings.optimizer)
         + _differ(1.0, settings.widths, 1.0, other_settings.widths)
@@ -159,6 +155,10 @@ def pass_distance(
 def _several(degree: Number) -> Number:
     """1 where there is something to exchange with another rank."""
     return ops.where(degree > 1.0, 1.0, 0.0)
+
+
+def _compared(kernels: KernelChoices) -> tuple[Number, ...]:
+    return tuple(value for name, value in zip(kernels._fields, kernels, strict=True) if name not in APART)
 
 
 def _size(change: Number) -> Number:

@@ -4,8 +4,7 @@ A choice is its place in the table of its names here, or in `costmodel.formulas.
 is `OPEN`.
 """
 
-from __future__ import annotations
-
+# annotations are objects here, as in `costmodel.formulas.quantities`
 from typing import Any, NamedTuple
 
 from costmodel.arithmetic import ops
@@ -13,8 +12,10 @@ from costmodel.formulas.bucket_rules import DISTRIBUTED, bucket_rule, rule_at
 from costmodel.formulas.network import communication, compression
 from costmodel.formulas.pipeline import schedules
 from costmodel.formulas.quantities import (
+    AdapterTargets,
+    CapturedModules,
     CompressionChoice,
-    FrameworkDefaults,
+    FrameworkHabits,
     KernelChoices,
     LoadingNumbers,
     ModelNumbers,
@@ -22,11 +23,11 @@ from costmodel.formulas.quantities import (
     OffloadShares,
     OptimizerChoice,
     OverlapChoices,
-    PlanChoices,
     PlanNumbers,
     RankPlaces,
     RecomputedParts,
     SampleLengths,
+    ServerNumbers,
     Settings,
     SynchronisationChoice,
     Widths,
@@ -39,6 +40,151 @@ OPEN = -1.0
 """In place of a choice that is left open."""
 ROUNDING = 1e-6
 """Of a layer, by which a product of layers and a share may be more than a whole number."""
+
+
+class PlanChoices(NamedTuple):
+    """The fields of a plan as numbers: choices as their codes, yes as 1; -1 where one is left open."""
+
+    global_batch: Number
+    seq_len: Number
+    batching: Number
+    mean_length: Number
+    tensor_parallel: Number
+    context_parallel: Number
+    expert_parallel: Number
+    expert_tensor_parallel: Number
+    pipeline_parallel: Number
+    virtual_stages: Number
+    data_parallel: Number
+    micro_batch: Number
+    schedule: Number
+    sequence_parallel: Number
+    zero_stage: Number
+    shard_group: Number
+    recompute: RecomputedParts
+    dtype: Number
+    gradient_bytes: Number
+    optimizer: Number
+    optimizer_kernel: Number
+    update_in_backward: Number
+    paged_optimizer: Number
+    adapter: Number
+    lora_rank: Number
+    lora_targets: AdapterTargets
+    trained_edges: Number
+    attention: Number
+    attention_dtype: Number
+    activation_input_dtype: Number
+    loss: Number
+    base_dtype: Number
+    mixed_precision: Number
+    reentrant: Number
+    transposed_weights: Number
+    fused_cross_entropy: Number
+    fused_norms: Number
+    fused_activation: Number
+    cuda_graphs: Number
+    graph_modules: CapturedModules  # none: all of a layer
+    narrow_parameters: Number
+    fused_experts: Number
+    fused_operators: Number
+    overlap_gradients: Number
+    overlap_parameters: Number
+    overlap_tensor: Number
+    overlap_pipeline: Number
+    overlap_experts: Number
+    dispatcher: Number
+    context_communication: Number
+    rank_order: RankPlaces
+    synchronisation: Number
+    servers: Number
+    local_steps: Number
+    compression: Number
+    compression_density: Number
+    compression_rank: Number
+    expandable_segments: Number
+    loading: Number
+    bucket_bytes: Number
+    prefetch_bytes: Number
+    parameter_offload: Number
+    optimizer_offload: Number
+    activation_offload: Number
+
+
+class DefaultChoices(NamedTuple):
+    """Choices of a plan that are as the framework has them where they are left open."""
+
+    attention: Number
+    mixed_precision: Number
+    reentrant: Number
+    fused_cross_entropy: Number
+    fused_norms: Number
+    overlap_gradients: Number
+    overlap_parameters: Number
+    overlap_tensor: Number
+    overlap_pipeline: Number
+    overlap_experts: Number
+    dispatcher: Number
+    expandable_segments: Number
+    loading: Number
+
+
+class FrameworkDefaults(NamedTuple):
+    """A framework's defaults as numbers, for one dtype and one way to synchronise; made by `Framework.defaults`.
+
+    Widths are bytes of an element, as `Framework` has them.
+    """
+
+    choices: DefaultChoices
+    habits: FrameworkHabits
+    server: ServerNumbers
+    zero_stage: Number
+    schedule: Number  # of a pipeline of one chunk a rank
+    chunked_schedule: Number  # of several
+    sequence_parallel: Number
+    context_communication: Number
+    gradient_bytes: Number
+    reduce_bytes: Number
+    optimizer_bytes: Number
+    parameter_bytes: Number
+    held_bytes: Number
+    logit_bytes: Number
+    tensor_logit_bytes: Number  # the same where a tensor group splits the vocabulary, if its loss is another; else 0
+    layernorm_logit_bytes: Number  # the same of models whose norms are LayerNorms, if theirs is another; else 0
+    logit_traffic: Number
+    tensor_logit_traffic: Number
+    own_loss: Number  # that is named, a code; -1: none, but what is said of logits here
+    always_masked: Number  # 1: attention is given a mask of padding whether or not a sample is padded
+    activation_input_bytes: Number
+    attention_output_bytes: Number
+    backward_gradient_bytes: Number
+    retained_logit_bytes: Number
+    staged_logit_bytes: Number
+    update_bytes: Number
+    sharded_optimizer_bytes: Number  # the same where states are sharded, if that is another's code; else 0
+    sharded_update_bytes: Number
+    flat_gradient_bytes: Number
+    older_flash: Number
+    first_flash: Number
+    wide_residual: Number
+    wide_embedding_moments: Number
+    wide_adapters: Number  # 1: beside 16-bit weights adapters are in 32 bit
+    wide_quantised: Number  # 1: beside a quantised base products run in 32 bit, unless their operands are cast
+    keep_quantised_inputs: Number
+    adapter_dropout: Number
+    half_gradients: Number
+    narrow_copies: Number
+    narrow_weights: Number  # 1: weights of the plan's dtype are held as cast alone
+    sharded_dtype: Number  # 1: in the plan's dtype the optimizer's state is sharded whatever the stage
+    buckets: Number  # a code of `costmodel.formulas.bucket_rules`
+    replicated_buckets: Number  # the same where no state is sharded; -1: no other
+    optimizer_kernel: Number  # a place in `OPTIMIZER_KERNELS`
+    looped_calls: Number  # of operators by Adam's loop over tensors, for each
+    looped_accesses: Number  # numbers that it reads and writes for each parameter beyond the seven of one kernel
+    replicated_loading: Number  # how a model is loaded where weights aren't sharded; -1: no other
+    mapped_checkpoints: Number
+    read_positions: Number  # 1: a flash kernel's wrapper reads the positions of a micro-batch of one sequence on the host
+    saved_bytes: Number
 
 
 class Format(NamedTuple):

@@ -14,8 +14,8 @@ from costmodel.description.fields import Real, Restriction, Spelled, Whole, tabl
 from costmodel.description.framework import OF_DTYPE, Framework
 from costmodel.description.plan import OVERRULED, Plan, restrictions
 from costmodel.description.question import Question
-from costmodel.formulas.quantities import NetworkNumbers, PlanChoices
-from costmodel.formulas.settings import OPEN, SYNCHRONISATIONS
+from costmodel.formulas.quantities import NetworkNumbers
+from costmodel.formulas.settings import OPEN, SYNCHRONISATIONS, PlanChoices
 from costmodel.page.question import CONSTANTS, DEVICE_FIELDS, LEVEL_FIELDS, Domain, PageQuestion
 from costmodel.text.errors import NotModelled
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from costmodel.catalogue.keywords import by_other_names
 from costmodel.catalogue.software import framework_on
 from costmodel.description import buckets as rules
 from costmodel.description.buckets import Bucketing, Overlap
-from costmodel.description.framework import Framework
+from costmodel.description.framework import SIZES_OF_BUCKETS, Framework
 from costmodel.description.labels import label
 from costmodel.description.plan import Plan
 from costmodel.evaluation.estimation import Estimate, estimate, title
@@ -288,9 +288,10 @@ def ledger(
     """
     said = asked(model, cluster, plan, framework, choices)
     if isinstance(buckets, rules.OneBucket):  # the estimate's buckets are the ledger's
+        unsized: dict[str, Any] = dict.fromkeys(SIZES_OF_BUCKETS)
         said = said._replace(
             framework=dataclasses.replace(framework_on(said.cluster, said.framework), buckets="one"),
-            plan=dataclasses.replace(said.plan, bucket_bytes=None, prefetch_bytes=None),
+            plan=dataclasses.replace(said.plan, **unsized),
         )
     return ledger_of(estimate(*said), buckets)
 

@@ -10,7 +10,7 @@ import pytest
 from costmodel import IllegalPlan, InvalidValue, Plan, load_framework
 from costmodel.description.fields import table
 from costmodel.description.plan import RESOLVED, restrictions
-from costmodel.formulas.quantities import DefaultChoices, PlanChoices
+from costmodel.formulas.settings import DefaultChoices, PlanChoices
 
 MEGATRON = load_framework("megatron-core")
 

@@ -99,7 +99,7 @@ def expert_message(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -
 def expert_all_to_all(
     nbytes: Number, model: ModelNumbers, settings: Settings, plan: PlanNumbers, network: NetworkNumbers, software: Software,
 ) -> Number:  # fmt: skip
-    """Time of a dispatch or a combine, by the plan's dispatcher [s].
+    """Time of a dispatch or a combine, once for each expert or once for each rank, as the plan has it [s].
 
     Parameters
     ----------
