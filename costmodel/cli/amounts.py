@@ -38,7 +38,7 @@ def joined(words: Sequence[str]) -> list[str]:
     found: list[str] = []
     for word in words:
         size = word.upper() if word.upper() in BYTES else word
-        unit = WORDS.get(word.lower(), size if size in BYTES else "")
+        unit = WORDS.get(word.lower(), size if size in (*BYTES, "k", "K") else "")
         if unit and found and re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,12})?", found[-1]):
             found[-1] += unit
         elif word.lower() == "tokens" and len(found) > 1 and found[-2] in ("--global-batch", "--gbs", "--tokens", "--seq-len"):

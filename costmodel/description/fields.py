@@ -426,10 +426,14 @@ def nearest(said: str, names: Iterable[str]) -> str:
 def by_short_names_too(described: type[Described]) -> type[Described]:
     """Have a dataclass with rows take its fields by their short names, and by what other programs call them, too."""
     names = frozenset(one.name for one in dataclasses.fields(described))
+    first = dataclasses.fields(described)[0].name
     make: Callable[..., None] = described.__init__
 
     @functools.wraps(make)
-    def made(self: Described, **given: object) -> None:
+    def made(self: Described, *unnamed: object, **given: object) -> None:
+        if unnamed:
+            wish = f"fields by name, as in {described.__name__}({first}={unnamed[0]!r})"
+            raise InvalidValue(described.__name__, unnamed[0], wish)
         usual = given.keys() <= names and not any(said_by_value(name, value) for name, value in given.items())
         make(self, **(given if usual else full_names(described, given)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from costmodel.evaluation.estimation import TIME_PARTS, Estimate
@@ -46,4 +47,4 @@ def differences(first: Estimate, second: Estimate, least: float = 0.0, scale: fl
     large = sorted((one for one in every if abs(one.added) > least), key=lambda one: -abs(one.added))
     small = [one for one in every if abs(one.added) <= least]
     rest = PartDifference("other", sum(one.first for one in small), sum(one.second for one in small))
-    return (*large, *([rest] if least > 0.0 and rest.added else []))
+    return (*large, *([rest] if least > 0.0 and not math.isclose(rest.first, rest.second) else []))

@@ -19,7 +19,8 @@ FLAGS = {
     "--use-liger-kernel": ("--fused-cross-entropy", "yes", "--fused-norms", "yes", "--fused-activation", "yes"),
     "--recompute-activations": ("--recompute", "selective"), "--fp8": ("--dtype", "fp8"), "--fp16": ("--dtype", "fp16"),
     "--ddp": ("--framework", "ddp"), "--deepspeed": ("--framework", "deepspeed"), "--megatron": ("--framework", "megatron-core"),
-    "--gradient-checkpointing": ("--recompute", "full"), "--activation-checkpointing": ("--recompute", "full"),
+    "--gradient-checkpointing": ("--recompute", "full"), "--grad-checkpointing": ("--recompute", "full"),
+    "--activation-checkpointing": ("--recompute", "full"),
     "--use-distributed-optimizer": ("--zero-stage", "1"),
     "--flash-attn": ("--attention", "flash"), "--use-flash-attn": ("--attention", "flash"),
     "--no-flash": ("--attention", "unfused"), "--no-flash-attn": ("--attention", "unfused"),
@@ -43,7 +44,8 @@ FLAGS = {
 ALGORITHMS = tuple(said[1] for said in FLAGS.values() if said[0] == "--algorithm")
 """Of post-training, which others name where an adapter stands here."""
 OFF = {
-    "--gradient-checkpointing": ("--recompute", "none"), "--activation-checkpointing": ("--recompute", "none"),
+    "--gradient-checkpointing": ("--recompute", "none"), "--grad-checkpointing": ("--recompute", "none"),
+    "--activation-checkpointing": ("--recompute", "none"),
     "--full-recompute": ("--recompute", "none"), "--flash-attn": ("--attention", "unfused"),
     "--use-flash-attn": ("--attention", "unfused"), "--flash-attention": ("--attention", "unfused"),
     "--use-distributed-optimizer": ("--zero-stage", "0"),
@@ -90,6 +92,7 @@ UNSURE = {
     **dict.fromkeys(("--time", "--duration", "--within", "--deadline"), "days"),
     **dict.fromkeys(("--bandwidth", "--network-bandwidth", "--interconnect", "--inter-node-bandwidth", "--internode-bandwidth"),
                     "network, of a node's NICs together [bytes/s], or a text as '50 GB/s per GPU'"),
+    "--min-throughput": "tokens and days, in which `costmodel gpus` has them trained",
     "--cost": "price, of a GPU for an hour", "--throughput": "tokens_per_second, of all GPUs together",
     **dict.fromkeys(("--gpu-memory", "--max-memory", "--memory-limit"),
                     "a cluster of such GPUs: replace(load_cluster(...), {'device.memory': '60 GB'})"),

@@ -145,7 +145,7 @@ MEANT: dict[str, dict[str, str]] = {
         "--accumulate-grad-batches": "--gradient-accumulation", "--num-microbatches": "--gradient-accumulation",
         "--accumulate": "--gradient-accumulation", "--accum": "--gradient-accumulation",
         "--microbatches": "--gradient-accumulation",
-        "--memory": "--device", "--vram": "--device",
+        "--memory": "--device", "--vram": "--device", "--ctx": "--seq-len", "--count": "--gpus",
         "--mtbf": "--mtbf-hours", "--failures": "--mtbf-hours", "--failure-rate": "--mtbf-hours",
         "--checkpoint-every": "--checkpoint-interval", "--checkpoint-cost": "--checkpoint-time",
         "--limit": "--top", "--max-results": "--top", "--best": "--top", "--format": "--json",
