@@ -54,6 +54,10 @@ QUESTIONS = {
     "full fine-tune of 8B on 8 cards": ("cards llama3-8b --adapter full --device a100 --gpus 8", "fits on 8 x a100-sxm-80gb"),
     "H100 against B200 per dollar": (
         "compare llama3-8b --device h100,b200 --price h100=2.5,b200=5", "b200 is 2."),
+    "one card or another for QLoRA": (
+        "compare llama3-8b 4090 3090 --qlora", "Taken, as it wasn't said: --global-batch 16, --seq-len 2048, --gpus 1"),
+    "a batch of each GPU, accumulated": (
+        "estimate llama3-8b --gpu h100 --gpus 8 --batch-size 1 --grad-accum 16", "megatron-core: 128 sequences"),
     "H100 or A100 for LoRA": ("compare llama3-8b --gpu h100 a100 --lora", "llama3-8b: 16 sequences of 2,048 tokens a step"),
     "FSDP against Megatron": ("compare llama3-8b --cluster dgx-h100 --framework fsdp megatron", "times as fast as"),
     "plans as answers show them": (
@@ -694,3 +698,31 @@ def test_a_file_that_can_not_be_read_is_what_a_refusal_names(command, hint, run,
     (tmp_path / "empty.json").touch()
     code, out, err = run(*command.split())
     assert code == 2 and out == "" and hint in err and len(err.splitlines()) == 1
+
+
+def test_a_plan_that_is_chosen_for_a_diagnosis_is_the_one_that_a_search_puts_first(run):
+    asked = ["llama3-8b", "--gpu", "h100", "--gpus", "8", "--global-batch", "128", "--seq-len", "8192"]
+    _, found, _ = run("search", *asked, "--json", "--top", "1")
+    _, why, _ = run("diagnose", *asked, "--step-time", "20", "--json")
+    assert json.loads(why)["step_time_s"] == json.loads(found)["plans"][0]["step_time_s"]
+
+
+def test_what_the_command_gives_beside_a_file_is_not_what_the_file_states(run, tmp_path):
+    file = tmp_path / "ds.json"
+    file.write_text('{"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4, "zero_optimization": {"stage": 3}}')
+    _, said, _ = run("explain", str(file), "--model", "llama3-8b", "--device", "a100-80gb", "--gpus", "8", "--seq-len", "4096")
+    lines = [" ".join(line.split()) for line in said.splitlines()]
+    assert {"seq_len 4,096 given here", "zero_stage 3 stated", "Model: llama3-8b (given here)"} <= set(lines)
+
+
+def test_runs_that_say_where_they_were_made_need_no_cluster_beside_them(run, tmp_path):
+    told, bare = tmp_path / "told.csv", tmp_path / "bare.csv"
+    told.write_text("model,device,gpus,gbs,seq_len,tp,step_time_s\nllama3-8b,h100,8,64,4096,2,5\nllama3-8b,h100,8,64,4096,4,6\n")
+    bare.write_text("model,gbs,seq_len,tp,step_time_s\nllama3-8b,64,4096,2,5\nllama3-8b,64,4096,4,6\n")
+    _, alone, _ = run("calibrate", str(told), "--json")
+    _, beside, _ = run("calibrate", str(bare), "--device", "h100", "--gpus", "8", "--json")
+    one, other = json.loads(alone), json.loads(beside)
+    assert one["own_factor"] == pytest.approx(other["own_factor"], rel=1e-9)
+    elsewhere = tmp_path / "two.csv"
+    elsewhere.write_text("model,device,gpus,gbs,seq_len,step_time_s\nllama3-8b,h100,8,64,4096,5\nllama3-8b,b200,8,64,4096,3\n")
+    refused(run, tmp_path, ["calibrate", str(elsewhere)], "each cluster is calibrated by itself")

@@ -33,7 +33,7 @@ MODELS, PLANS = 3, 6
 def add(commands: Commands) -> None:
     """Add the command."""
     usage = (
-        "costmodel calibrate (RUNS | LAUNCH=LOG | MODEL=LOG) ... (--cluster C | --device D) [--framework F] [-o FILE] [options]"
+        "costmodel calibrate (RUNS | LAUNCH=LOG | MODEL=LOG) ... [--cluster C | --device D] [--framework F] [-o FILE] [options]"
     )
     calibrating = commands.add_parser(
         "calibrate", usage=usage, help="own runs into a file that other commands take with --calibration",
@@ -49,7 +49,7 @@ def add(commands: Commands) -> None:
         "and the log of its run: Megatron's, torchtitan's, nanotron's, DeepSpeed's, NeMo's, LLM Foundry's, the Trainer's "
         "state. In a launch file's place may stand a model, whose plan is told by the options",
     )  # fmt: skip
-    add_hardware(calibrating)
+    add_hardware(calibrating, required=False)
     software = calibrating.add_argument_group("framework")
     software.add_argument("--framework", metavar="F", help="software that ran (default: what runs and launch files say)")
     add_logged(calibrating, software, "of a model that has a log and no launch file")
@@ -67,7 +67,7 @@ def _calibrate(arguments: argparse.Namespace) -> int:
 
     check_files(arguments)
     measured, software = _measured(arguments)
-    cluster = read_hardware(arguments)
+    cluster = _cluster(arguments, measured)
     framework = arguments.framework or _only(software)
     mine = calibrate(cluster, measured, framework)
     found = influences(cluster, measured, framework)
@@ -127,6 +127,19 @@ def _told(arguments: argparse.Namespace, name: str, log: str) -> Measured:
     _, plan = read_plan(asked)
     software = None if arguments.framework is None else load_framework(arguments.framework)
     return Measured(model, plan, read_step_times(Path(log), plan).typical(), framework=software, id=Path(log).name)
+
+
+def _cluster(arguments: argparse.Namespace, measured: Sequence[Measured]) -> Cluster:
+    """That which was named; where none was, that on which all runs were made."""
+    told = [run.cluster for run in measured if run.cluster is not None]
+    if arguments.cluster is not None or arguments.device is not None:
+        return read_hardware(arguments)
+    if not told:
+        raise Misused("one of the arguments --cluster --device is required, where no run says on what it was made")
+    names = dict.fromkeys(one.name for one in told)
+    if len(names) > 1:
+        raise Misused(f"runs on {', '.join(names)}: each cluster is calibrated by itself; say which with --cluster or --device")
+    return max(told, key=lambda one: one.gpus or 1)
 
 
 def _only(software: set[str]) -> str:

@@ -35,7 +35,7 @@ from costmodel.cli.systems import systems_parser
 from costmodel.cli.training import add_run
 from costmodel.description.labels import of_a_step, part_name
 from costmodel.description.transformer import Transformer
-from costmodel.description.usual_work import adapts, usual_batch, usual_length
+from costmodel.description.usual_work import adapts, usual_batch, usual_gpus, usual_length
 from costmodel.evaluation.estimation import Estimate
 from costmodel.text.errors import IllegalPlan, NotModelled
 from costmodel.text.suggestions import did_you_mean
@@ -86,19 +86,20 @@ def add(commands: Commands) -> None:
 
 
 def _compare(arguments: argparse.Namespace) -> int:
-    from costmodel.training.side_by_side import GPUS, compare
+    from costmodel.training.side_by_side import compare
 
     check_files(arguments)
     take_adapter(arguments)
     take_software(arguments)
     models = _models(arguments)
     adapted, first = adapts(arguments.adapter), next(iter(models.values()))
-    most = max(arguments.gpus or [GPUS * max(arguments.nodes or [1])])
+    usual = usual_gpus(arguments.adapter)
+    most = max(arguments.gpus or [usual if arguments.nodes is None else usual_gpus(None) * max(arguments.nodes)])
     batch = usual_batch(most, vars(arguments)) if adapted else BATCH
     taken = fill_work(arguments, first, global_batch=batch, seq_len=usual_length(first, adapted))
     if arguments.device and arguments.gpus is None and arguments.nodes is None and not COUNTED.match(arguments.device):
-        arguments.gpus = GPUS
-        taken = f"{taken}, --gpus {GPUS}" if taken else f"Taken, as it wasn't said: --gpus {GPUS}"
+        arguments.gpus = usual
+        taken = f"{taken}, --gpus {usual}" if taken else f"Taken, as it wasn't said: --gpus {usual}"
     rows = _choices(arguments)
     answers: dict[str, Estimate] = {}
     refused: dict[str, str] = {}

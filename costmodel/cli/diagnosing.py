@@ -10,6 +10,7 @@ from costmodel.cli.launched import files_of
 from costmodel.cli.output import TerminalTable, heading_of, respond, share, table, whole_plan
 from costmodel.cli.question import PLAYED, add_question, judged_by, read_asked_model, read_plan
 from costmodel.cli.training import asked_plan, is_split
+from costmodel.description.judgement import CHOSEN, JUDGED
 from costmodel.description.labels import part_name
 from costmodel.evaluation.estimation import Estimate, estimate
 from costmodel.text.errors import InvalidValue
@@ -49,7 +50,7 @@ def add(commands: Commands) -> None:
         "--tokens-per-second", type=_count, metavar="X", help="of all GPUs together, such as 120k, or of one: 15k/gpu"
     )
     add_output(diagnosing)
-    diagnosing.set_defaults(run=_diagnose)
+    diagnosing.set_defaults(run=_diagnose, fit_probability=None)
 
 
 def _seconds(text: str) -> float:
@@ -90,7 +91,9 @@ def _count(text: str) -> tuple[float, bool]:
 def _diagnose(arguments: argparse.Namespace) -> int:
     from costmodel.evaluation.diagnosis import diagnose
 
-    told = True
+    told = bool(files_of(arguments)) or is_split(arguments)
+    if arguments.fit_probability is None:
+        arguments.fit_probability = JUDGED if told else CHOSEN
     if files_of(arguments):
         model = read_asked_model(arguments)
         cluster, plan = read_plan(arguments)
@@ -102,7 +105,6 @@ def _diagnose(arguments: argparse.Namespace) -> int:
             names = ", ".join(f"--{name}" for name in missing)
             raise Misused(f"the following arguments are required: {names}, as seconds are of so much work (not with --mfu)")
         answer = asked_plan(arguments)
-        told = is_split(arguments)
     made = diagnose(answer, **_measured(arguments, answer))
     return respond(arguments, lambda: {**made.to_dict(), "answer": made.said()}, lambda: _page(made, told))
 

@@ -64,6 +64,8 @@ MEMORY = re.compile(r"([0-9]{1,6}(?:[.][0-9]{1,3})?) ?(?:([gt])(i?)b?)?", re.IGN
 SOUGHT = {"--batch-size": "batch", "--global-batch": "batch", "--batch": "batch", "--bs": "batch", "--micro-batch": "micro-batch",
           "--micro-batch-size": "micro-batch", "--mbs": "micro-batch", "--seq-len": "sequence", "--seq": "sequence"}  # fmt: skip
 """Options whose largest value people ask for, and what finds it."""
+ACCUMULATED = ("--batch-size", "--batch", "--bs")
+"""Words for a step's sequences that mean a micro-batch where they are fewer than its accumulation, which stands beside them."""
 RANKED_BY = ("--objective", "--sort", "--sort-by", "--optimize", "--optimise", "--optimize-for", "--metric", "--rank-by")
 """Options by which others say what the first of their plans is best in."""
 MEASURES = ("time", "step-time", "speed", "throughput", "cost", "price", "mfu", "tokens/s", "tokens-per-second", "latency")
@@ -188,12 +190,23 @@ def _is_file(word: str) -> bool:
     return os.path.sep not in word and os.path.exists(word)
 
 
+def _accumulation(words: Sequence[str]) -> int:
+    """Micro-batches of a step, as some option says them; 0 where none does."""
+    for word, after in itertools.pairwise([*words, ""]):
+        name, _, value = word.partition("=")
+        name = name.replace("_", "-")
+        if "--gradient-accumulation" in (name, MEANT["option"].get(name)) and (value or after).isdigit():
+            return int(value or after)
+    return 0
+
+
 def _spelled(words: Sequence[str], known: dict[str, argparse.Action], notes: list[str]) -> list[str]:
     """Options by their own names, and what people call some of their values."""
     found: list[str] = []
     off: list[str] = []
     implied: list[str] = []
     left = list(words)
+    accumulated = _accumulation(words)
     while left:
         word = left.pop(0)
         name, equals, value = word.partition("=")
@@ -213,6 +226,8 @@ def _spelled(words: Sequence[str], known: dict[str, argparse.Action], notes: lis
             continue
         flag = FLAGS.get(name)
         other = MEANT["option"].get(name)
+        if name in ACCUMULATED and (value or after).isdigit() and int(value or after) < accumulated:
+            other = "--micro-batch"
         if (taken := _by_its_word(name, after, known)) is not None:
             taken_for = f"taken as {' '.join(taken)}" if taken else WITH_WORDS[name]
             notes.append(f"{said}{f' {left.pop(0)}' if after and not after.startswith('-') else ''}: {taken_for}")

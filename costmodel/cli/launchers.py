@@ -141,22 +141,25 @@ def _read(arguments: argparse.Namespace) -> int:
     launch = _launch(arguments)
     for conflict in launch.conflicts:
         print(f"costmodel: conflict: {' '.join(conflict.split())[:500]}", file=sys.stderr)
-    return respond(arguments, lambda: launch.to_dict(), lambda: _said(launch))
+    return respond(arguments, lambda: launch.to_dict(), lambda: _said(launch, arguments))
 
 
-def _said(launch: Launch) -> list[TerminalTable | str]:
+def _said(launch: Launch, arguments: argparse.Namespace) -> list[TerminalTable | str]:
     """What a launch says, as a table and lines."""
     model = launch.model_described
-    named = (model if isinstance(model, str) else ", ".join(f"{key} {shown(value)}" for key, value in (model or {}).items()))
+    named = model if isinstance(model, str) else ", ".join(f"{key} {shown(value)}" for key, value in (model or {}).items())
+    named = f"{given} (given here)" if (given := getattr(arguments, "model", None)) else named
     head = f"{', '.join(launch.files)}: {launch.framework}" + (f" ({launch.version})" if launch.version else "")
     rows = []
     for field, value in launch.plan_fields.items():
         source = "assumed" if field in launch.assumed else "derived" if field in launch.derived else "stated"
+        source = "given here" if getattr(arguments, field, None) is not None else source
         if value is not None or source != "assumed":
             rows.append([field, _brief(value), source])
     lines = [f"Model: {named or 'not stated'}", f"GPUs: {launch.gpus if launch.gpus else 'not stated'}"]
+    open_ = [field for field, value in launch.assumed.items() if value is None and not (field == "model" and given)]
     listed = {
-        "Not stated, and no default": [field for field, value in launch.assumed.items() if value is None],
+        "Not stated, and no default": open_,
         "Does nothing here": launch.ineffective, "Conflicts": launch.conflicts, "Unknown": launch.unknown,
         "Unresolved": [f"{flag} = {value}" for flag, value in launch.unresolved.items()],
         "Changes time or memory, not modelled": launch.unpriced, "Notes": launch.notes,
@@ -189,7 +192,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     read = functools.partial(_launch, arguments)
     launch = completed(read, offered if arguments.nodes is not None else None, offered, arguments.notes)
     if not priceable and launch.gpus is None and not arguments.json:
-        print_page(*_said(launch), f"{HINT}, with --gpus N where the files leave it open", markdown=arguments.markdown)
+        print_page(*_said(launch, arguments), f"{HINT}, with --gpus N where the files leave it open", markdown=arguments.markdown)
         return codes.ANSWERED
     config = None
     if arguments.allow_config and is_line(arguments.files[0]):
@@ -202,7 +205,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     priced = resolve(launch, model=model, config=config)
     if not priceable:
         return respond(
-            arguments, lambda: {**launch.to_dict(), "priced_as": _plan_fields(priced)}, lambda: [*_said(launch), HINT]
+            arguments, lambda: {**launch.to_dict(), "priced_as": _plan_fields(priced)}, lambda: [*_said(launch, arguments), HINT]
         )
     cluster = _hardware(arguments, gpus=priced.plan.gpus)
     answer = estimate(priced.model, cluster, priced.plan, priced.software)
@@ -211,7 +214,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     figures = {} if whole is None else {"post_training": whole.to_dict()}
     return respond(
         arguments, lambda: _answer_figures(launch, priced, answer, measured) | figures,
-        lambda: _answer_page(launch, priced, answer, measured, whole), (whole or answer).fits,
+        lambda: _answer_page(launch, arguments, priced, answer, measured, whole), (whole or answer).fits,
     )  # fmt: skip
 
 
@@ -282,7 +285,8 @@ def _answer_figures(launch: Launch, priced: Priced, answer: Estimate, measured: 
 
 
 def _answer_page(
-    launch: Launch, priced: Priced, answer: Estimate, measured: float | None, whole: PostTraining | None
+    launch: Launch, arguments: argparse.Namespace, priced: Priced, answer: Estimate, measured: float | None,
+    whole: PostTraining | None,
 ) -> list[TerminalTable | str]:
     from costmodel.evaluation.notes import of_loading
     from costmodel.evaluation.verdicts import verdict
@@ -294,7 +298,7 @@ def _answer_page(
             f"With the reference {whole.said()}: {parts(whole.times, lambda part: share(part, whole.step_time))}",
             f"With its weights, {gib(whole.beside)} GiB, {'it fits' if whole.fits else 'NO FIT'}: {gib(whole.memory)} GiB",
         ]
-    page = [*_said(launch), "\n".join(lines)]
+    page = [*_said(launch, arguments), "\n".join(lines)]
     advice = improvements(launch, answer)
     if advice:
         rows = [

@@ -153,10 +153,16 @@ def add_logged(parser: Parser, software: argparse._ArgumentGroup, words: str) ->
     add_plan(parser, several=False, plan=plan_group(parser, several=False), software=software)
 
 
-def add_hardware(parser: Parser) -> None:
-    """Arguments that say on what: a cluster, or so many GPUs of a kind."""
+def add_hardware(parser: Parser, required: bool = True) -> None:
+    """Arguments that say on what: a cluster, or so many GPUs of a kind.
+
+    Parameters
+    ----------
+    parser : of a command
+    required : nothing else says it
+    """
     hardware = parser.add_argument_group("cluster")
-    where = hardware.add_mutually_exclusive_group(required=True)
+    where = hardware.add_mutually_exclusive_group(required=required)
     where.add_argument(
         "--cluster", metavar="C",
         help="name in the catalogue, a cloud's instance, a file, several to compare (a,b), or joined by search (8xh100+8xa100)",
@@ -300,7 +306,8 @@ def read_asked_model(arguments: argparse.Namespace) -> Transformer:
 def _accumulated(arguments: argparse.Namespace) -> int:
     """Sequences of a step that accumulates so many micro-batches on every replica."""
     if arguments.global_batch is not None:
-        raise Misused("--global-batch and --gradient-accumulation both say the sequences of a step: give one of them")
+        both = "--global-batch and --gradient-accumulation both say the sequences of a step"
+        raise Misused(f"{both}: give one of them, or the accumulation and --micro-batch")
     return accumulated(arguments.gradient_accumulation, chosen(arguments), world(arguments))
 
 

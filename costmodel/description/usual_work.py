@@ -38,6 +38,21 @@ def adapts(kinds: object) -> bool:
     return all(kind not in (None, "none") for kind in several)
 
 
+def usual_gpus(kinds: object) -> int:
+    """GPUs of a kind that are compared where a question doesn't say how many: for adapters one, for whole models eight.
+
+    Parameters
+    ----------
+    kinds : of adapters, as `adapts` takes them
+
+    Examples
+    --------
+    >>> usual_gpus("qlora"), usual_gpus(None)
+    (1, 8)
+    """
+    return 1 if adapts(kinds) else 8
+
+
 def usual_choices(choices: Mapping[str, object]) -> dict[str, str]:
     """What is taken where no software is said: of adapters what is made for them, and recomputation as it trains them.
 

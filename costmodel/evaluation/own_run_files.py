@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from costmodel.arithmetic.named_tuples import made
-from costmodel.catalogue.asking import given
+from costmodel.catalogue.asking import HARDWARE, given, hardware_of
 from costmodel.catalogue.loader import load_model
 from costmodel.catalogue.records.reading import load_runs
+from costmodel.catalogue.software import load_framework
+from costmodel.description.fields import full_names
 from costmodel.description.plan import Plan
 from costmodel.description.run import Run
 from costmodel.description.transformer import Transformer
@@ -32,7 +33,9 @@ Triple: TypeAlias = tuple[Transformer, Plan, float]
 """Model, plan, and seconds of a step."""
 Given: TypeAlias = "Sequence[Triple | Run] | str | Path | Frame"
 SECONDS = "step_time_s"
-"""Column of a table of runs with the measured time; ``model`` has the model's name, all others are fields of `Plan`."""
+"""Column of a table of runs with the measured time; ``model`` has the model's name, ``cluster`` or ``device``, ``gpus``,
+``nodes`` and ``framework`` may say where it ran, all others are fields of `Plan`."""
+NEEDED = ("global_batch", "seq_len")
 MOST_RUNS = 2000
 """Runs that a calibration takes: every two of them are compared, and a cluster's constants are told long before."""
 FARTHEST = 8.0
@@ -114,27 +117,33 @@ def _one(run: object) -> Measured:
 
 
 def _rows(rows: Sequence[Mapping[str, object]], source: str) -> list[Measured]:
-    fields = {field.name for field in dataclasses.fields(Plan)}
     named = functools.cache(load_model)  # a file that all rows name is read once
     found = []
     for number, row in enumerate(rows, 1):
-        unknown = [str(column) for column in row if column not in fields | {"model", SECONDS}]
-        if unknown:
-            raise UnreadableFile(f"{source}: no column {unknown[0][:80]!r} is known; expected model, {SECONDS}, fields of Plan")
-        missing = [name for name in ("model", SECONDS, "global_batch", "seq_len") if _cell(row.get(name)) is None]
-        if missing:
-            raise UnreadableFile(f"{source} row {number}: no {missing[0]}")
-        said = given({name: _cell(value) for name, value in row.items() if name in fields})
         try:
-            plan = made(Plan, said)
-            model = named(str(row["model"]))
+            found.append(_of_row({name: _cell(value) for name, value in row.items()}, named))
         except CostModelError as error:
             raise UnreadableFile(f"{source} row {number}: {error}") from error
-        seconds = _cell(row[SECONDS])
-        if not isinstance(seconds, int | float):
-            raise UnreadableFile(f"{source} row {number}: {SECONDS}={repr(row[SECONDS])[:80]}: expected a number of seconds")
-        found.append(_one((model, plan, float(seconds))))
     return found
+
+
+def _of_row(row: Mapping[str, object], named: Callable[[str], Transformer]) -> Measured:
+    """A line of a table; hardware and software may stand in it beside the plan."""
+    said = given(row)
+    model, seconds, software, cluster = (said.pop(name, None) for name in ("model", SECONDS, "framework", "cluster"))
+    fields = full_names(Plan, said, HARDWARE)
+    missing = [name for name, value in {"model": model, SECONDS: seconds, **dict.fromkeys(NEEDED)}.items()
+               if value is None and fields.get(name) is None]  # fmt: skip
+    if missing:
+        raise CostModelError(f"no {missing[0]}")
+    if not isinstance(seconds, int | float):
+        raise InvalidValue(SECONDS, seconds, "a number of seconds")
+    on = None
+    if cluster is not None or fields.keys() & HARDWARE:
+        on, fields = hardware_of(cluster, fields)  # type: ignore[arg-type]
+    plan = made(Plan, fields)
+    run = _one((named(str(model)), plan if on is None else plan.on(on), float(seconds)))
+    return run._replace(cluster=on, framework=None if software is None else load_framework(str(software)))
 
 
 def _cell(value: object) -> object:

@@ -43,7 +43,8 @@ def calibrate(cluster: Cluster, runs: Given, framework: Framework | str = "megat
     runs : measured steps: model, plan and seconds of each; or records, `costmodel.Run`; or the path of a file of records
         (`costmodel.load_runs`), or of a CSV file with one run a row, or a frame of pandas or polars with the same columns:
         ``model`` (a name in the catalogue or the path of a file that describes one), ``step_time_s``, and any fields of `Plan`,
-        of which ``global_batch`` and ``seq_len`` are needed. An empty cell is the field's default
+        of which ``global_batch`` and ``seq_len`` are needed, by any of their names; ``cluster``, or ``device``, ``gpus`` and
+        ``nodes``, and ``framework`` where they differ from those that are calibrated. An empty cell is the field's default
     framework : with which they were made, or its name
 
     Returns

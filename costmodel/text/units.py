@@ -40,9 +40,9 @@ def format_seconds(seconds: float) -> str:
     for unit, factor in (("d", 86400.0), ("h", 3600.0)):
         if abs(seconds) >= 2 * factor:
             return f"{seconds / factor:.3g} {unit}"
-    for unit, factor in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if abs(seconds) >= factor:
-            return f"{seconds / factor:.4g} {unit}" if unit == "s" else f"{seconds / factor:.3g} {unit}"
+    for unit, factor, figures in (("s", 1.0, 4), ("ms", 1e-3, 3), ("us", 1e-6, 3)):
+        if abs(seconds) >= 0.9995 * factor:  # 999.7 ms to three figures would be 1e+03
+            return f"{seconds / factor:.{figures}g} {unit}"
     return f"{seconds / 1e-9:.3g} ns"
 
 

@@ -16,7 +16,7 @@ from costmodel.description.fields import full_names
 from costmodel.description.fields import table as fields_of
 from costmodel.description.labels import label
 from costmodel.description.plan import Plan
-from costmodel.description.usual_work import BATCH, adapts, usual_batch
+from costmodel.description.usual_work import BATCH, adapts, usual_batch, usual_gpus
 from costmodel.evaluation.difference_errors import difference_error, probability_below
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.part_differences import PartDifference, differences
@@ -35,8 +35,6 @@ from costmodel.training.duration import TrainingRun, time_to_train
 
 SEARCHED = ("device", "framework", "network", "gpus", "nodes", "fit_probability", "top", "engine", "check", "space")
 """Arguments of a search that no plan has, in the order in which they call choices."""
-GPUS = 8
-"""Of a device that are compared where nobody says how many."""
 WORTH = 0.01
 """Share of a step from which a part that differs is named by itself."""
 
@@ -222,8 +220,8 @@ def compare(
     ----------
     answers : estimates, or searches whose best plans stand for them, by the names that they shall have; or a model, or its name,
         or several, whose best plans are compared
-    clusters : of a model, one or several, or their names, as ``["8xh100", "8xb200"]``; of a device without a number `GPUS` are
-        taken
+    clusters : of a model, one or several, or their names, as ``["8xh100", "8xb200"]``; of a device without a
+        number so many are taken as `costmodel.description.usual_work.usual_gpus` says
     tokens : of the whole run, as 1e12 or ``"1T"``, for days and money; none if None
     price : of a GPU for an hour in any currency, one for all or by the answers' names
     asked : of the searches for a model, as `costmodel.search` takes it; of an argument with several values, as
@@ -295,7 +293,8 @@ def _best_plans(models: object, clusters: object, asked: Mapping[str, Any]) -> d
     if len(rows) < 2:
         wish = "answers of estimate(...) or search(...) by their names, or a model with several values of an argument, such as "
         raise InvalidValue("answers", models, f"{wish}clusters=['8xh100', '8xb200'] or framework=['fsdp2', 'megatron-core']")
-    on = {name: _cluster(row) for name, row in rows.items()}
+    gpus = usual_gpus(said.get("adapter"))
+    on = {name: _cluster(row, gpus) for name, row in rows.items()}
     most = max(cluster.gpus or 1 for cluster in on.values())
     usual = usual_batch(most, said) if adapts(said.get("adapter")) else BATCH
     found = {}
@@ -316,10 +315,10 @@ def _called(field: str, value: object) -> str:
     return called(field, value if isinstance(value, str | int | float) else getattr(value, "name", value))
 
 
-def _cluster(row: Row) -> Cluster:
-    """What a choice is asked about, which is taken from it; of a device without a number `GPUS`."""
+def _cluster(row: Row, gpus: int) -> Cluster:
+    """What a choice is asked about, which is taken from it; of a device without a number so many GPUs."""
     cluster, said = row.pop("cluster", None), {name: row.pop(name) for name in HARDWARE if name in row}
-    return cluster_of(cluster, **(said | {"gpus": GPUS} if is_bare_device(cluster, said) else said))
+    return cluster_of(cluster, **(said | {"gpus": gpus} if is_bare_device(cluster, said) else said))
 
 
 def _rate(one: Estimate, price: float) -> float:
