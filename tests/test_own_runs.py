@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import costmodel
 from costmodel.arithmetic.named_tuples import replaced
 from costmodel.evaluation.counted_memory import Count, counted
+from costmodel.evaluation.opened_bill import held_tensors
 from costmodel.evaluation.own_run_posterior import SCATTER, posterior
 from costmodel.evaluation.own_run_update import Measured
 from costmodel.evaluation.own_runs import influences, next_run, next_runs
@@ -241,3 +242,19 @@ def test_names_that_stood_for_a_source_answer_with_the_software_that_it_ran(form
 def test_influences_of_no_runs_are_refused():
     with pytest.raises(CostModelError, match="no runs"):
         influences(CLUSTER, [])
+
+
+@pytest.mark.parametrize("factor", [0.88, 1.12])
+def test_where_tensors_hold_one_factor_more_than_is_counted_three_peaks_tell_it(factor):
+    """Of whatever tensors: weights, which no other constant moves, are most of this plan's."""
+    plans = [dataclasses.replace(PLANS[0], micro_batch=size, recompute="full", zero_stage=3) for size in (1, 2, 4)]
+    counts = [Count("allocated", "max")] * 3
+    first = counted([costmodel.estimate(MODEL, CLUSTER, plan) for plan in plans], counts)
+    runs = [Measured(MODEL, plan, None, factor * peak, counts[0]) for plan, peak in zip(plans, first, strict=True)]
+    mine = costmodel.calibrate(CLUSTER, runs)
+    unseen = dataclasses.replace(plans[0], micro_batch=8)
+    before, after = (costmodel.estimate(MODEL, cluster, unseen) for cluster in (CLUSTER, mine))
+    held = [float(counted([one], counts[:1])[0]) for one in (before, after)]
+    assert math.log(held[1] / held[0]) == pytest.approx(math.log(factor), rel=0.2)  # three are not believed all of it
+    assert sum(row.nbytes for row in held_tensors(after.memory)) == pytest.approx(after.memory.total, rel=1e-9)
+    assert all(part >= 0.0 for part in after.memory.parts.values())

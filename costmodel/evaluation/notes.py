@@ -234,6 +234,10 @@ def notes(answer: Estimate) -> tuple[str, ...]:
                 f"own runs of {whose} {'lengthen' if change > 0.0 else 'shorten'} {which} estimate by {abs(change):.1%} beyond "
                 "what the constants fitted to them give"
             )
+    held = answer.framework.constants.memory.own - 1.0
+    if abs(held) >= WORTH_SAYING:
+        more = "more" if held > 0.0 else "less"
+        found.append(f"own runs of this cluster hold {abs(held):.1%} {more} in tensors than is counted")
     found += (*of_samples(plan), *of_loader(answer))
     found += of_masks(answer)
     found += unfilled_nodes(answer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -62,11 +63,15 @@ def held_tensors(memory: PeakMemory, stage: int | None = None) -> tuple[HeldTens
     bill = memory.bill_of(stage)
     place = place_of(memory.asked, bill.stage)
     held = contents_of(memory.asked, place)
+    own = float(memory.asked.software.memory.own)  # what own runs say is dealt to all tensors alike
+    counted = {part: float(nbytes) / own for part, nbytes in bill.parts._asdict().items() if part != "overhead"}
+    bill = dataclasses.replace(bill, parts=bill.parts._replace(**counted))
     rows = [
         *_states(memory.asked, place, bill), *_activations(memory.asked, place, held, bill), *_moments(bill),
         *_buffers(memory.asked, held, bill), *_overhead(memory.asked, bill),
     ]  # fmt: skip
-    return tuple(row for row in rows if abs(row.nbytes) >= WORTH)
+    scaled = [row if row.part == "overhead" else row._replace(nbytes=own * row.nbytes) for row in rows]
+    return tuple(row for row in scaled if abs(row.nbytes) >= WORTH)
 
 
 def _owned(asked: MemoryInputs, place: Place) -> Iterator[tuple[str, float, RankParameters]]:

@@ -301,6 +301,7 @@ class MemoryConstants(NamedTuple):
     fragmentation: Number  # reserved over allocated, minus one
     idle: Number  # of what comes and goes, kept by the allocator beside what is needed at once, until memory is short
     unlike_idle: Number  # the same of passes, where every micro-batch has another shape
+    own: Number  # what tensors hold over what is counted, as own runs of a cluster have it in common
 
 
 class Software(NamedTuple):

@@ -783,7 +783,12 @@ def memory_of(
     ----------
     weights, gradients, optimizer, activations, temporaries, logits, buffers : its parts [bytes]
     pooled : kept for tensors of other streams that aren't there now [bytes]
+
+    What own runs say is dealt to all tensors alike, as nothing says whose it is.
     """
+    own = software.memory.own
+    weights, gradients, optimizer = own * weights, own * gradients, own * optimizer
+    activations, temporaries, logits, buffers = own * activations, own * temporaries, own * logits, own * buffers
     passing = activations + temporaries + logits + buffers
     overhead = outside_allocator(plan, network, software) + fragmentation(passing, settings, software) + pooled
     total = weights + gradients + optimizer + passing + overhead
@@ -1134,7 +1139,8 @@ def least(
     """What a plan holds at the least, whatever its micro-batch and its recomputation, `Memory`: a lower bound of its bill.
 
     Proof: the bill of the fullest stage is the largest of all stages', so that any stage's bounds it from below. A bill is
-    what lies around the tensors, and :math:`1 + f` times the sum of parts of which none is negative. Of these parts are
+    what lies around the tensors, and :math:`1 + f` times the sum of parts of which none is negative, all of them times what own
+    runs say. Of these parts are
     left out activations, temporaries, logits and gathered weights; weights count in one version, of which a stage holds at
     least one; gradients that come up late count for nothing. None of what is left reads the micro-batch, sequence
     parallelism or what is recomputed, so that one number bounds all plans that differ in these alone.
