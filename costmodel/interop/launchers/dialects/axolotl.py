@@ -142,6 +142,8 @@ def rules(reading: LaunchReading) -> None:
     if unmixed and not (reading.has("_deepspeed") or reading.has("zero_stage")):
         common.unmixed(reading)
     hf.fsdp(reading)
+    if (reading.plan.get("fsdp") or {}).get("version") == 2 and not reading.one("_adapter") and wide == "bf16":
+        common.unmixed(reading)  # src/axolotl/monkeypatch/accelerate/fsdp2.py ``fsdp2_prepare_model``, unlike accelerate's, lifts nothing
     if reading.one("_recompute") == "offload":
         reading.said.pop("_recompute")
         reading.say("_recompute", "full", "gradient_checkpointing offload")
@@ -154,6 +156,7 @@ def rules(reading: LaunchReading) -> None:
         kind = "gptq-lora" if reading.one("_gptq") else common.frozen(common.bits(reading))
     every = "all" if reading.one("_every") else None
     common.adapter(reading, kind, None, every)
+    common.as_loaded(reading)
     common.devices(reading)
     common.offload(reading)
     common.batching(reading)
