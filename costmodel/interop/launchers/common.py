@@ -291,9 +291,9 @@ def as_loaded(reading: LaunchReading) -> None:
 
     References
     ----------
-    axolotl-ai-cloud/axolotl@067b021c8 src/axolotl/loaders/model.py ``_configure_embedding_dtypes``; hiyouga/LLaMA-Factory@ff6d4d12
-    src/llamafactory/model/model_utils/checkpointing.py ``prepare_model_for_training``; modelscope/ms-swift@3602360a5
-    swift/pipelines/train/tuner.py ``prepare_adapter``; huggingface/trl@v0.26.0 trl/trainer/sft_trainer.py
+    axolotl-ai-cloud/axolotl@067b021c8 src/axolotl/loaders/model.py ``_configure_embedding_dtypes``;
+    hiyouga/LLaMA-Factory@ff6d4d12 src/llamafactory/model/model_utils/checkpointing.py ``prepare_model_for_training``;
+    modelscope/ms-swift@3602360a5 swift/pipelines/train/tuner.py ``prepare_adapter``
     """
     if reading.plan.get("adapter") in ("qlora", "int8-lora"):
         reading.put("wide_residual", False, derived=True)

@@ -143,7 +143,7 @@ def rules(reading: LaunchReading) -> None:
         common.unmixed(reading)
     hf.fsdp(reading)
     if (reading.plan.get("fsdp") or {}).get("version") == 2 and not reading.one("_adapter") and wide == "bf16":
-        common.unmixed(reading)  # src/axolotl/monkeypatch/accelerate/fsdp2.py ``fsdp2_prepare_model``, unlike accelerate's, lifts nothing
+        common.unmixed(reading)  # src/axolotl/monkeypatch/accelerate/fsdp2.py ``fsdp2_prepare_model`` lifts nothing
     if reading.one("_recompute") == "offload":
         reading.said.pop("_recompute")
         reading.say("_recompute", "full", "gradient_checkpointing offload")
