@@ -83,6 +83,7 @@ bf16: auto
 gradient_checkpointing: true
 attn_implementation: flash_attention_2
 """
+OF_ATTENTION = "lora_target_modules: [q_proj, k_proj, v_proj, o_proj]"
 AXOLOTL = {
     "apertus": (QLORA.format("swiss-ai/Apertus-8B-Instruct-2509") + CUT, 8.7),
     "arcee": (QLORA.format("arcee-ai/AFM-4.5B") + CUT, 7.8),
@@ -91,8 +92,13 @@ AXOLOTL = {
     "seed-oss": (QLORA.format("ByteDance-Seed/Seed-OSS-36B-Instruct") + CUT, 27.7),
     "mimo": (QLORA.format("XiaomiMiMo/MiMo-7B-RL"), 17.2),
     "gpt-oss": (LORA_OF_EXPERTS + CUT, 44.0),
+    "glm-4.5-air": (QLORA.format("zai-org/GLM-4.5-Air").replace("lora_target_linear: true", OF_ATTENTION) + CUT, 63.4),
+    "glm-4.7-flash": (
+        QLORA.format("zai-org/GLM-4.7-Flash").replace("lora_target_linear: true", OF_ATTENTION)
+        .replace("load_in_4bit: true\nadapter: qlora", "load_in_8bit: true\nadapter: lora") + CUT, 35.0,
+    ),
     "llama-3": (FULL, 48.0),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "published"), AXOLOTL.values(), ids=AXOLOTL)
@@ -160,11 +166,6 @@ mixed_precision: '{mixed}'
 num_machines: 1
 num_processes: {gpus}
 """
-SHARDED = """
-deepspeed_config:
-  zero_stage: 3
-  zero3_init_flag: true
-"""
 FSDP = """
 fsdp_config:
   fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
@@ -183,7 +184,6 @@ SCRIPT = (
 QUANTISED = SCRIPT.format(micro=2, steps=2, reentrant=True, quantised=True)
 BY_FSDP = ACCELERATE.format(kind="FSDP", mixed="no", gpus=2) + FSDP
 PEFT = {
-    "zero-3-qlora": (QUANTISED, ACCELERATE.format(kind="DEEPSPEED", mixed="bf16", gpus=2) + SHARDED, 2, 36.6),
     "fsdp-qlora": (QUANTISED, BY_FSDP.format(offload="false"), 2, 35.6),
     "fsdp-qlora-on-the-host": (QUANTISED, BY_FSDP.format(offload="true"), 2, 19.6),
     "fsdp-lora": (
@@ -195,7 +195,7 @@ PEFT = {
 
 @pytest.mark.parametrize(("script", "config", "gpus", "published"), PEFT.values(), ids=PEFT)
 def test_a_llama_2_70b_takes_what_pefts_guides_say(run, tmp_path, script, config, gpus, published):
-    """huggingface/peft@5d602fdb docs/source/accelerate/deepspeed.md and fsdp.md, "Memory usage"."""
+    """huggingface/peft@5d602fdb docs/source/accelerate/fsdp.md, "Memory usage"."""
     (tmp_path / "mine.yaml").write_text(config)
     (tmp_path / "mine.sh").write_text(script)
     files = str(tmp_path / "mine.sh"), str(tmp_path / "mine.yaml")
@@ -251,13 +251,18 @@ SWIFTS = {
         "a100-sxm-80gb", 8, 80.0,
     ),
     "lora": (SWIFT.format(model="Qwen/Qwen2.5-7B-Instruct", tuner="lora", steps=4, length=2048), "a100-sxm-80gb", 1, 22.0),
+    "512k": (
+        SWIFT.format(model="Qwen/QwQ-32B", tuner="lora", steps=2, length=512_000)
+        + "--deepspeed zero3_offload --use_liger_kernel true --sequence_parallel_size 8", "a100-sxm-80gb", 8, 80.0,
+    ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "device", "gpus", "published"), SWIFTS.values(), ids=SWIFTS)
 def test_ms_swifts_packed_examples_take_what_their_first_lines_say(text, device, gpus, published):
     """modelscope/ms-swift@3602360a5 examples/megatron/{long_text,base_to_chat}.sh, mcore_bridge/full/moe.sh, fp8/benchmark.sh,
-    benchmark/deepspeed.sh; examples/train/packing/{liger_kernel,llm}.sh, flash_attention_3/transformers.sh: what is reserved."""
+    benchmark/deepspeed.sh; examples/train/packing/{liger_kernel,llm}.sh, flash_attention_3/transformers.sh,
+    sequence_parallel/sequence_parallel_512k.sh: what is reserved."""
     assert told(f"NPROC_PER_NODE={gpus} {text}", device, gpus).total / GiB == pytest.approx(published, rel=0.1)
 
 

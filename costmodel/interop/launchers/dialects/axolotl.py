@@ -160,8 +160,8 @@ def rules(reading: LaunchReading) -> None:
     common.devices(reading)
     common.offload(reading)
     common.batching(reading)
-    if reading.has("_rl") and not reading.has("_reentrant"):
-        reading.say("_reentrant", False, "rl")  # src/axolotl/core/builders/base.py ``_configure_gradient_checkpointing``
+    if not reading.has("_reentrant"):  # src/axolotl/utils/config/__init__.py ``normalize_config``
+        reading.say("_reentrant", not reading.has("_rl") and "gemma-4" not in str(reading.model_name), "gradient_checkpointing")
     hf.beside_others(reading)
     common.preferences(reading, reading.one("_rl"), "reward" if reading.one("_reward") else None)
     if reading.one("_fused_loss"):

@@ -44,6 +44,7 @@ BEFORE = (
     FlagRow("flash_attn", "attention", unit.attention, "auto", says=says.kernel("fa2", "disabled")),
     FlagRow("use_unsloth", "_unsloth", unit.flag, False),
     FlagRow("use_unsloth_gc", "_offload_activations", unit.flag, False),
+    FlagRow("use_reentrant_gc", "_reentrant", unit.flag, True),
 )
 BETWEEN = (
     FlagRow("disable_gradient_checkpointing", "_recompute", unit.yields("none", "full"), False,
@@ -130,6 +131,8 @@ def rules(reading: LaunchReading) -> None:
             common.unmixed(reading)
     if {"dist_config.name", "micro_batch_size", "model"} & reading.keys and "model_name_or_path" not in reading.keys:
         as_version_1_trains(reading)
+    elif not reading.has("_reentrant"):  # src/llamafactory/model/model_utils/checkpointing.py ``prepare_model_for_training``
+        reading.say("_reentrant", reading.one("fsdp.version") != 2, "use_reentrant_gc")
     hf.trainer(reading)
     if "cross_entropy_loss_fusion" in reading.keys:
         megatron.loss(reading)

@@ -81,6 +81,9 @@ def rules(reading: LaunchReading) -> None:
         reading.put("loading", "one-rank")
         reading.put("recompute", "full")  # its ``activation_checkpointing``, whatever ``gradient_checkpointing`` says
         common.fsdp(reading, {"version": 2, "sharding": "full_shard", "reshard_after_forward": True})
+    if not reading.has("_reentrant"):  # swift/trainers/mixin.py ``_fix_gradient_checkpointing``
+        several = any((reading.one(size) or 1) > 1 for size in ("_per_node", "_gpus", "_nodes"))
+        reading.say("_reentrant", hf.by_deepspeed(reading) or not (several or reading.plan.get("fsdp")), "gradient_checkpointing")
     own = str(reading.one("_own_optimizer") or "")
     reading.put("optimizer", "muon" if "muon" in own else own or None)
     hf.trainer(reading)
