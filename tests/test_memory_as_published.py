@@ -357,6 +357,32 @@ def test_qlora_fits_where_its_authors_trained(run, model, device):
     assert asked(run, model, "--device", device, *HUGGING_FACE)["fits"]
 
 
+FOUNDRY = """
+max_seq_len: 4096
+model:
+  name: hf_causal_lm
+  pretrained_model_name_or_path: meta-llama/Llama-3.1-70B-Instruct
+  use_flash_attention_2: true
+optimizer:
+  name: decoupled_lionw
+global_train_batch_size: 16
+device_train_microbatch_size: 1
+precision: amp_bf16
+fsdp_config:
+  sharding_strategy: FULL_SHARD
+  mixed_precision: PURE
+  activation_checkpointing: true
+  activation_checkpointing_reentrant: false
+"""
+
+
+@pytest.mark.parametrize(("gpus", "fits"), [(8, False), (16, True)])
+def test_a_full_fine_tune_of_70b_by_llm_foundry_takes_sixteen_gpus_of_80_gb(gpus, fits):
+    """mosaicml/llm-foundry@8c8dd48f mcli/mcli-llama3-70b-instruct-finetune.yaml: "at least 16x80GB GPUs"."""
+    launch = read_launch(FOUNDRY, gpus=gpus)
+    assert estimate(launch.model, machine("h100-sxm", gpus=gpus), launch.plan, launch.software).fits is fits
+
+
 def test_a_quantised_base_is_lifted_by_peft_alone_and_only_where_nothing_is_sharded():
     """hiyouga/LLaMA-Factory, axolotl, ms-swift and TRL from 0.26 leave norms, embedding and head in 16 bit."""
     cluster, model = load_cluster("dgx-h100", gpus=8), load_model("llama3-8b")
