@@ -142,7 +142,8 @@ def rules(reading: LaunchReading) -> None:
     if unmixed and not (reading.has("_deepspeed") or reading.has("zero_stage")):
         common.unmixed(reading)
     hf.fsdp(reading)
-    if (reading.plan.get("fsdp") or {}).get("version") == 2 and not reading.one("_adapter") and wide == "bf16":
+    brain = wide != "fp16" and reading.one("_bf16") is not False
+    if brain and (reading.plan.get("fsdp") or {}).get("version") == 2 and not reading.one("_adapter"):
         common.unmixed(reading)  # src/axolotl/monkeypatch/accelerate/fsdp2.py ``fsdp2_prepare_model`` lifts nothing
     if reading.one("_recompute") == "offload":
         reading.said.pop("_recompute")
