@@ -183,7 +183,7 @@ def test_fsdp2_holds_a_layers_gradients_as_they_come_and_as_they_are_sent_and_th
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_whether_a_loss_is_one_kernel_follows_from_its_name_and_is_refused_beside_it_where_it_says_otherwise(loss):
-    fused = loss in {"fused", "fused-linear", "chunked"}
+    fused = loss in {"fused", "fused-linear", "chunked", "vocab-parallel-compiled"}
     named = Plan(global_batch=8, seq_len=512, loss=loss)
     for framework in ("megatron-core", "hf-trainer"):
         software = load_framework(framework)

@@ -125,8 +125,7 @@ class Framework:
     logit_traffic, tensor_logit_traffic : read and written per logit by each of both losses, forward and backward, beside the
         head's products [bytes]
     own_loss : its own by name, where that says more than bytes of a logit; a plan's takes its place, or one kernel
-    wide_residual : beside weights of bitsandbytes, in 4 or 8 bit, norms, embedding and head are in 32 bit, and so is the residual
-        stream
+    wide_residual : norms, embedding and head beside weights of bitsandbytes are in 32 bit, as `Plan.wide_residual` has it
     wide_embedding_moments : 8-bit moments of an embedding are in 32 bit
     wide_adapters : beside weights in 16 bit adapters are in 32 bit, and so are their gradients and moments; not where a
         library shards them that casts all weights

@@ -163,6 +163,8 @@ class Plan:
         narrow as `dtype`, and what adapters and a base of bitsandbytes make is in 32 bit; the framework's own if None
     reentrant : recomputed layers run under autograd's reentrant checkpoints
         (``gradient_checkpointing_kwargs={"use_reentrant": True}``)
+    wide_residual : beside a base of bitsandbytes in 4 or 8 bit norms, embedding and head are in 32 bit, and so is the residual
+        stream, as ``prepare_model_for_kbit_training`` of PEFT has them, unless weights are sharded; the framework's own if None
     transposed_weights : weights in fp8 are held transposed too, for devices that multiply fp8 in one layout; if None as the
         device needs it: not on Blackwell. The blocks of mxfp8 and nvfp4 lie along one direction, and are always held in both
     fused_cross_entropy : one kernel from logits to their gradient; `loss` says it where that is given
@@ -302,6 +304,8 @@ class Plan:
         inert="nothing is held in 32 bit beside it: neither weights that train nor adapters"))  # fmt: skip
     reentrant: bool | None = field(default=None, metadata=row(
         Flag(), rare=True, software=True, inert="no layers are recomputed beside weights that don't train"))  # fmt: skip
+    wide_residual: bool | None = field(default=None, metadata=row(
+        Flag(), rare=True, software=True, inert="no weights are held by bitsandbytes in 4 or 8 bit"))  # fmt: skip
     transposed_weights: bool | None = field(default=None, metadata=row(
         Flag(), rare=True, software=True, unset="as the device needs it", inert="no weights are held in fp8"))  # fmt: skip
     fused_cross_entropy: bool | None = field(default=None, metadata=row(

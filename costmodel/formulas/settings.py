@@ -79,6 +79,7 @@ class PlanChoices(NamedTuple):
     base_dtype: Number
     mixed_precision: Number
     reentrant: Number
+    wide_residual: Number
     transposed_weights: Number
     fused_cross_entropy: Number
     fused_norms: Number
@@ -117,6 +118,7 @@ class DefaultChoices(NamedTuple):
     attention: Number
     mixed_precision: Number
     reentrant: Number
+    wide_residual: Number
     fused_cross_entropy: Number
     fused_norms: Number
     overlap_gradients: Number
@@ -166,7 +168,6 @@ class FrameworkDefaults(NamedTuple):
     flat_gradient_bytes: Number
     older_flash: Number
     first_flash: Number
-    wide_residual: Number
     wide_embedding_moments: Number
     wide_adapters: Number  # 1: beside 16-bit weights adapters are in 32 bit
     wide_quantised: Number  # 1: beside a quantised base products run in 32 bit, unless their operands are cast
@@ -231,11 +232,11 @@ LOADINGS = {
 OPTIMIZERS = {
     "adam": (4.0, 8.0), "adam-precision-aware": (2.0, 8.0), "adam-bf16-moments": (4.0, 4.0), "adam-8bit": (4.0, 2.0),
     "adam-bf16": (0.0, 4.0), "sgd": (4.0, 0.0), "sgd-momentum": (4.0, 4.0), "lion": (4.0, 4.0), "adafactor": (4.0, 0.0),
-    "muon": (4.0, 4.0), "rmsprop": (4.0, 8.0),
+    "muon": (4.0, 4.0), "rmsprop": (4.0, 8.0), "adam-bf16-master": (2.0, 4.0),
 }  # fmt: skip
-"""Bytes per parameter of the master copy that 16-bit weights have, and of the moments; the precision-aware one keeps of
-the master copy only what the weight lacks; under ``muon`` the second moment of the embeddings, which stay with Adam, is
-neglected, under ``adafactor`` the sums of rows and columns."""
+"""Bytes per parameter of the master copy that 16-bit weights have, and of the moments; the precision-aware one keeps of the
+master copy only what the weight lacks; one with a master copy in 16 bit reads gradients as they are; under ``muon`` the
+second moment of the embeddings, which stay with Adam, is neglected, under ``adafactor`` the sums of rows and columns."""
 PASSING_BYTES = {"adafactor": 52.0}
 """Moved per parameter for tensors that live for one update alone: Adafactor squares the gradient, averages it over rows and
 columns, multiplies both out, and scales, measures and clips the update in kernels of their own (huggingface/transformers
@@ -253,7 +254,7 @@ host goes through the tensors (when the framework says which kernels that takes)
 once, and for those of one tensor. PyTorch's lists, and its loop over tensors, scale, average, square, take roots and divide in
 eight kernels that read and write twenty numbers; the roots of a list are there together (pytorch/pytorch v2.13.0
 torch/optim/adam.py ``_multi_tensor_adam``, ``_single_tensor_adam``, ``_fused_adam``)."""
-KERNELS_OF_ADAM = ("adam", "adam-bf16")
+KERNELS_OF_ADAM = ("adam", "adam-bf16", "adam-bf16-master")
 """Optimizers that PyTorch's Adam is, with a master copy or without; others have kernels of their own."""
 PAGED_OPTIMIZERS = ("adam", "adam-8bit", "lion")
 """Of which bitsandbytes has one whose state is paged (bitsandbytes@0.50.0 bitsandbytes/optim/adamw.py, lion.py)."""
@@ -276,44 +277,51 @@ OUTER_BYTES = 8.0
 LOSSES = {
     "upcast": 12.0, "upcast-autocast": 20.0, "16-bit": 6.0, "in-place": 8.0, "compiled": 4.0, "loss-parallel": 22.0,
     "vocab-parallel": 6.0, "fused": 2.0, "fused-linear": 0.0, "chunked": 2.0, "upcast-kept": 14.0, "16-bit-kept": 8.0,
-    "chunked-upcast": 5.25, "chunked-eager": 6.5, "tiled": 0.0, "chunk-by-chunk": 1.5,
+    "chunked-upcast": 5.25, "chunked-eager": 6.5, "tiled": 0.0, "chunk-by-chunk": 1.5, "vocab-parallel-compiled": 10.0,
 }  # fmt: skip
 """Bytes held per logit at the peak. Three tensors are there together: first logits, their copy and its log-softmax, then the
 log-softmax, its gradient and that of its input. Hugging Face's upcast has them in 32 bit (transformers src/transformers/loss/
-loss_utils.py ``ForCausalLMLoss``), under accelerate's autocast the copies of ``convert_outputs_to_fp32`` too; a loss in 16 bit in
-16. A training loop that holds on to the model's outputs during the backward pass keeps the logits in 16 bit beside them, as
-Hugging Face's Trainer, Lightning and torchtitan don't (transformers src/transformers/trainer.py ``compute_loss`` gives the loss
-alone; pytorch/torchtitan@e29b6b4d4 ``del pred``). One in place makes a copy in 32
-that becomes the gradient (foundation-model-stack/fms-acceleration@876e2ed); a compiled one holds logits and gradient in 16
-(pytorch/torchtitan torchtitan/components/loss.py); PyTorch's loss-parallel runs eagerly (torch/distributed/tensor/parallel/
-loss.py); Megatron's vocab-parallel 16-bit logits that become an exponential in 32. Transformer Engine's fused one writes the
-gradient over the logits. A fused linear one (Liger) never has all of them: `costmodel.formulas.transformer.memory.logits`;
-torchtune's by chunks, compiled, has them all in 16 bit, and eager the log-softmax of all beside them and one chunk of eight in 32
-(pytorch/torchtune@v0.6.1 torchtune/modules/loss/ce_chunked_output_loss.py); one with the head's
-product inside, eager, keeps the log-softmax of all in 32 bit and beside it 10 bytes of one chunk of eight, its gradient twice in
-32 bit and once in 16 (pytorch/torchtune@bd2a0fc torchtune/modules/loss/cross_entropy_loss.py ``LinearCrossEntropyLoss``). TRL's
-tiled one has a tile at a time, and again for the backward pass (huggingface/trl@v1.16.0 trl/kernels/chunked_logprob.py);
-torchtitan's, chunk by chunk, an eighth of the upcast, each with its backward pass (pytorch/torchtitan@b5bcd76
-torchtitan/components/loss.py ``ChunkedLossWrapper``)."""
+loss_utils.py ``ForCausalLMLoss``), under accelerate's autocast the copies of ``convert_outputs_to_fp32`` too; a loss in 16
+bit in 16. A training loop that holds on to the model's outputs during the backward pass keeps the logits in 16 bit beside
+them, as Hugging Face's Trainer, Lightning and torchtitan don't (transformers src/transformers/trainer.py ``compute_loss``
+gives the loss alone; pytorch/torchtitan@e29b6b4d4 ``del pred``). One in place makes a copy in 32 that becomes the gradient
+(foundation-model-stack/fms-acceleration@876e2ed); a compiled one holds logits and gradient in 16 (pytorch/torchtitan
+torchtitan/components/loss.py); PyTorch's loss-parallel runs eagerly (torch/distributed/tensor/parallel/loss.py); Megatron's
+vocab-parallel 16-bit logits that become an exponential in 32, which its parts, compiled one by one, write beside the copy
+that they read (NVIDIA/Megatron-LM@d98e8a64 megatron/core/fusions/fused_cross_entropy.py, ``native``: 0.34 to 0.39 GiB more
+than without in its tests ``gpt3_mcore_te_tp2_pp2_cross_entropy_loss_fusion``, of 0.1 G logits). Transformer Engine's fused
+one writes the gradient over the logits. A fused linear one (Liger) never has all of them:
+`costmodel.formulas.transformer.memory.logits`; torchtune's by chunks, compiled, has them all in 16 bit, and eager the
+log-softmax of all beside them and one chunk of eight in 32 (pytorch/torchtune@v0.6.1
+torchtune/modules/loss/ce_chunked_output_loss.py); one with the head's product inside, eager, keeps the log-softmax of all in
+32 bit and beside it 10 bytes of one chunk of eight, its gradient twice in 32 bit and once in 16 (pytorch/torchtune@bd2a0fc
+torchtune/modules/loss/cross_entropy_loss.py ``LinearCrossEntropyLoss``). TRL's tiled one has a tile at a time, and again for
+the backward pass (huggingface/trl@v1.16.0 trl/kernels/chunked_logprob.py); torchtitan's, chunk by chunk, an eighth of the
+upcast, each with its backward pass (pytorch/torchtitan@b5bcd76 torchtitan/components/loss.py ``ChunkedLossWrapper``)."""
 LOSS_TRAFFIC = {
     "upcast": 36.0, "upcast-autocast": 42.0, "16-bit": 20.0, "in-place": 24.0, "compiled": 8.0, "loss-parallel": 80.0,
     "vocab-parallel": 52.0, "fused": 8.0, "fused-linear": 8.0, "chunked": 8.0, "upcast-kept": 36.0, "16-bit-kept": 20.0,
     "chunked-upcast": 36.0, "chunked-eager": 36.0, "tiled": 6.0, "chunk-by-chunk": 36.0,
+    "vocab-parallel-compiled": 32.0,
 }  # fmt: skip
-"""Bytes read and written per logit, forward and backward, beside the head's products; each kernel reads and writes a tensor once.
-Hugging Face's upcast: a cast of 6, a log-softmax of 8; zeros of 4, the log-softmax's gradient of 12, a cast of 6. Under
-accelerate's autocast outputs are copied once more. In 16 bit: a shifted copy and a log-softmax of 4 each; 2, 6, and 4 to put the
-gradient into place. In place: a cast, a kernel that reads twice and writes, a cast. Compiled, or in one kernel (Transformer
-Engine, Liger): logits are read twice, read once more, and their gradient is written. Megatron's vocab-parallel: a cast, a maximum
-of 4, a difference and an exponential in place of 8 each, a sum of 4, a quotient of 8; backward a product in place of 8 and a cast
-(megatron/core/tensor_parallel/cross_entropy.py). PyTorch's loss-parallel: the same with tensors of their own, 38; backward zeros
-of 4, an exponential of 8, a sum and a product of 12 and 12, a cast (torch/distributed/tensor/parallel/loss.py).
-TRL's tiled one reads a tile in one kernel, and in another reads the same again and writes its gradient over it."""
+"""Bytes read and written per logit, forward and backward, beside the head's products; each kernel reads and writes a tensor
+once. Hugging Face's upcast: a cast of 6, a log-softmax of 8; zeros of 4, the log-softmax's gradient of 12, a cast of 6. Under
+accelerate's autocast outputs are copied once more. In 16 bit: a shifted copy and a log-softmax of 4 each; 2, 6, and 4 to put
+the gradient into place. In place: a cast, a kernel that reads twice and writes, a cast. Compiled, or in one kernel
+(Transformer Engine, Liger): logits are read twice, read once more, and their gradient is written. Megatron's vocab-parallel:
+a cast, a maximum of 4, a difference and an exponential in place of 8 each, a sum of 4, a quotient of 8; backward a product in
+place of 8 and a cast (megatron/core/tensor_parallel/cross_entropy.py); its parts compiled one by one: 6, 12, 8 and 6.
+PyTorch's loss-parallel: the same with tensors of their own, 38; backward zeros of 4, an exponential of 8, a sum and a product
+of 12 and 12, a cast (torch/distributed/tensor/parallel/loss.py). TRL's tiled one reads a tile in one kernel, and in another
+reads the same again and writes its gradient over it."""
 FUSED_LOSS_TRAFFIC = LOSS_TRAFFIC["fused"]
 KEPT_LOSSES = ("upcast-kept", "16-bit-kept")
 """Losses beside which a training loop holds on to the model's outputs."""
-FUSED_LOSSES = ("fused", "fused-linear", "chunked")
-AS_WIDE_AS_LOGITS = ("16-bit", "16-bit-kept", "compiled", "tiled", *FUSED_LOSSES)
+IN_PLACE = ("fused", "fused-linear", "chunked")
+"""Losses of one kernel, which writes the gradient over what it reads."""
+FUSED_LOSSES = (*IN_PLACE, "vocab-parallel-compiled")
+"""And those of a few that are told to be fused."""
+AS_WIDE_AS_LOGITS = ("16-bit", "16-bit-kept", "compiled", "tiled", *IN_PLACE)
 """Losses whose tensors are all of the dtype of the logits, so that they hold twice as much where products are in 32 bit."""
 
 
@@ -329,6 +337,7 @@ _HALF = _place("fp16", FORMATS)
 _FULL = _place("fp32", FORMATS)
 _ADAM, _BARE = OPTIMIZERS["adam"], sum(OPTIMIZERS["adam-bf16"])
 _MASTER, _MOMENTS = zip(*OPTIMIZERS.values(), strict=True)
+_CASTS = tuple(float(master != 2.0) for master in _MASTER)
 _LOGIT_BYTES, _COMPRESSED = tuple(LOSSES.values()), tuple(COMPRESSIONS.values())
 _LOSS_TRAFFIC = tuple(LOSS_TRAFFIC.values())
 _WIDER = tuple(2.0 if name in AS_WIDE_AS_LOGITS else 1.0 for name in LOSSES)
@@ -434,9 +443,19 @@ def _as_loaded(choices: PlanChoices, defaults: FrameworkDefaults) -> FrameworkDe
     )
 
 
-def _wide_beside(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
+def _lifts_base(choices: PlanChoices) -> Number:
+    """1 where norms, embedding and head beside quantised weights are in 32 bit: not where weights are gathered, all of one dtype.
+
+    References
+    ----------
+    huggingface/trl@v0.8.0 trl/trainer/sft_trainer.py (``is_sharded_qlora``)
+    """
+    return ops.where(choices.zero_stage > 2.5, 0.0, choices.wide_residual * adapters.of_bitsandbytes(choices.adapter))
+
+
+def _wide_beside(choices: PlanChoices) -> Number:
     """1 where what lies between quantised products is in 32 bit, as norms and embedding beside them are and nothing casts it."""
-    return defaults.wide_residual * adapters.of_bitsandbytes(choices.adapter) * _is(choices.mixed_precision, 0.0)
+    return _lifts_base(choices) * _is(choices.mixed_precision, 0.0)
 
 
 def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
@@ -444,7 +463,7 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
     defaults = _as_loaded(choices, defaults)
     operand, activation = ops.pick(choices.dtype, _OPERAND), ops.pick(choices.dtype, _ACTIVATION)
     wide = activation > 2.0
-    activation = ops.where(_wide_beside(choices, defaults) > 0.0, FULL_BYTES, activation)
+    activation = ops.where(_wide_beside(choices) > 0.0, FULL_BYTES, activation)
     trains = choices.adapter < 0.5
     base = _wide_base(choices, defaults) > 0.0
     least = ops.where(wide | base, FULL_BYTES, 0.0)  # what is in the weights' width in 16 bit is in 32
@@ -454,6 +473,7 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
     another = _sharded_by_another(choices, defaults) > 0.0
     states = _usual_states(choices, defaults)
     usual_update = ops.where(another, defaults.sharded_update_bytes, defaults.update_bytes)
+    usual_update = ops.where(choices.optimizer < 0.0, usual_update, usual_update * ops.pick(choices.optimizer, _CASTS))
     lifted = FULL_BYTES * _lifted(choices, defaults)
     usual = ops.where(half > 0.0, 2.0, ops.maximum(ops.maximum(defaults.gradient_bytes, least), lifted))
     gradient = _chosen(choices.gradient_bytes, usual)
@@ -469,9 +489,7 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
     primary = ops.where(trains, _chosen(choices.narrow_parameters, defaults.narrow_weights), 1.0)
     layouts = ops.where(choices.transposed_weights > 0.0, 2.0, ops.pick(choices.dtype, _LAYOUTS))
     logit = ops.where(choices.fused_cross_entropy > 0.0, 2.0, defaults.logit_bytes)
-    wide_residual = ops.maximum(
-        adapters.of_bitsandbytes(choices.adapter) * defaults.wide_residual, ops.where(base, 1.0, 0.0)
-    )  # fmt: skip
+    wide_residual = ops.maximum(_lifts_base(choices), ops.where(base, 1.0, 0.0))
     # DistributedDataParallel's buckets stay beside the gradients that it sums in them
     rule = _bucket_code(choices, defaults)
     distributed = ops.where(choices.data_parallel > 1.0, ops.equal(rule, DISTRIBUTED), 0.0)
@@ -596,7 +614,7 @@ def kernel_choices(choices: PlanChoices, defaults: FrameworkDefaults) -> KernelC
         masked_padding=chosen_by_torch * ops.maximum(lengths.masks(choices.batching), 2.0 * defaults.always_masked),
         older_flash=ops.maximum(
             ops.maximum(defaults.older_flash, 2.0 * defaults.first_flash),
-            3.0 * chosen_by_torch * ops.maximum(_is(choices.dtype, _FULL), _wide_beside(choices, defaults))),
+            3.0 * chosen_by_torch * ops.maximum(_is(choices.dtype, _FULL), _wide_beside(choices))),
         fused_softmax=ops.maximum(_is(choices.attention, 1.0), _is(choices.attention, 2.0) * defaults.habits.compiled),
         fused_norms=choices.fused_norms, fused_cross_entropy=one_kernel,
         tiled_loss=_is(choices.loss, _TILED), deduplicated_dispatch=_is(choices.dispatcher, 1.0),

@@ -952,14 +952,17 @@ def outliving_gradients(model: ModelNumbers, settings: Settings, plan: PlanNumbe
     """Bytes of the gradients of recomputed layers' inputs that stay until the backward pass ends, on one rank.
 
     Where no weight of a sharded unit trains FSDP1 hooks onto the gradient of the unit's input, and under reentrant checkpoints
-    that hook keeps it: every recomputed layer's input and its gradient, but those of the two layers at work.
+    that hook keeps it: every recomputed layer's input and its gradient, but those of the two layers at work. FSDP2 hooks onto
+    outputs by a function of autograd's own, and DeepSpeed, whose layers are no units, onto weights that train.
 
     References
     ----------
-    pytorch/pytorch torch/distributed/fsdp/_runtime_utils.py (``_register_post_backward_reshard_only_hook``)
+    pytorch/pytorch torch/distributed/fsdp/_runtime_utils.py (``_register_post_backward_reshard_only_hook``),
+    _fully_shard/_fsdp_param_group.py (``RegisterPostBackwardFunction``)
     """
     shard, _ = communication.shard_groups(plan)
-    hooked = settings.framework.reentrant * settings.adapter.frozen * ops.where(shard > 1.0, plan.shard_gradients, 0.0)
+    by_first = settings.buckets.units_third * (1.0 - settings.buckets.padded)
+    hooked = by_first * settings.framework.reentrant * settings.adapter.frozen * ops.where(shard > 1.0, plan.shard_gradients, 0.0)
     gradient = settings.widths.activation * lengths.norm_tokens(settings, plan) * model.hidden
     return hooked * plan.recompute_layers * ops.maximum(layers - 2.0, 0.0) * gradient
 

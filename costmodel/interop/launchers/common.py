@@ -282,6 +282,41 @@ def adapter(reading: LaunchReading, kind: str | None, rank: int | None = None, t
         reading.unpriced.append(f"modules_to_save {', '.join(sorted(saved))[:80]}")
 
 
+def as_loaded(reading: LaunchReading) -> None:
+    """Norms, embedding and head of a base that bitsandbytes quantised stay in 16 bit, or are cast back to it.
+
+    Parameters
+    ----------
+    reading : of the files
+
+    References
+    ----------
+    axolotl-ai-cloud/axolotl@067b021c8 src/axolotl/loaders/model.py ``_configure_embedding_dtypes``;
+    hiyouga/LLaMA-Factory@ff6d4d12 src/llamafactory/model/model_utils/checkpointing.py ``prepare_model_for_training``;
+    modelscope/ms-swift@3602360a5 swift/pipelines/train/tuner.py ``prepare_adapter``
+    """
+    if reading.plan.get("adapter") in ("qlora", "int8-lora"):
+        reading.put("wide_residual", False, derived=True)
+
+
+def unsloth(reading: LaunchReading) -> None:
+    """Adapters by Unsloth's kernels, with its checkpoints on the host, where nothing is sharded.
+
+    Parameters
+    ----------
+    reading : of the files, with ``_unsloth``
+
+    References
+    ----------
+    hiyouga/LLaMA-Factory@ff6d4d12 src/llamafactory/model/model_utils/unsloth.py; modelscope/ms-swift@3602360a5
+    swift/pipelines/train/tuner.py
+    """
+    if reading.one("_unsloth") and reading.plan.get("adapter") and not (reading.has("_deepspeed") or reading.has("zero_stage")):
+        reading.put("software", "unsloth", derived=True)
+        reading.put("recompute", "full", derived=True)
+        reading.say("_offload_activations", True, "unsloth")
+
+
 def edges(w: Writing) -> list[str] | None:
     """Modules that train whole beside adapters: embedding and head, as Llama and its like name them."""
     return [EMBEDDINGS[0], HEADS[0]] if w.plan.trained_edges else None

@@ -15,9 +15,9 @@ PLAN_FIELDS = (
 """What every launch is asked for; a file can state more of `costmodel.Plan`."""
 EXTRA_FIELDS = (
     *(name for name in table(Plan) if name not in PLAN_FIELDS), "recompute_every", "recompute_modules", "optimizer_states",
-    "sized_by_width", "paired", "referred",
+    "sized_by_width", "paired", "referred", "software",
 )  # fmt: skip
-"""Further fields of a plan, in a launch only where a file states them."""
+"""Further fields of a plan, and the software that takes a framework's place, in a launch only where a file states them."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -31,7 +31,7 @@ BY_LISTS = "adamw_torch"
 ``get_optimizer_cls_and_kwargs``)."""
 ELSEWHERE = (
     "recompute_every", "recompute_modules", "optimizer_states", "optimizer_kernel", "shard_group", "sized_by_width", "paired",
-    "referred",
+    "referred", "software",
 )  # fmt: skip
 """Further fields of a plan that are priced with others."""
 WIDTHS = {"bucket_bytes": 1.0, "prefetch_bytes": 0.9}
@@ -202,6 +202,8 @@ def _entry(launch: Described) -> str:
     """Its name without a release."""
     dialect, said = about(launch.dialect), launch.plan_fields
     fsdp = said.get("fsdp") or {}
+    if said.get("software"):
+        return str(said["software"])
     return variant(
         dialect.software, tensor=said.get("tensor_parallel") or 1, pipeline=said.get("pipeline_parallel") or 1,
         ring=said.get("context_parallel") or 1, heads=said.get("ulysses_parallel") or 1, stage=said.get("zero_stage") or 0,

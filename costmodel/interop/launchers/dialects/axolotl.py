@@ -142,6 +142,9 @@ def rules(reading: LaunchReading) -> None:
     if unmixed and not (reading.has("_deepspeed") or reading.has("zero_stage")):
         common.unmixed(reading)
     hf.fsdp(reading)
+    brain = wide != "fp16" and reading.one("_bf16") is not False
+    if brain and (reading.plan.get("fsdp") or {}).get("version") == 2 and not reading.one("_adapter"):
+        common.unmixed(reading)  # src/axolotl/monkeypatch/accelerate/fsdp2.py ``fsdp2_prepare_model`` lifts nothing
     if reading.one("_recompute") == "offload":
         reading.said.pop("_recompute")
         reading.say("_recompute", "full", "gradient_checkpointing offload")
@@ -154,11 +157,12 @@ def rules(reading: LaunchReading) -> None:
         kind = "gptq-lora" if reading.one("_gptq") else common.frozen(common.bits(reading))
     every = "all" if reading.one("_every") else None
     common.adapter(reading, kind, None, every)
+    common.as_loaded(reading)
     common.devices(reading)
     common.offload(reading)
     common.batching(reading)
-    if reading.has("_rl") and not reading.has("_reentrant"):
-        reading.say("_reentrant", False, "rl")  # src/axolotl/core/builders/base.py ``_configure_gradient_checkpointing``
+    if not reading.has("_reentrant"):  # src/axolotl/utils/config/__init__.py ``normalize_config``
+        reading.say("_reentrant", not reading.has("_rl") and "gemma-4" not in str(reading.model_name), "gradient_checkpointing")
     hf.beside_others(reading)
     common.preferences(reading, reading.one("_rl"), "reward" if reading.one("_reward") else None)
     if reading.one("_fused_loss"):

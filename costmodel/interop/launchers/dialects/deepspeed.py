@@ -26,6 +26,10 @@ def elements(raw: object) -> object:
     return AUTO if str(raw).lower() == AUTO else unit.number(raw)
 
 
+NARROW = "adam-bf16-master"
+"""Adam whose master copy and moments are in 16 bit (deepspeed/runtime/base_optimizer.py @edaa722)."""
+
+
 def offloads(w: Writing) -> object:
     """Whether states that are sharded lie in host memory."""
     return w.plan.zero_stage and w.plan.optimizer_offload
@@ -37,6 +41,10 @@ ROWS = (
     FlagRow("gradient_accumulation_steps", "gradient_accumulation", unit.count, 1, says=OWN),
     FlagRow("bf16.enabled bfloat16.enabled", "_bf16", unit.flag, False, says=OWN),
     FlagRow("fp16.enabled", "_fp16", unit.flag, False, says=OWN),
+    FlagRow("bf16.bf16_master_weights_and_grads", "_narrow_master", unit.flag, False, "from 0.18.3",
+            lambda w: w.plan.optimizer == NARROW or None),
+    FlagRow("bf16.bf16_optimizer_states", "_narrow_moments", unit.flag, False, "from 0.18.3",
+            lambda w: w.plan.optimizer == NARROW or None),
     FlagRow("zero_optimization.stage", "zero_stage", unit.whole, 0, says=OWN),
     FlagRow("zero_optimization.offload_optimizer.device", "_device_optimizer", device, "none", "from 0.3.16", OWN, offloads),
     FlagRow("zero_optimization.offload_param.device", "_device_parameters", device, "none", "from 0.3.16"),
@@ -68,6 +76,8 @@ def rules(reading: LaunchReading) -> None:
         reading.say("_offload_optimizer", False, "offload_optimizer")
     common.offload(reading)
     precision(reading)
+    if reading.one("_narrow_master") and reading.one("_narrow_moments"):
+        reading.put("optimizer_states", NARROW)
     if reading.has("_overlap"):
         reading.put("overlap_gradients", reading.one("_overlap"))
         if reading.plan.get("zero_stage") == 3:

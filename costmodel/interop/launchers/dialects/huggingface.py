@@ -145,6 +145,8 @@ WITHOUT_REFERENCE = words("simpo_gamma gamma_beta_ratio cpo_alpha")
 """Keys of trainers by preferences that have no reference model."""
 TILED_SINCE = "2026-07"
 """Month of TRL 1.7, as the catalogue has it."""
+PREPARED_UNTIL = "2025-12"
+"""Month of TRL 0.26, before which a quantised base was prepared by PEFT, as the catalogue has it."""
 TILED = words("sft dpo grpo kto rloo")
 """Commands of those that never have all logits at once."""
 ADAPTED = {"lora_enable": (64, "all"), "lora_module_name": (None, "all")}
@@ -244,6 +246,8 @@ def as_trl_trains(reading: LaunchReading) -> None:
     if brain:
         reading.defaults["dtype"] = "bf16"
     quantised = reading.one("_four_bit") or reading.one("_eight_bit")
+    if quantised and (reading.pinned("trl") or PREPARED_UNTIL) >= PREPARED_UNTIL:
+        reading.put("wide_residual", False, derived=True)
     if (brain or half) and reading.one("_dtype", "fp32") == "fp32" and not quantised and not by_deepspeed(reading):
         reading.put("base_dtype", "fp32", derived=True)
 

@@ -26,7 +26,7 @@ OWN_OPTIMIZERS = "badam", "galore", "apollo", "adam_mini", "muon"
 WITH_MEGATRON = (
     "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "expert_model_parallel_size",
     "virtual_pipeline_model_parallel_size", "sequence_parallel", "overlap_grad_reduce", "overlap_param_gather",
-    "cross_entropy_loss_fusion", "moe_token_dispatcher_type",
+    "cross_entropy_loss_fusion", "cross_entropy_fusion_impl", "moe_token_dispatcher_type",
 )  # fmt: skip
 """Flags of Megatron's that it hands on."""
 BEFORE = (
@@ -42,6 +42,9 @@ BEFORE = (
             says=lambda w: ",".join(w.stated("_targets") or ()) or None),  # a text with commas in all of its examples
     FlagRow("cutoff_len", "seq_len", unit.count, 2048, says=OWN),
     FlagRow("flash_attn", "attention", unit.attention, "auto", says=says.kernel("fa2", "disabled")),
+    FlagRow("use_unsloth", "_unsloth", unit.flag, False),
+    FlagRow("use_unsloth_gc", "_offload_activations", unit.flag, False),
+    FlagRow("use_reentrant_gc", "_reentrant", unit.flag, True),
 )
 BETWEEN = (
     FlagRow("disable_gradient_checkpointing", "_recompute", unit.yields("none", "full"), False,
@@ -110,6 +113,8 @@ def rules(reading: LaunchReading) -> None:
     """LLaMA-Factory's own flags, then the Trainer's."""
     if reading.one("_method") == "lora" or "lora" in str(reading.one("_peft_name", "")):
         common.adapter(reading, common.frozen(reading.one("_bits")), 8, "all")
+        common.as_loaded(reading)
+        common.unsloth(reading)
     if "freeze" in (reading.one("_method"), reading.one("_peft_name")):
         reading.unpriced.append("finetuning_type=freeze")
     if reading.one("_backend") == "fsdp2":
@@ -126,7 +131,11 @@ def rules(reading: LaunchReading) -> None:
             common.unmixed(reading)
     if {"dist_config.name", "micro_batch_size", "model"} & reading.keys and "model_name_or_path" not in reading.keys:
         as_version_1_trains(reading)
+    elif not reading.has("_reentrant"):  # src/llamafactory/model/model_utils/checkpointing.py ``prepare_model_for_training``
+        reading.say("_reentrant", reading.one("fsdp.version") != 2, "use_reentrant_gc")
     hf.trainer(reading)
+    if "cross_entropy_loss_fusion" in reading.keys:
+        megatron.loss(reading)
     if lifted(reading):
         reading.put("base_dtype", "fp32", derived=True)
     loss, stage = str(reading.one("_loss")), reading.one("_stage")

@@ -22,6 +22,8 @@ FORMATS = {"e4m3": "fp8", "hybrid": "fp8", "none": unit.UNSTATED, "true": "fp8",
 SWIFT = words("split_dataset_ratio load_from_cache_file save_safetensors dataset_num_proc tuner_type train_type num_train_epochs")
 """Flags that ms-swift alone has."""
 KERNELS = {"flash": "flash", "fused": "fused", "unfused": "unfused", "local": "unfused", "auto": "auto"}
+FUSED = {"native": "vocab-parallel-compiled", "te": "fused"}
+"""Losses that ``--cross-entropy-loss-fusion`` means."""
 MODULES = {
     "core_attn": "attention-core", "layernorm": "norms", "mla_up_proj": "latent-projections", "mlp": "mlp", "moe": "experts",
     "shared_experts": "shared-experts", "moe_act": "expert-activation",
@@ -302,6 +304,8 @@ PLAN_ROWS = (
     FlagRow("overlap_param_gather", "overlap_parameters", unit.flag, False, "from core 0.4", OWN),
     FlagRow("tp_comm_overlap", "overlap_tensor", unit.flag, False, "from core 0.5", OWN),
     FlagRow("cross_entropy_loss_fusion", "fused_cross_entropy", unit.flag, False, "from core 0.9", OWN),
+    FlagRow("cross_entropy_fusion_impl", "_fusion", unit.one_of(FUSED), "native", "from core 0.12",
+            lambda w: "te" if w.plan.fused_cross_entropy and w.plan.loss != FUSED["native"] else None),
     FlagRow("no_overlap_p2p_communication", "overlap_pipeline", unit.yields(False), None, "from 3.0", OWN),
     FlagRow("overlap_p2p_communication", "overlap_pipeline", unit.flag, True, "from 3.0"),
     FlagRow("enable_cuda_graph external_cuda_graph", "cuda_graphs", unit.yields(True), False, "from core 0.7"),
@@ -344,6 +348,7 @@ def rules(reading: LaunchReading) -> None:
     order(reading)
     if reading.has("_name") or reading.keys & SWIFT:
         _swift(reading)
+    loss(reading)
 
 
 def _swift(reading: LaunchReading) -> None:
@@ -361,6 +366,12 @@ def _swift(reading: LaunchReading) -> None:
     name = str(reading.one("_attention_word") or "")
     if name:
         reading.put("attention", "flash" if "flash" in name else {"sdpa": "fused", "eager": "unfused"}.get(name))
+
+
+def loss(reading: LaunchReading) -> None:
+    """Which loss a fused one is: Megatron's own where no other is named (megatron/core/model_parallel_config.py @d98e8a6)."""
+    if reading.one("fused_cross_entropy") or reading.plan.get("fused_cross_entropy"):
+        reading.put("loss", reading.one("_fusion", FUSED["native"]), derived=True)
 
 
 def adapter(reading: LaunchReading) -> None:

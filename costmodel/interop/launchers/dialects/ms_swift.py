@@ -54,6 +54,7 @@ BEFORE = (
     FlagRow("rlhf_type", "_rlhf", unit.word),
     FlagRow("optimizer", "_own_optimizer", unit.word),
     FlagRow("use_galore", "_own_optimizer", unit.yields("galore"), False),
+    FlagRow("tuner_backend", "_unsloth", unit.one_of({"peft": False, "unsloth": True}), "peft"),
     FlagRow("use_cce", "fused_cross_entropy", unit.yields(True), False),
 )
 TRAINERS = silent((*hf.SHARD_ROWS[1:], *hf.FSDP_ROWS, *hf.TRL_ROWS, hf.CHECKPOINT_ROWS[-1]))
@@ -68,6 +69,8 @@ def rules(reading: LaunchReading) -> None:
     """What ms-swift's flags amount to: low-rank adapters on everything unless it is said otherwise, 16 sequences a step."""
     if reading.one("_method", "lora") == "lora" and "_method" not in reading.variable_fields:
         common.adapter(reading, common.frozen(reading.one("_bits")), 8, "all")
+        common.as_loaded(reading)
+        common.unsloth(reading)
     stage = BUILT_IN.fullmatch(str(reading.one("_deepspeed") or "").strip())
     if stage:
         reading.put("zero_stage", int(stage[1]))
@@ -78,6 +81,9 @@ def rules(reading: LaunchReading) -> None:
         reading.put("loading", "one-rank")
         reading.put("recompute", "full")  # its ``activation_checkpointing``, whatever ``gradient_checkpointing`` says
         common.fsdp(reading, {"version": 2, "sharding": "full_shard", "reshard_after_forward": True})
+    if not reading.has("_reentrant"):  # swift/trainers/mixin.py ``_fix_gradient_checkpointing``
+        several = any((reading.one(size) or 1) > 1 for size in ("_per_node", "_gpus", "_nodes"))
+        reading.say("_reentrant", hf.by_deepspeed(reading) or not (several or reading.plan.get("fsdp")), "gradient_checkpointing")
     own = str(reading.one("_own_optimizer") or "")
     reading.put("optimizer", "muon" if "muon" in own else own or None)
     hf.trainer(reading)

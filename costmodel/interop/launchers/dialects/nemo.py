@@ -153,6 +153,7 @@ def _shared(reading: LaunchReading) -> None:
     megatron.precision(reading)
     megatron.graphs(reading)
     megatron.context(reading)
+    megatron.loss(reading)
     if reading.one("_offload_layers") and not reading.has("_offload_activations"):
         reading.say("_offload_activations", True, "cpu_offloading_num_layers")
     common.offload(reading)
@@ -240,7 +241,7 @@ BRIDGE_ROWS = (
     *moved("ddp comm_overlap", pick(SHARED, ["overlap_param_gather"])),
     *moved("comm_overlap", pick(SHARED, ["tp_comm_overlap"])),
     FlagRow("ddp.grad_reduce_in_fp32 mixed_precision.grad_reduce_in_fp32", "gradient_bytes", unit.yields(4, 2), says=OWN),
-    *moved("model", pick(SHARED, ["cross_entropy_loss_fusion"])),
+    *moved("model", pick(SHARED, ["cross_entropy_loss_fusion", "cross_entropy_fusion_impl"])),
     *(row._replace(says=says.kernel("flash", "unfused")) for row in moved("model", pick(SHARED, ["attention_backend"]))),
     FlagRow("optimizer.optimizer", "optimizer", unit.word),
     FlagRow("model.fp8", "_fp8", unit.one_of(megatron.FORMATS)),
