@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from costmodel.cli.arguments import Commands, Misused, add_output
 from costmodel.cli.launched import files_of
 from costmodel.cli.output import TerminalTable, heading_of, respond, share, table, whole_plan
-from costmodel.cli.question import PLAYED, add_question, judged_by, read_asked_model, read_plan
+from costmodel.cli.question import FITS, PLAYED, add_question, judged_by, read_asked_model, read_plan
 from costmodel.cli.training import asked_plan, is_split
 from costmodel.description.judgement import CHOSEN, JUDGED
 from costmodel.description.labels import part_name
@@ -50,7 +50,9 @@ def add(commands: Commands) -> None:
         "--tokens-per-second", type=_count, metavar="X", help="of all GPUs together, such as 120k, or of one: 15k/gpu"
     )
     add_output(diagnosing)
-    diagnosing.set_defaults(run=_diagnose, fit_probability=None)
+    needed = next(action for action in diagnosing._actions if action.dest == "fit_probability")
+    needed.default, needed.help = None, f"{FITS} (default: {JUDGED:g}, or {CHOSEN:g} where it chooses the plan)"
+    diagnosing.set_defaults(run=_diagnose)
 
 
 def _seconds(text: str) -> float:

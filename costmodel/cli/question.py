@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from costmodel.interop.launchers import Priced
 
 
+FITS = "probability to fit in memory from which a plan is judged to"
+"""What `--fit-probability` says."""
 USAGE = (
     "costmodel %s MODEL (--cluster C [--nodes N | --gpus N] | --device D [--gpus N] [--nodes N]) [--network RATE] "
     "--global-batch N --seq-len N [options]"
@@ -134,7 +136,7 @@ def add_plan(
     needed = CHOSEN if several else JUDGED
     parser.rarely(plan.add_argument(
         "--fit-probability", type=number, default=needed, metavar="P",
-        help="probability to fit in memory from which a plan is judged to (default: %(default)g)",
+        help=f"{FITS} (default: %(default)g)",
     ))  # fmt: skip
 
 

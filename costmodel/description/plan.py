@@ -169,8 +169,8 @@ class Plan:
         device needs it: not on Blackwell. The blocks of mxfp8 and nvfp4 lie along one direction, and are always held in both
     fused_cross_entropy : one kernel from logits to their gradient; `loss` says it where that is given
     fused_norms : an RMSNorm is one kernel, as a LayerNorm always is
-    fused_activation : activation and product of a gated MLP are one kernel, which keeps what it reads alone; Liger's are, as its
-        norms are (``use_liger_kernel``)
+    fused_activation : activation and product of a gated MLP are one kernel, which keeps what it reads alone, and queries and
+        keys are rotated by one, as Liger has them beside its norms (``use_liger_kernel``)
     cuda_graphs : the passes of a layer are captured once and replayed: the host launches a graph for all their kernels, and
         what they hold stays, for every micro-batch in flight; with experts, whose tokens vary, only if they are fused or padded,
         or of the modules around them

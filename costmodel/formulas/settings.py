@@ -658,7 +658,9 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
         framework=habits._replace(
             keep_activated=ops.where(
                 choices.fused_activation < 0.0, habits.keep_activated * (1.0 - habits.compiled), 1.0 - choices.fused_activation),
-            separate_rotation=habits.separate_rotation * (1.0 - habits.compiled),  # which a compiler makes one kernel, too
+            # a compiler makes one kernel of it, too, and so does Liger, beside its activations
+            separate_rotation=habits.separate_rotation
+            * (1.0 - ops.maximum(habits.compiled, choices.fused_activation)),
             autocast=ops.maximum(habits.autocast, _wide_base(choices, defaults)), reentrant=choices.reentrant,
             autocast_context=ops.where(_sharded_by_another(choices, defaults) > 0.0, 0.0, habits.autocast_context)),
         synchronisation=SynchronisationChoice(

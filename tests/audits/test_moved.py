@@ -14,6 +14,12 @@ APART = {
     "Phi-3": "what one product makes is sliced, and each slice's gradient put into zeros",
     "StableLM": "a quarter of each head is rotated",
     "Qwen3-MoE": "experts' outputs are weighed in 16 bit",
+    "GPT-NeoX with LoRA that drops out": "a quarter of each head is rotated",
+    "Phi-3 with LoRA that drops out": "what one product makes is sliced, and each slice's gradient put into zeros",
+    **dict.fromkeys(("Llama with LoRA beside weights in 32 bit", "Llama with LoRA beside weights in 32 bit that drops out"),
+                    "what norms make is in 32 bit, and adapters cast it up no more"),
+    **dict.fromkeys(("Llama with Liger's kernels", "Llama with Liger's kernels under autocast", "Gemma with Liger's kernels"),
+                    "what Liger rotates in place is counted once by a trace, which sees a kernel's arguments"),
 }
 """Cases that the formulas don't tell apart, and why."""
 
