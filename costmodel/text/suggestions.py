@@ -123,6 +123,9 @@ MEANT: dict[str, dict[str, str]] = {
         "--budget-days": "--days", "--max-days": "--days", "--time-limit": "--days", "--top-k": "--top", "--topk": "--top",
         "--top-n": "--top", "--num-layers": "--set model.layers=40", "--layers": "--set model.layers=40",
         "--hidden-size": "--set model.hidden=4096", "--vocab-size": "--set model.vocabulary=128256",
+        "--heads": "--set model.heads=32", "--num-heads": "--set model.heads=32", "--num-attention-heads": "--set model.heads=32",
+        "--kv-heads": "--set model.kv_heads=8", "--num-kv-heads": "--set model.kv_heads=8",
+        "--num-key-value-heads": "--set model.kv_heads=8", "--num-query-groups": "--set model.kv_heads=8",
         "--gpu-hour-price": "--price", "--hourly-rate": "--price", "--cloud": "--cluster", "--max-tp": "--tensor-parallel",
         "--max-pp": "--pipeline-parallel", "--max-cp": "--context-parallel", "--max-ep": "--expert-parallel",
          "--prices": "--price", "--cards": "--device", "--gpu-type": "--device", "--devices": "--device",
@@ -168,6 +171,12 @@ MEANT: dict[str, dict[str, str]] = {
         "--batch-per-gpu": "--micro-batch", "--micro-batch-per-gpu": "--micro-batch",
         "--overlap-grad-reduce": "--overlap-gradients", "--overlap-param-gather": "--overlap-parameters",
         "--cross-entropy-loss-fusion": "--fused-cross-entropy", "--use-distributed-optimizer": "--zero-stage",
+        "--max": "--find", "--what": "--find", "--maximize": "--find", "--maximise": "--find", "--largest": "--find",
+        "--biggest": "--find", "--num-machines": "--nodes", "--num-instances": "--nodes", "--instance-count": "--nodes",
+        "--instances": "--nodes", "--num-processes": "--gpus", "--virtual-pipeline-parallel": "--virtual-stages",
+        "--virtual-pipeline-model-parallel": "--virtual-stages", "--num-virtual-stages-per-pipeline-rank": "--virtual-stages",
+        "--pue": "--overhead", "--carbon-intensity": "--carbon", "--co2": "--carbon", "--startup": "--restart",
+        "--resolution": "--image-tokens", "--image-size": "--image-tokens",
     },
 }  # fmt: skip
 """By what is asked for: words that people use, and the name that is meant; of a framework the nearest that is modelled."""
@@ -221,10 +230,9 @@ def did_you_mean(kind: str, given: str, known: Iterable[str], most: int = 1) -> 
     >>> did_you_mean("framework", "TorchTitan", ["fsdp2", "nemo"]), did_you_mean("op", "all_reduce", ["all-reduce", "send"])
     ('; did you mean fsdp2?', '; did you mean all-reduce?')
     """
-    names, wanted = [str(name) for name in known], squeezed(given[:100])
-    near = [name for name in names if squeezed(name) == wanted]
+    names, wanted, table = [str(name) for name in known], squeezed(given[:100]), MEANT.get(kind, {})
+    near = [name] if (name := table.get(given)) in names else [name for name in names if squeezed(name) == wanted]
     if not near:
-        table = MEANT.get(kind, {})
         always = kind != "option"  # an option of another command is none of this one's
         taken = [name for word, name in table.items() if squeezed(word) == wanted]
         near = [name for name in taken if name.split(" ")[0] in names or (always and name.startswith("--"))]

@@ -48,6 +48,16 @@ def suffix(format: str) -> str:
     return about(format).layout
 
 
+def priced_by(format: str) -> str:
+    """The software of the catalogue that runs what a launch file says.
+
+    Parameters
+    ----------
+    format : one of `formats`
+    """
+    return _dialect(format).about.software
+
+
 def write_launch(
     format: str, plan: Plan, model: Transformer, *, cluster: Cluster | None = None, framework: str | None = None
 ) -> str:
