@@ -395,6 +395,17 @@ QUESTIONS = {
     "fewer heads": ("estimate llama3-8b 8xh100 --num-attention-heads 16", "model.heads 32 -> 16"),
     "a file's format behind the model": ("write llama3-8b 8xh100 --format torchtitan", "[parallelism]"),
     "a file of some software": ("write llama3-8b 8xh100 --framework megatron", "pretrain_gpt.py"),
+    "epochs as Transformers say": (
+        "train llama3-8b 8xh100 --dataset-size 50000 --num_train_epochs 3 --seq 2048 --lora", "307.2 M tokens: 9,375 steps"),
+    "samples as Megatron says": ("train llama3-8b 8xh100 --train-samples 2048 --tp 8", "8.389 M tokens: 8 steps"),
+    "epochs of a step, which has none": ("estimate llama3-8b 8xh100 --tp 8 --num_train_epochs 3", "TP8"),
+    "epochs of data beside updates of samples": ("post-train qwen2.5-7b 16xh100 --num_train_epochs 3", "A step of grpo"),
+    "devices of Lightning": ("estimate llama3-8b --devices 8 --num_nodes 2 --accelerator h100", "on 16 GPUs of h100-sxm"),
+    "a strategy of Lightning": ("estimate llama3-8b 8xh100 --strategy deepspeed_stage_3_offload", "optimizer_offload 1"),
+    "a width of Lightning": ("estimate llama3-8b 8xh100 --precision 16-mixed", "1f1b, fp16"),
+    "some of the activations": ("estimate llama3-8b 8xh100 --activation-checkpointing selective", "recompute selective"),
+    "an instance of SageMaker": ("estimate llama3-8b --instance ml.p5.48xlarge", "8 GPUs of aws-p5"),
+    "a model of Ollama's": ("estimate llama3.1:8b 8xh100", "llama3.1-8b on 8 GPUs"),
     "a file of a plan that fits": ("write megatron llama3-70b 64xh100", "--pipeline-model-parallel-size"),
 }  # fmt: skip
 """Question, command, and what the answer says."""
@@ -506,6 +517,10 @@ NEAR = {
     "pixels": ("multimodal llava.json 8xh100 --resolution 1024", "did you mean --image-tokens?"),
     "several cards of unsure names": ("compare llama3-8b --gpus 8xA100-PCIe 8xA100-SXM", "did you mean a100-"),
     "a file of no format": ("write llama3-70b 64xh100", "expected FORMAT in front of the model, one of megatron"),
+    "a node's price": ("train llama3-8b 8xh100 --tokens 1B --price-per-node-hour 98", "a node's over its GPUs"),
+    "hours of GPUs": ("train llama3-8b 8xh100 --gpu-hours 1000", "expected tokens"),
+    "epochs of a plan's run": ("estimate llama3-8b 8xh100 --tokens 1B --num_train_epochs 3", "have --epochs"),
+    "a model by its sizes": ("estimate --hidden-size 4096 --heads 32 --vocab 32000 --gpus 8xh100", "`costmodel new model FILE`"),
     "several of a card": ("network resnet50 8xa100", "this is about one a100: say --device a100 without a number"),
 }  # fmt: skip
 MODEL = load_model("llama3-8b")

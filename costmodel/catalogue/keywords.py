@@ -86,8 +86,8 @@ def _as_meant(door: _Door, by_place: tuple[object, ...], said: Mapping[str, Any]
     unsaid = found.get(where) is None and found.get("device") is None
     if unsaid and _is_hardware(found.get("gpus")):
         found[where] = found.pop("gpus")
-    if "count" in said and found.get("nodes") is None and _is_system(found.get(where)):
-        found["nodes"] = found.pop("gpus")
+    if "count" in said and isinstance(name := found.get(where), str) and getattr(called_hardware(name), "kind", "") == "cluster":
+        found["nodes"] = found.pop("gpus")  # of instances, or of other systems of nodes
     if found.get(where) is None and found.get("gpus") is None and isinstance(each := found.get(OF_A_NODE), int):
         del found[OF_A_NODE]
         found["gpus"] = each * (found.get("nodes") or 1)
@@ -126,12 +126,6 @@ def _read(name: str, value: Any) -> Any:
     if isinstance(value, list | tuple) and not kind.several:
         return type(value)(kind.read(name, one) for one in value)
     return kind.read(name, value)
-
-
-def _is_system(value: object) -> bool:
-    """Whether a value names a system of nodes, as an instance of a cloud is, of which a count is one of nodes."""
-    called = called_hardware(value) if isinstance(value, str) else None
-    return called is not None and called.kind == "cluster"
 
 
 def _is_hardware(value: object) -> bool:

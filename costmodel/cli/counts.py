@@ -10,7 +10,7 @@ from costmodel.catalogue.hardware_words import called_hardware
 from costmodel.text.other_names import GENERATIONS, PROMPTS
 
 PRODUCTS = {
-    "--gpus": (("--gpus-per-node", "--nproc-per-node", "--devices-per-node"),
+    "--gpus": (("--gpus-per-node", "--nproc-per-node", "--devices-per-node", "--devices"),
                ("--nodes", "--nnodes", "--num-nodes", "--num-machines")),
     "--samples": (GENERATIONS, PROMPTS),
 }  # fmt: skip
@@ -33,7 +33,8 @@ def together(words: Sequence[str], known: dict[str, argparse.Action], notes: lis
         notes.append("--count: taken as --nodes")
     for option, (each_of, many_of) in PRODUCTS.items():
         pairs = [word.split("=", 1) if "=" in word else (word, after) for word, after in itertools.pairwise([*found, ""])]
-        values = {name.lower().replace("_", "-"): value for name, value in pairs if value.isdigit()}
+        numbers = ((name, value) for name, value in pairs if value.isdigit() and not called_hardware(value))
+        values = {name.lower().replace("_", "-"): value for name, value in numbers}
         each, many = (next((name for name in names if name in values), "") for names in (each_of, many_of))
         if not each or each in known or option not in known or {option, "--num-gpus"} & values.keys():
             continue

@@ -37,7 +37,7 @@ from costmodel.text.other_names import (
     value_meant,
     without_size,
 )
-from costmodel.text.suggestions import MEANT
+from costmodel.text.suggestions import MEANT, OF_A_RUN
 
 LEADING = {"collective": 2, "write": 2}
 """Words that stand in front of the hardware and belong to the command; one, the model, where it isn't said."""
@@ -59,8 +59,6 @@ SCALED = re.compile(r"[0-9]{1,4}(\.[0-9]{1,6})?x")
 """So many times what a network has."""
 INSTEAD = {"--global-batch": "--minibatch", "--gbs": "--minibatch"}
 """What a command has in an option's place, of which it takes the value."""
-SHARED = re.compile(r"[2-9]|[1-9][0-9]{1,6}")
-"""So many GPUs as share a sequence: 0 and 1 are answers."""
 SWITCHED, SWITCHED_ON = ("false", "no", "off", "none", "0", "true", "yes", "on", "1"), 5
 """Values of other programs' switches, those that turn one off first."""
 PLAIN = re.compile(r"[0-9.]{1,12}(e-?[0-9]{1,2})?|true|false|yes|no", re.IGNORECASE)
@@ -219,7 +217,8 @@ def _spelled(words: Sequence[str], known: dict[str, argparse.Action], notes: lis
         after = left[0].lower() if left and not equals else ""
         if name in SOUGHT and (value.lower() or after) in MOST:
             raise Misused(f"{said} {value or after}: `costmodel capacity MODEL ... --find {SOUGHT[name]}` looks for it")
-        if MEANT["option"].get(name, name) == "--sequence-parallel" and SHARED.fullmatch(value or after):
+        other = MEANT["option"].get(name, name)
+        if other == "--sequence-parallel" and (value or after) not in "01" and SAID.fullmatch(value or after):
             raise Misused(f"{said} {value or after}: expected {UNSURE[SHARING[0]]}")
         if several := _several_said(name, [value, *left] if equals else left, known):
             count, *means = several
@@ -231,8 +230,9 @@ def _spelled(words: Sequence[str], known: dict[str, argparse.Action], notes: lis
             found.append(_value("", word, notes))
             continue
         flag = FLAGS.get(name)
-        other = MEANT["option"].get(name, name)
         other = INSTEAD[other] if other not in known and INSTEAD.get(other) in known else other
+        no_run = "--tokens" not in known or (other not in known and "--tokens" not in words)
+        of_no_step = name != other and other in OF_A_RUN and no_run
         if (taken := _by_its_word(name, after, known)) is not None:
             why = BESIDE if name in RANKED_BY and "--top" not in known else WITH_WORDS[name]
             taken_for = f"taken as {' '.join(taken)}" if taken else why
@@ -254,7 +254,9 @@ def _spelled(words: Sequence[str], known: dict[str, argparse.Action], notes: lis
         elif name in PER_GPU and after and "--tokens-per-second" in known:
             found += ["--tokens-per-second", f"{left.pop(0)}/gpu"]
             notes.append(f"{said}: taken as {' '.join(found[-2:])}")
-        elif other in VALUED and name not in OFFERED and other in known and (flag is None or value or SAID.fullmatch(after)):
+        elif other in VALUED and other in known and not of_no_step and name not in OFFERED and (
+            flag is None or value or SAID.fullmatch(after)
+        ):
             if name in IN_TOKENS and (counted := value or (left.pop(0) if left else "")):
                 found += [other, counted if "tok" in counted else f"{counted}tokens"]
             else:
@@ -262,7 +264,7 @@ def _spelled(words: Sequence[str], known: dict[str, argparse.Action], notes: lis
             notes.append(f"{said}: taken as {other}")
         elif (match := re.fullmatch(r"(--[a-z-]+?)-?([0-9]{1,7})", word)) and option_of(match[1], known) in VALUED:
             found += [match[1], match[2]]
-        elif PLAIN.fullmatch(value or after) and name not in ELSEWHERE and changes_nothing(name):
+        elif PLAIN.fullmatch(value or after) and (of_no_step or name not in ELSEWHERE) and changes_nothing(name):
             notes.append(f"{said} {value or left.pop(0)}: left out, it changes neither time nor memory")
         else:
             found.append(word)

@@ -69,14 +69,14 @@ def launch_files(names: Sequence[str]) -> list[str | Path]:
     """
     from pathlib import Path
 
-    from costmodel.interop.launchers.reading import is_known
+    from costmodel.interop.launchers import is_launch_file
     from costmodel.interop.launchers.sources import is_text
     from costmodel.interop.launchers.splitting import words
 
     found: list[str | Path] = []
     for name in names:
         said = [word.rpartition("=")[2] for word in (words(name, comments=False) or ()) if is_line(name)]
-        files = [Path(word) for word in said if word.lower().endswith(NAMED) and os.path.isfile(word) and is_known(Path(word))]
+        files = [Path(word) for word in said if word.lower().endswith(NAMED) and is_launch_file(Path(word), known=True)]
         if not is_line(name):
             found.append(Path(name))
         elif is_text(name) or not files:

@@ -54,14 +54,17 @@ OFF = {
 """The same where such a switch is turned off; one that isn't here says then what is so without it."""
 BY_VALUE = {
     ("--recompute-method", "uniform"): ("--recompute", "full"), ("--recompute-num-layers", "1"): (),
-    ("--activation-checkpoint-mode", "selective"): ("--recompute", "operators"),
-    **{(f"--{option}", word): ("--recompute", word) for word in ("none", "full")
+    **{(f"--{option}", word): ("--recompute", word) for word in ("none", "full", "selective")
        for option in ("activation-checkpoint-mode", "activation-checkpointing", "gradient-checkpointing")},
+    ("--activation-checkpoint-mode", "selective"): ("--recompute", "operators"),
     **{("--method", word): ("--algorithm", word) for word in ALGORITHMS},
     **{("--mixed-precision", word): ("--dtype", word) for word in ("bf16", "fp16", "fp8")},
     **{(option, word): (*software, "--zero-stage", stage) for option, software in {
         "--fsdp": ("--framework", "fsdp2"), "--fsdp-sharding-strategy": (), "--sharding-strategy": (),
     }.items() for word, stage in (("full_shard", "3"), ("shard_grad_op", "2"), ("no_shard", "0"))},
+    **{("--strategy", f"deepspeed_stage_{stage}{word}"): ("--framework", "deepspeed", "--zero-stage", str(stage), *more)
+       for stage in (1, 2, 3) for word, more in (
+           ("", ()), ("_offload", ("--optimizer-offload", "1", *(("--parameter-offload", "1") if stage == 3 else ()))))},
     ("--offload", "none"): ("--optimizer-offload", "0"),
     **{("--offload", word): (option, "1") for option, words in {
         "--optimizer-offload": ("optimizer", "optim", "optimizer-states", "cpu"),
@@ -79,7 +82,7 @@ VALUED = (
     "--tokens-per-second", "--step-time", "--log", "--days", "--adapter", "--cluster", "--dtype", "--optimizer", "--recompute",
     "--price", "--find", "--mfu", "--tokens", "--algorithm", "--sequence-parallel", "--gradient-accumulation", "--attention",
     "--lora-rank", "--lora-targets", "--synchronisation", "--shard-group", "--overlap-gradients", "--overlap-parameters",
-    "--overlap-tensor", "--schedule", "--top", "--steps", "--samples", "--sure", "--overhead", "--minibatch",
+    "--overlap-tensor", "--schedule", "--top", "--steps", "--samples", "--sure", "--overhead", "--minibatch", "--epochs",
 )  # fmt: skip
 """Options whose other spellings (`MEANT`) take the same value."""
 HIGHEST = ("--max-tp", "--max-pp", "--max-cp", "--max-ep")
@@ -100,6 +103,9 @@ UNSURE = {
     **dict.fromkeys(("--bandwidth", "--network-bandwidth", "--interconnect", "--inter-node-bandwidth", "--internode-bandwidth"),
                     "network, of a node's NICs together [bytes/s], or a text as '50 GB/s per GPU'"),
     "--min-throughput": "tokens and days, in which `costmodel gpus` has them trained",
+    **dict.fromkeys(("--price-per-node-hour", "--node-price", "--instance-price", "--price-per-instance-hour"),
+                    "price, of a GPU for an hour: a node's over its GPUs"),
+    "--gpu-hours": "tokens, of which an answer tells them",
     "--cost": "price, of a GPU for an hour", "--throughput": "tokens_per_second, of all GPUs together",
     **dict.fromkeys(("--gpu-memory", "--max-memory", "--memory-limit"),
                     "a cluster of such GPUs: replace(load_cluster(...), {'device.memory': '60 GB'})"),

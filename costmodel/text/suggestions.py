@@ -5,6 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+OF_A_RUN = {
+    "--steps": ("max-steps", "train-iters", "iterations", "iters", "num-iterations", "max-train-steps", "train-steps",
+                "num-steps", "training-steps", "num-training-steps", "total-steps", "total-training-steps"),
+    "--samples": ("dataset-size", "examples", "train-samples", "num-train-samples", "max-train-samples", "num-samples"),
+    "--epochs": ("num-train-epochs", "train-epochs", "num-epochs", "max-epochs", "n-epochs", "epoch"),
+    "--tokens": ("token", "dataset-tokens", "train-tokens", "training-tokens", "total-tokens", "num-tokens", "n-tokens"),
+}  # fmt: skip
+"""Options of a whole run, which a step of it has under the same names for something else, or not: words that say them."""
 MEANT: dict[str, dict[str, str]] = {
     "framework": {
         "torchtitan": "fsdp2", "pytorch": "fsdp2", "torch": "fsdp2", "fsdp": "fsdp2", "lightning": "fsdp2", "zero": "deepspeed",
@@ -21,7 +29,8 @@ MEANT: dict[str, dict[str, str]] = {
     "dtype": {
         "fp4": "nvfp4", "float4": "nvfp4", "mxfp4": "nvfp4", "bfloat16": "bf16", "half": "fp16", "float16": "fp16",
         "float32": "fp32", "float": "fp32", "single": "fp32", "float8": "fp8", "e4m3": "fp8", "int8": "fp8", "8bit": "fp8",
-        "16bit": "bf16", "mixed": "bf16", "amp": "bf16", "fp16-mixed": "fp16", "bf16-mixed": "bf16",
+        "16bit": "bf16", "16-mixed": "fp16", "32-true": "fp32", "mixed": "bf16",
+        "amp": "bf16", "fp16-mixed": "fp16", "bf16-mixed": "bf16",
     },
     "optimizer": {
         "adamw": "adam", "adamw-torch": "adam", "adamw-fused": "adam",
@@ -123,14 +132,15 @@ MEANT: dict[str, dict[str, str]] = {
         "--budget-days": "--days", "--max-days": "--days", "--time-limit": "--days", "--top-k": "--top", "--topk": "--top",
         "--top-n": "--top", "--num-layers": "--set model.layers=40", "--layers": "--set model.layers=40",
         "--hidden-size": "--set model.hidden=4096", "--vocab-size": "--set model.vocabulary=128256",
-        "--heads": "--set model.heads=32", "--num-heads": "--set model.heads=32", "--num-attention-heads": "--set model.heads=32",
+        "--vocab": "--set model.vocabulary=128256", "--heads": "--set model.heads=32",
+        "--num-heads": "--set model.heads=32", "--num-attention-heads": "--set model.heads=32",
         "--kv-heads": "--set model.kv_heads=8", "--num-kv-heads": "--set model.kv_heads=8",
         "--num-key-value-heads": "--set model.kv_heads=8", "--num-query-groups": "--set model.kv_heads=8",
         "--gpu-hour-price": "--price", "--hourly-rate": "--price", "--cloud": "--cluster", "--max-tp": "--tensor-parallel",
         "--max-pp": "--pipeline-parallel", "--max-cp": "--context-parallel", "--max-ep": "--expert-parallel",
          "--prices": "--price", "--cards": "--device", "--gpu-type": "--device", "--devices": "--device",
         "--clusters": "--cluster", "--method": "--adapter", "--peft": "--adapter", "--finetune": "--adapter",
-        "--gpu-count": "--gpus", "--ngpus": "--gpus", "--world-size": "--gpus", "--deadline": "--days", "--token": "--tokens",
+        "--gpu-count": "--gpus", "--ngpus": "--gpus", "--world-size": "--gpus", "--deadline": "--days", 
         "--max-seq-len": "--seq-len", "--max-seq-length": "--seq-len", "--seqlen": "--seq-len", "--context-length": "--seq-len",
         "--frameworks": "--framework", "--logs": "--log", "--measured": "--step-time", "--iteration-time": "--step-time",
         "--tps": "--tokens-per-second", "--tokens-per-batch": "--global-batch", "--batch-tokens": "--global-batch",
@@ -157,11 +167,10 @@ MEANT: dict[str, dict[str, str]] = {
         "--peak-tflops": "--set device.dense_peak.bf16=900e12", "--peak-flops": "--set device.dense_peak.bf16=900e12",
         "--max-memory": "--set device.memory=60GB", "--memory-limit": "--set device.memory=60GB",
         "--gpu-memory": "--set device.memory=60GB", "--per-dollar": "--price", "--tpu": "--device", "--algo": "--algorithm",
-        "--spot": "--preemption-hours", "--max-steps": "--steps", "--train-iters": "--steps", "--iterations": "--steps",
-        "--dataset-size": "--samples", "--examples": "--samples",
+        "--spot": "--preemption-hours", **{f"--{word}": said for said, words in OF_A_RUN.items() for word in words},
         "--rl": "--algorithm", "--network-bandwidth": "--network", "--interconnect": "--network",
         "--slow-gpu": "--slow", "--slow-rank": "--slow", "--straggler": "--slow", "--stragglers": "--slow",
-        "--software": "--framework", "--strategy": "--framework", "--dataset-tokens": "--tokens",
+        "--software": "--framework", "--strategy": "--framework", 
         "--bandwidth": "--network", "--tp-comm-overlap": "--overlap-tensor",
         "--n-gpus": "--gpus", "--workers": "--gpus", "--lora-r": "--lora-rank", "--rank": "--lora-rank",
         "--lora-dim": "--lora-rank",

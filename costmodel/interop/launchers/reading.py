@@ -186,39 +186,25 @@ def _named(name: str) -> Dialect:
     raise InvalidValue("dialect", name, "one of " + ", ".join(one.name for one in DIALECTS))
 
 
-def is_launch_file(path: Path) -> bool:
+def is_launch_file(path: Path, known: bool = False) -> bool:
     """Whether a path is that of a launch file, rather than a model's TOML, its ``config.json``, or a name.
 
     Parameters
     ----------
     path : of a file, or the name of something else
+    known : whether a dialect has to know the keys of YAML and of command lines, too
     """
     if not path.is_file():
         return False
-    if path.suffix.lower() not in (".json", ".toml"):
+    if path.suffix.lower() not in (".json", ".toml") and not known:
         return path.suffix.lower() in LAYOUTS
-    return is_known(path)
-
-
-def is_known(path: Path) -> bool:
-    """Whether a dialect knows the keys of a file, which aren't a model's.
-
-    Parameters
-    ----------
-    path : of a file that there is
-    """
     try:
         source = load(path, {})
-    except CostModelError:
-        return False
-    keys = {entry.key.rpartition(".")[2] for entry in source.entries}
-    if source.layout in ("json", "toml") and (keys & OF_MODELS or {"layers", "hidden"} <= keys):
-        return False
-    try:
         guess(source)
     except CostModelError:
         return False
-    return True
+    keys = {entry.key.rpartition(".")[2] for entry in source.entries}
+    return source.layout not in ("json", "toml") or not (keys & OF_MODELS or {"layers", "hidden"} <= keys)
 
 
 def guess(source: Source) -> Dialect:
