@@ -404,6 +404,9 @@ QUESTIONS = {
     "a strategy of Lightning": ("estimate llama3-8b 8xh100 --strategy deepspeed_stage_3_offload", "optimizer_offload 1"),
     "a width of Lightning": ("estimate llama3-8b 8xh100 --precision 16-mixed", "1f1b, fp16"),
     "some of the activations": ("estimate llama3-8b 8xh100 --activation-checkpointing selective", "recompute selective"),
+    "no dropout before adapters": (
+        "memory llama3.1-8b 4090 --qlora --lora_dropout 0", "framework.adapter_dropout yes -> no"),
+    "a dropout before adapters": ("memory llama3.1-8b 4090 --qlora --lora_dropout 0.05", "Not by default: adapter qlora one GPU"),
     "an instance of SageMaker": ("estimate llama3-8b --instance ml.p5.48xlarge", "8 GPUs of aws-p5"),
     "a model of Ollama's": ("estimate llama3.1:8b 8xh100", "llama3.1-8b on 8 GPUs"),
     "a file of a plan that fits": ("write megatron llama3-70b 64xh100", "--pipeline-model-parallel-size"),

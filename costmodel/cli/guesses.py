@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from costmodel.catalogue import loader
 from costmodel.catalogue.hardware_words import TIMES, SaidHardware, called_hardware, said_hardware
 from costmodel.catalogue.spellings import holding
-from costmodel.cli import amounts, counts, phrases
+from costmodel.cli import amounts, phrases
 from costmodel.cli.arguments import CommandLine, Misused, Parser, Several, plan_fields, whole
 from costmodel.cli.launching import launched
 from costmodel.cli.words import MOST, SAID, option_of, settings
@@ -107,7 +107,7 @@ def guessed(parser: Parser, argv: Sequence[str]) -> CommandLine:
     if command == "trace":
         words, handed_on, notes = launched(words, known)
     words = phrases.standing(_short(words, known, notes), parser)
-    words = counts.together(words, known, notes)
+    words = amounts.together(words, known, notes)
     words = _spelled(amounts.in_days(words, known), known, notes)
     words = _repeated(words, notes) if command in SIDE_BY_SIDE else words
     words = phrases.whole_options(amounts.cleaned(amounts.joined(words), known), known, notes)
@@ -231,8 +231,8 @@ def _spelled(words: Sequence[str], known: dict[str, argparse.Action], notes: lis
             continue
         flag = FLAGS.get(name)
         other = INSTEAD[other] if other not in known and INSTEAD.get(other) in known else other
-        no_run = "--tokens" not in known or (other not in known and "--tokens" not in words)
-        of_no_step = name != other and other in OF_A_RUN and no_run
+        without = "--tokens" not in known or (other not in known and "--tokens" not in words)
+        of_no_step = name != other and other in OF_A_RUN and without
         if (taken := _by_its_word(name, after, known)) is not None:
             why = BESIDE if name in RANKED_BY and "--top" not in known else WITH_WORDS[name]
             taken_for = f"taken as {' '.join(taken)}" if taken else why
@@ -300,6 +300,8 @@ def _setting(other: str, value: str) -> str:
     path = other.removeprefix("--set ").partition("=")[0]
     if path == "device.memory" and (size := MEMORY.fullmatch(value)):
         return f"{path}={size[1]}{(size[2] or 'G').upper()}{size[3] or ''}B"
+    if path == "framework.adapter_dropout" and re.fullmatch(r"[01]?\.?[0-9]{1,6}", value):
+        return f"{path}={'yes' if float(value) else 'no'}"
     return f"{path}={value}" if path.startswith("model.") and value.isdigit() else ""
 
 

@@ -136,6 +136,7 @@ MEANT: dict[str, dict[str, str]] = {
         "--num-heads": "--set model.heads=32", "--num-attention-heads": "--set model.heads=32",
         "--kv-heads": "--set model.kv_heads=8", "--num-kv-heads": "--set model.kv_heads=8",
         "--num-key-value-heads": "--set model.kv_heads=8", "--num-query-groups": "--set model.kv_heads=8",
+        "--lora-dropout": "--set framework.adapter_dropout=yes",
         "--gpu-hour-price": "--price", "--hourly-rate": "--price", "--cloud": "--cluster", "--max-tp": "--tensor-parallel",
         "--max-pp": "--pipeline-parallel", "--max-cp": "--context-parallel", "--max-ep": "--expert-parallel",
          "--prices": "--price", "--cards": "--device", "--gpu-type": "--device", "--devices": "--device",

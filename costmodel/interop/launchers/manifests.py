@@ -42,14 +42,16 @@ def job_of(tree: dict[str, Any]) -> Job | None:
     {'nnodes': 4, 'nproc_per_node': 8}
     """
     found = [*_containers(tree, 1)] if {"apiVersion", "kind"} <= tree.keys() else []
-    words, _, variables, _ = max((one for one in found if one.words), key=lambda one: one.gpus, default=NOTHING)
-    if not words:
+    first = max((one for one in found if one.words), key=lambda one: one.gpus, default=None)
+    if first is None:
         return None
+    words = first.words
     script = words[0].rpartition("/")[2] in ("sh", "bash") and len(words) > 2
     line = re.sub(r"\s*(&&|;)\s", "\n", words[2]) if script else shlex.join(words)
     per_node = _whole(_at(tree, "spec", "nprocPerNode")) or max(one.gpus for one in found)
     sizes = {"nnodes": sum(one.copies for one in found if one.gpus), "nproc_per_node": per_node}
-    return Job(re.sub(r"\$\((\w+)\)", r"${\1}", line), script, variables, {name: size for name, size in sizes.items() if size})
+    sizes = {name: size for name, size in sizes.items() if size}
+    return Job(re.sub(r"\$\((\w+)\)", r"${\1}", line), script, first.variables, sizes)
 
 
 class _Container(NamedTuple):
@@ -57,9 +59,6 @@ class _Container(NamedTuple):
     gpus: int
     variables: dict[str, str]
     copies: int
-
-
-NOTHING = _Container([], 0, {}, 0)
 
 
 def _containers(tree: object, copies: int) -> Iterator[_Container]:

@@ -330,3 +330,9 @@ def test_a_manifest_that_starts_nothing_is_no_launch_file(tmp_path):
     file.write_text("apiVersion: v1\nkind: ConfigMap\ndata: {a: b}\n", encoding="utf-8")
     with pytest.raises(CostModelError, match="no known framework's launch file"):
         read_launch(file)
+
+
+@pytest.mark.parametrize(("dropout", "told"), [("0", ("a dropout of 0 before adapters, priced with one",)), ("0.05", ())])
+def test_a_dropout_before_adapters_is_said_where_the_software_is_priced_otherwise(dropout, told):
+    found = read_launch(f"torchrun --nproc_per_node 8 sft.py --use_peft --lora_r 16 --lora_dropout {dropout} --bf16")
+    assert found.unpriced == told and not found.unknown
