@@ -197,6 +197,12 @@ REFUSED = {
     "nothing measured": (lambda: costmodel.diagnose("llama3-8b", "8xh100", tp=2), "step_time=None: .* mfu="),
     "hardware beside an answer": (
         lambda: costmodel.time_to_train(costmodel.estimate(MODEL, NODE), tokens=1e12, gpus=8), "gpus=8: expected nothing beside"),
+    "steps of a run": (lambda: costmodel.time_to_train("llama3-8b", "8xh100", max_steps=300), "max_steps=300: expected tokens"),
+    "epochs of a step": (
+        lambda: costmodel.estimate("llama3-8b", "8xh100", num_train_epochs=3), "time_to_train\\(...\\) takes it"),
+    "fewer layers": (
+        lambda: costmodel.estimate("llama3-8b", "8xh100", num_layers=16), "replace\\(load_model\\(...\\), {'layers'"),
+    "no dropout": (lambda: costmodel.estimate("llama3-8b", "h100", lora=True, lora_dropout=0), "{'adapter_dropout': ...}"),
     "a card in a cluster's place": (lambda: costmodel.Cluster("H100", 64), "load_cluster\\('8xh100'\\) gives one"),
     "a name in a model's place": (lambda: costmodel.Transformer("llama3-8b"), "load_model\\('llama3-8b'\\) gives one"),
     "a configuration as a table": (lambda: costmodel.search({"model_type": "llama"}, "8xh100"), "the path of the config.json"),
@@ -323,7 +329,7 @@ ATTRIBUTES = [
     (FOUND, "plans", "ranked"), (FOUND, "to_dataframe", "to_pandas"), (FOUND, "mfu", "best.mfu"), (FOUND, "plan", "best.plan"),
     (costmodel.time_to_train(STEP, tokens=1e12, price=2.0), "price", "cost.price"),
     (costmodel.time_to_train(STEP, tokens=1e12), "hours", "days"), (costmodel.diagnose(STEP, mfu=0.3), "causes", "explanations"),
-    (costmodel.longest_sequence("llama3.2-1b", "h100"), "seq_len", "value"),
+    (costmodel.longest_sequence("llama3.2-1b", "h100"), "max_context", "value"),
     (load_model("llama3-8b"), "num_attention_heads", "heads"), (NODE, "num_gpus", "gpus"), (STEP.plan, "tp", "tensor_parallel"),
     (costmodel.compare({"a": STEP, "b": FOUND}), "winner", "fastest"), (STEP, "step_tim", "step_time"),
 ]

@@ -195,6 +195,9 @@ def argument_meant(name: str, value: object) -> dict[str, object]:
     if option not in MEANT["option"] and (shorter := without_size(option)) in (*VALUED, *MEANT["option"]):
         option = shorter
     other = MEANT["option"].get(option, option)
+    if other.startswith("--set "):
+        described, _, field = other.removeprefix("--set ").partition("=")[0].partition(".")
+        raise InvalidValue(name, value, f"a description with it changed: replace(load_{described}(...), {{{field!r}: ...}})")
     taken = other in VALUED and option not in OFFERED and not isinstance(value, bool)
     found = _argument(other) if taken else name
     return {found: value_meant(found, value)}
