@@ -407,6 +407,14 @@ QUESTIONS = {
     "no dropout before adapters": (
         "memory llama3.1-8b 4090 --qlora --lora_dropout 0", "framework.adapter_dropout yes -> no"),
     "a dropout before adapters": ("memory llama3.1-8b 4090 --qlora --lora_dropout 0.05", "Not by default: adapter qlora one GPU"),
+    "accelerators of SkyPilot": ("estimate llama3-8b --accelerators H100:8 --tp 2", "8 GPUs of h100-sxm"),
+    "what LLaMA-Factory trains": ("memory llama3-8b --gpu-type 'Tesla T4' --finetuning_type lora", "1 GPU of t4, hf-trainer"),
+    "cards as their numbers": ("compare llama3-8b --gpus 8xh100 8xa100", "h100 is 2."),
+    "a price in dollars": ("train llama3-8b 8xh100 --tokens 1B --usd-per-gpu-hour 2.1", "price"),
+    "what it may cost": ("design llama3-8b --device h100 --gpus 64 --tokens 1T --max-cost 1000000", "1 of 1 cluster"),
+    "tokens in a second, in short": (
+        "diagnose llama3-8b 8xh100 --tokens-per-sec 60k --bs 64 --seq 4096", "90 % interval"),
+    "fewer experts of a token": ("estimate mixtral-8x7b 8xh100 --ep 8 --moe-router-topk 1", "experts_per_token 2 -> 1"),
     "an instance of SageMaker": ("estimate llama3-8b --instance ml.p5.48xlarge", "8 GPUs of aws-p5"),
     "a model of Ollama's": ("estimate llama3.1:8b 8xh100", "llama3.1-8b on 8 GPUs"),
     "a file of a plan that fits": ("write megatron llama3-70b 64xh100", "--pipeline-model-parallel-size"),

@@ -483,8 +483,8 @@ def _of_kind(options: Sequence[str]) -> list[str]:
     place = given.index("--gpus")
     _, equals, value = options[place].partition("=")
     value = value if equals else "".join(options[place + 1 : place + 2])
-    machines = [said_hardware(one) for one in value.split(",")]
-    if all(one is not None and one.gpus is not None for one in machines):
+    told = value.split(",")
+    if all(phrases.COUNTED.match(one) or ((said := said_hardware(one)) is not None and said.gpus is not None) for one in told):
         found[place] = f"--device{equals}{value}" if equals else "--device"
     return found
 

@@ -164,7 +164,7 @@ def _goes_on(action: argparse.Action, value: str, left: Sequence[str]) -> bool:
     """Whether the next word is a further value of an option: of the same kind, and nothing else there."""
     word, after = left[0], "".join(left[1:2])
     option = action.option_strings[0]
-    if option in ("--device", "--devices", "--cluster"):
+    if option in ("--device", "--devices", "--cluster") or (option == "--gpus" and COUNTED.match(word)):
         before = value.rpartition(",")[2]
         return all(COUNTED.match(one) or called_hardware(one) or said_hardware(one) for one in (before, word))
     if option == "--framework":

@@ -83,12 +83,13 @@ VALUED = (
     "--price", "--find", "--mfu", "--tokens", "--algorithm", "--sequence-parallel", "--gradient-accumulation", "--attention",
     "--lora-rank", "--lora-targets", "--synchronisation", "--shard-group", "--overlap-gradients", "--overlap-parameters",
     "--overlap-tensor", "--schedule", "--top", "--steps", "--samples", "--sure", "--overhead", "--minibatch", "--epochs",
+    "--budget",
 )  # fmt: skip
 """Options whose other spellings (`MEANT`) take the same value."""
 HIGHEST = ("--max-tp", "--max-pp", "--max-cp", "--max-ep")
 """Words of `MEANT` for a degree that a search shall not pass."""
 OFFERED = ("--memory", "--vram", "--tflops", "--flops", "--format", "--dp-shard", "--data-parallel-shard-degree", "--cloud",
-           "--startup", "--carbon-intensity", "--co2", "--resolution", "--image-size", *HIGHEST)
+           "--startup", "--carbon-intensity", "--co2", "--tflops-per-gpu", "--resolution", "--image-size", *HIGHEST)
 """Words of `MEANT` that mean nearly the same as what they stand for, but not quite: they are offered, never taken."""
 PROMPTS = ("--prompts", "--num-prompts", "--prompts-per-step")
 GENERATIONS = ("--num-generations", "--generations", "--group-size", "--num-rollouts", "--rollouts-per-prompt",

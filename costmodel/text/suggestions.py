@@ -5,14 +5,28 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-OF_A_RUN = {
-    "--steps": ("max-steps", "train-iters", "iterations", "iters", "num-iterations", "max-train-steps", "train-steps",
-                "num-steps", "training-steps", "num-training-steps", "total-steps", "total-training-steps"),
-    "--samples": ("dataset-size", "examples", "train-samples", "num-train-samples", "max-train-samples", "num-samples"),
-    "--epochs": ("num-train-epochs", "train-epochs", "num-epochs", "max-epochs", "n-epochs", "epoch"),
-    "--tokens": ("token", "dataset-tokens", "train-tokens", "training-tokens", "total-tokens", "num-tokens", "n-tokens"),
+OPTIONS = {
+    "--steps": "max-steps train-iters iterations iters num-iterations max-train-steps train-steps num-steps training-steps "
+    "num-training-steps total-steps total-training-steps",
+    "--samples": "dataset-size examples train-samples num-train-samples max-train-samples num-samples",
+    "--epochs": "num-train-epochs train-epochs num-epochs max-epochs n-epochs epoch",
+    "--tokens": "token dataset-tokens train-tokens training-tokens total-tokens num-tokens n-tokens",
+    "--find": "max what maximize maximise largest biggest", "--nodes": "num-machines num-instances instance-count instances",
+    "--virtual-stages": "virtual-pipeline-parallel virtual-pipeline-model-parallel num-virtual-stages-per-pipeline-rank",
+    "--price": "usd-per-gpu-hour usd-per-hour dollars-per-gpu-hour dollars-per-hour gpu-price hourly-price",
+    "--tokens-per-second": "tokens-per-sec tok-per-sec", "--adapter": "finetuning-type train-type tuner-type",
+    "--gpus": "num-processes", "--device": "accelerators", "--overhead": "pue", "--carbon": "carbon-intensity co2",
+    "--budget": "max-cost", "--mfu": "tflops-per-gpu", "--restart": "startup", "--network": "internode-bandwidth",
+    "--slow": "slow-gpu slow-rank straggler stragglers straggler-rank slowdown", "--lora-rank": "r lora-dim",
+    "--image-tokens": "resolution image-size", "--checkpoint-interval": "checkpoint-every-minutes save-every",
+    "--set model.heads=32": "heads num-heads num-attention-heads", "--set model.experts=64": "num-experts",
+    "--set model.kv_heads=8": "kv-heads num-kv-heads num-key-value-heads num-query-groups",
+    "--set model.experts_per_token=8": "moe-router-topk num-experts-per-tok",
+    "--set framework.adapter_dropout=yes": "lora-dropout", "--set model.vocabulary=128256": "vocab",
 }  # fmt: skip
-"""Options of a whole run, which a step of it has under the same names for something else, or not: words that say them."""
+"""Options, and what people call them."""
+OF_A_RUN = ("--steps", "--samples", "--epochs", "--tokens")
+"""Those of them that a step has under the same names for something else, or not."""
 MEANT: dict[str, dict[str, str]] = {
     "framework": {
         "torchtitan": "fsdp2", "pytorch": "fsdp2", "torch": "fsdp2", "fsdp": "fsdp2", "lightning": "fsdp2", "zero": "deepspeed",
@@ -132,11 +146,6 @@ MEANT: dict[str, dict[str, str]] = {
         "--budget-days": "--days", "--max-days": "--days", "--time-limit": "--days", "--top-k": "--top", "--topk": "--top",
         "--top-n": "--top", "--num-layers": "--set model.layers=40", "--layers": "--set model.layers=40",
         "--hidden-size": "--set model.hidden=4096", "--vocab-size": "--set model.vocabulary=128256",
-        "--vocab": "--set model.vocabulary=128256", "--heads": "--set model.heads=32",
-        "--num-heads": "--set model.heads=32", "--num-attention-heads": "--set model.heads=32",
-        "--kv-heads": "--set model.kv_heads=8", "--num-kv-heads": "--set model.kv_heads=8",
-        "--num-key-value-heads": "--set model.kv_heads=8", "--num-query-groups": "--set model.kv_heads=8",
-        "--lora-dropout": "--set framework.adapter_dropout=yes",
         "--gpu-hour-price": "--price", "--hourly-rate": "--price", "--cloud": "--cluster", "--max-tp": "--tensor-parallel",
         "--max-pp": "--pipeline-parallel", "--max-cp": "--context-parallel", "--max-ep": "--expert-parallel",
          "--prices": "--price", "--cards": "--device", "--gpu-type": "--device", "--devices": "--device",
@@ -148,7 +157,6 @@ MEANT: dict[str, dict[str, str]] = {
         "--tokens-per-step": "--global-batch", "--global-batch-tokens": "--global-batch",
         "--in": "--days", "--sync": "--synchronisation", "--synchronization": "--synchronisation", "--instance": "--cluster",
         "--instance-type": "--cluster", "--machine": "--cluster", "--machine-type": "--cluster", "--vm": "--cluster",
-        "--r": "--lora-rank",
         "--dp-shard": "--data-parallel", "--data-parallel-shard-degree": "--data-parallel", "--hsdp": "--shard-group",
         "--compile": "--set framework.compiled=yes", "--torch-compile": "--set framework.compiled=yes",
         "--seq": "--seq-len", "--optim": "--optimizer", "--stage": "--zero-stage", "--ac": "--recompute",
@@ -168,25 +176,17 @@ MEANT: dict[str, dict[str, str]] = {
         "--peak-tflops": "--set device.dense_peak.bf16=900e12", "--peak-flops": "--set device.dense_peak.bf16=900e12",
         "--max-memory": "--set device.memory=60GB", "--memory-limit": "--set device.memory=60GB",
         "--gpu-memory": "--set device.memory=60GB", "--per-dollar": "--price", "--tpu": "--device", "--algo": "--algorithm",
-        "--spot": "--preemption-hours", **{f"--{word}": said for said, words in OF_A_RUN.items() for word in words},
+        "--spot": "--preemption-hours",
         "--rl": "--algorithm", "--network-bandwidth": "--network", "--interconnect": "--network",
-        "--slow-gpu": "--slow", "--slow-rank": "--slow", "--straggler": "--slow", "--stragglers": "--slow",
         "--software": "--framework", "--strategy": "--framework", 
         "--bandwidth": "--network", "--tp-comm-overlap": "--overlap-tensor",
         "--n-gpus": "--gpus", "--workers": "--gpus", "--lora-r": "--lora-rank", "--rank": "--lora-rank",
-        "--lora-dim": "--lora-rank",
         "--lora-target-modules": "--lora-targets", "--target-modules": "--lora-targets", "--inter-node-bandwidth": "--network",
-        "--internode-bandwidth": "--network",
         "--num-devices": "--gpus", "--batch-size-per-gpu": "--micro-batch", "--sp": "--sequence-parallel",
         "--batch-per-gpu": "--micro-batch", "--micro-batch-per-gpu": "--micro-batch",
         "--overlap-grad-reduce": "--overlap-gradients", "--overlap-param-gather": "--overlap-parameters",
         "--cross-entropy-loss-fusion": "--fused-cross-entropy", "--use-distributed-optimizer": "--zero-stage",
-        "--max": "--find", "--what": "--find", "--maximize": "--find", "--maximise": "--find", "--largest": "--find",
-        "--biggest": "--find", "--num-machines": "--nodes", "--num-instances": "--nodes", "--instance-count": "--nodes",
-        "--instances": "--nodes", "--num-processes": "--gpus", "--virtual-pipeline-parallel": "--virtual-stages",
-        "--virtual-pipeline-model-parallel": "--virtual-stages", "--num-virtual-stages-per-pipeline-rank": "--virtual-stages",
-        "--pue": "--overhead", "--carbon-intensity": "--carbon", "--co2": "--carbon", "--startup": "--restart",
-        "--resolution": "--image-tokens", "--image-size": "--image-tokens",
+        **{f"--{word}": said for said, words in OPTIONS.items() for word in words.split()},
     },
 }  # fmt: skip
 """By what is asked for: words that people use, and the name that is meant; of a framework the nearest that is modelled."""
