@@ -109,6 +109,9 @@ def read_launch(
     reading = LaunchReading(chosen[first])
     reading.files = [(one.name, dialect.name) for one, dialect in zip(sources, chosen, strict=True)]
     reading.pins = {package: release for one in sources for package, release in one.pins.items()}
+    telling = {entry.key for one in sources for entry in one.entries} - SIZES.keys() - LAUNCHER - {"m"}
+    if dialect is None and len(telling) == 1 and telling.isdisjoint(chosen[0].about.signature) and sources[0].layout == "args":
+        reading.note(f"{min(telling)} alone tells no framework: read as {chosen[0].name}'s, unless a dialect is said (--dialect)")
     used: set[str] = set()
     for place in order:
         used |= _absorb(reading, sources[place], chosen[place], settings)

@@ -336,3 +336,12 @@ def test_a_manifest_that_starts_nothing_is_no_launch_file(tmp_path):
 def test_a_dropout_before_adapters_is_said_where_the_software_is_priced_otherwise(dropout, told):
     found = read_launch(f"torchrun --nproc_per_node 8 sft.py --use_peft --lora_r 16 --lora_dropout {dropout} --bf16")
     assert found.unpriced == told and not found.unknown
+
+
+@pytest.mark.parametrize(("flags", "told"), [
+    ("--model Qwen/Qwen2.5-7B", 1), ("--model_name_or_path Qwen/Qwen2.5-7B --bf16", 0),
+    ("--model Qwen/Qwen2.5-7B --seq-length 4096", 0),
+])  # fmt: skip
+def test_one_flag_that_many_programs_have_is_said_to_tell_none(flags, told):
+    found = read_launch(f"python -m torch.distributed.run --nproc-per-node=8 finetune.py {flags}")
+    assert sum("alone tells no framework" in note for note in found.notes) == told
