@@ -415,6 +415,8 @@ QUESTIONS = {
     "tokens in a second, in short": (
         "diagnose llama3-8b 8xh100 --tokens-per-sec 60k --bs 64 --seq 4096", "90 % interval"),
     "fewer experts of a token": ("estimate mixtral-8x7b 8xh100 --ep 8 --moe-router-topk 1", "experts_per_token 2 -> 1"),
+    "pairs of a longest length": (
+        "post-train llama3-8b 8xh100 --dpo --bs 64 --max-length 2048", "512 tokens on average, 2,048 the longest; packed"),
     "an instance of SageMaker": ("estimate llama3-8b --instance ml.p5.48xlarge", "8 GPUs of aws-p5"),
     "a model of Ollama's": ("estimate llama3.1:8b 8xh100", "llama3.1-8b on 8 GPUs"),
     "a file of a plan that fits": ("write megatron llama3-70b 64xh100", "--pipeline-model-parallel-size"),
