@@ -25,7 +25,8 @@ def __getattr__(name: str) -> object:
     if name == "symbolic":  # formulas as algebra: what documents call it
         return import_module("costmodel.compilation.algebra")
     if name not in _HOME:
-        raise AttributeError(f"module 'costmodel' has no attribute {name!r}{_meant(name)}")
+        # with a name of its own, so that Python offers no other one
+        raise AttributeError(f"module 'costmodel' has no attribute {name!r}{_meant(name)}", name=name, obj=None)
     value = getattr(import_module(f"costmodel.{_HOME[name]}"), name)
     setattr(sys.modules[__name__], name, value)
     return value

@@ -374,6 +374,56 @@ QUESTIONS = {
     "a micro-batch of three": ("estimate llama3-8b 8xh100 --mbs 3", "264 sequences of 4,096 tokens a step"),
     "the longest of two": ("capacity llama3-8b h100 --lora --find sequence --mbs 2", "Longest sequence that fits: 1"),
     "cards that are GPUs": ("estimate llama3-8b using 8 h100 gpus", "on 8 GPUs of h100-sxm"),
+    "what is to be large": ("capacity llama3-8b h100 --qlora --max batch-size", "Largest batch that fits"),
+    "what is to be long": ("capacity llama3-8b 4090 --qlora --what seq_len", "Longest sequence that fits"),
+    "instances and their count": ("train llama3-8b --instance p5.48xlarge --count 4 --tokens 1T", "on 32 GPUs of aws-p5"),
+    "instances as SageMaker counts them": (
+        "train llama3-8b --instance_type p5.48xlarge --instance_count 4 --tokens 1T", "on 32 GPUs of aws-p5"),
+    "a count of a card": ("estimate llama3-8b --gpu h100 --count 4", "on 4 GPUs of h100-sxm"),
+    "machines of accelerate": ("estimate llama3-8b --num_machines 2 --num_processes 16 --gpu h100", "on 16 GPUs of h100-sxm"),
+    "chunks as NeMo says": (
+        "estimate llama3-8b 8xh100 --pp 4 --virtual_pipeline_model_parallel_size 2", "PP4 VP2 DP2"),
+    "chunks as Megatron says": (
+        "estimate llama3-8b 8xh100 --pp 4 --num-virtual-stages-per-pipeline-rank 2", "PP4 VP2 DP2"),
+    "Ulysses as a switch": (
+        "estimate llama3-8b 8xh100 --cp 8 --ulysses", "Not by default: context_communication all-to-all"),
+    "prompts and answers to each": ("post-train qwen2.5-7b 16xh100 --prompts 32 --group_size 8 --seq 1k", "A step of grpo"),
+    "offloading or not": ("compare llama3-8b 8xh100 --zero 3 --offload none cpu", "optimizer offload 0.0"),
+    "widths of accelerate": ("compare llama3-8b 8xh100 --mixed-precision bf16,fp8", "dtype fp8 is 1."),
+    "by cost, of unlike cards": ("compare llama3-8b --gpu h100 b200 --metric cost", "b200 is 2."),
+    "samples of a network": ("network resnet50 --gpu a100 --batch 256", "minibatch of 256"),
+    "as nccl-tests are told": ("collective alltoall -b 256M -n 16 --gpu h200", "all-to-all of 256.0 MiB over 16 GPUs"),
+    "a formula in two words": ("formula young interval", "systems.reliability.young_interval: Young's interval"),
+    "words of a formula": ("formula pipeline bubble", "pipeline.schedules.bubble"),
+    "a site's overhead": ("train llama3-8b 8xh100 --tokens 1B --pue 1.2", "kWh"),
+    "fewer heads": ("estimate llama3-8b 8xh100 --num-attention-heads 16", "model.heads 32 -> 16"),
+    "a file's format behind the model": ("write llama3-8b 8xh100 --format torchtitan", "[parallelism]"),
+    "a file of some software": ("write llama3-8b 8xh100 --framework megatron", "pretrain_gpt.py"),
+    "epochs as Transformers say": (
+        "train llama3-8b 8xh100 --dataset-size 50000 --num_train_epochs 3 --seq 2048 --lora", "307.2 M tokens: 9,375 steps"),
+    "samples as Megatron says": ("train llama3-8b 8xh100 --train-samples 2048 --tp 8", "8.389 M tokens: 8 steps"),
+    "epochs of a step, which has none": ("estimate llama3-8b 8xh100 --tp 8 --num_train_epochs 3", "TP8"),
+    "epochs of data beside updates of samples": ("post-train qwen2.5-7b 16xh100 --num_train_epochs 3", "A step of grpo"),
+    "devices of Lightning": ("estimate llama3-8b --devices 8 --num_nodes 2 --accelerator h100", "on 16 GPUs of h100-sxm"),
+    "a strategy of Lightning": ("estimate llama3-8b 8xh100 --strategy deepspeed_stage_3_offload", "optimizer_offload 1"),
+    "a width of Lightning": ("estimate llama3-8b 8xh100 --precision 16-mixed", "1f1b, fp16"),
+    "some of the activations": ("estimate llama3-8b 8xh100 --activation-checkpointing selective", "recompute selective"),
+    "no dropout before adapters": (
+        "memory llama3.1-8b 4090 --qlora --lora_dropout 0", "framework.adapter_dropout yes -> no"),
+    "a dropout before adapters": ("memory llama3.1-8b 4090 --qlora --lora_dropout 0.05", "Not by default: adapter qlora one GPU"),
+    "accelerators of SkyPilot": ("estimate llama3-8b --accelerators H100:8 --tp 2", "8 GPUs of h100-sxm"),
+    "what LLaMA-Factory trains": ("memory llama3-8b --gpu-type 'Tesla T4' --finetuning_type lora", "1 GPU of t4, hf-trainer"),
+    "cards as their numbers": ("compare llama3-8b --gpus 8xh100 8xa100", "h100 is 2."),
+    "a price in dollars": ("train llama3-8b 8xh100 --tokens 1B --usd-per-gpu-hour 2.1", "price"),
+    "what it may cost": ("design llama3-8b --device h100 --gpus 64 --tokens 1T --max-cost 1000000", "1 of 1 cluster"),
+    "tokens in a second, in short": (
+        "diagnose llama3-8b 8xh100 --tokens-per-sec 60k --bs 64 --seq 4096", "90 % interval"),
+    "fewer experts of a token": ("estimate mixtral-8x7b 8xh100 --ep 8 --moe-router-topk 1", "experts_per_token 2 -> 1"),
+    "pairs of a longest length": (
+        "post-train llama3-8b 8xh100 --dpo --bs 64 --max-length 2048", "512 tokens on average, 2,048 the longest; packed"),
+    "an instance of SageMaker": ("estimate llama3-8b --instance ml.p5.48xlarge", "8 GPUs of aws-p5"),
+    "a model of Ollama's": ("estimate llama3.1:8b 8xh100", "llama3.1-8b on 8 GPUs"),
+    "a file of a plan that fits": ("write megatron llama3-70b 64xh100", "--pipeline-model-parallel-size"),
 }  # fmt: skip
 """Question, command, and what the answer says."""
 NEAR = {
@@ -475,6 +525,20 @@ NEAR = {
     "a price of another card": ("cards llama3-8b --device h100 --price 4090=1", "price"),
     "a price of a cluster that isn't tried": ("gpus llama3-8b --tokens 1B --days 1 --device h100 --price b200=1", "--price b200"),
     "prices of one name": ("cards llama3-8b --price h100=1,h100=2", "NAME=PRICE"),
+    "a slice of TPUs": ("estimate gemma2-27b v5p-64", "did you mean tpu-v5p?"),
+    "a sequence shared by eight": ("estimate llama3-8b 8xh100 --sp 8", "expected context_parallel"),
+    "a degree of Ulysses": ("estimate llama3-8b 8xh100 --ulysses_parallel_size 8", "with ulysses beside it"),
+    "answers alone": ("post-train qwen2.5-7b 16xh100 --group-size 8", "prompts times generations of each"),
+    "an answer's length": ("post-train qwen2.5-7b 16xh100 --response-length 4096", "of the longest sample with its prompt"),
+    "grams of carbon": ("train llama3-8b 8xh100 --tokens 1T --carbon-intensity 400", "did you mean --carbon?"),
+    "pixels": ("multimodal llava.json 8xh100 --resolution 1024", "did you mean --image-tokens?"),
+    "several cards of unsure names": ("compare llama3-8b --gpus 8xA100-PCIe 8xA100-SXM", "did you mean a100-"),
+    "a file of no format": ("write llama3-70b 64xh100", "expected FORMAT in front of the model, one of megatron"),
+    "a node's price": ("train llama3-8b 8xh100 --tokens 1B --price-per-node-hour 98", "a node's over its GPUs"),
+    "hours of GPUs": ("train llama3-8b 8xh100 --gpu-hours 1000", "expected tokens"),
+    "epochs of a plan's run": ("estimate llama3-8b 8xh100 --tokens 1B --num_train_epochs 3", "have --epochs"),
+    "a model by its sizes": ("estimate --hidden-size 4096 --heads 32 --vocab 32000 --gpus 8xh100", "`costmodel new model FILE`"),
+    "several of a card": ("network resnet50 8xa100", "this is about one a100: say --device a100 without a number"),
 }  # fmt: skip
 MODEL = load_model("llama3-8b")
 

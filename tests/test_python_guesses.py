@@ -197,6 +197,16 @@ REFUSED = {
     "nothing measured": (lambda: costmodel.diagnose("llama3-8b", "8xh100", tp=2), "step_time=None: .* mfu="),
     "hardware beside an answer": (
         lambda: costmodel.time_to_train(costmodel.estimate(MODEL, NODE), tokens=1e12, gpus=8), "gpus=8: expected nothing beside"),
+    "steps of a run": (lambda: costmodel.time_to_train("llama3-8b", "8xh100", max_steps=300), "max_steps=300: expected tokens"),
+    "epochs of a step": (
+        lambda: costmodel.estimate("llama3-8b", "8xh100", num_train_epochs=3), "time_to_train\\(...\\) takes it"),
+    "fewer layers": (
+        lambda: costmodel.estimate("llama3-8b", "8xh100", num_layers=16), "replace\\(load_model\\(...\\), {'layers'"),
+    "no dropout": (lambda: costmodel.estimate("llama3-8b", "h100", lora=True, lora_dropout=0), "{'adapter_dropout': ...}"),
+    "a card in a cluster's place": (lambda: costmodel.Cluster("H100", 64), "load_cluster\\('8xh100'\\) gives one"),
+    "a name in a model's place": (lambda: costmodel.Transformer("llama3-8b"), "load_model\\('llama3-8b'\\) gives one"),
+    "a configuration as a table": (lambda: costmodel.search({"model_type": "llama"}, "8xh100"), "the path of the config.json"),
+    "a degree of Ulysses": (lambda: costmodel.estimate("llama3-8b", "8xh100", ulysses_size=8), "expected context_parallel"),
     "two batches": (lambda: costmodel.estimate("llama3-8b", "8xh100", gradient_accumulation=2, gbs=8), "both say the sequences"),
 }
 
@@ -257,6 +267,15 @@ LIKE = {
     "a search in capitals": (
         lambda: costmodel.search("llama3-8b", "8xh100", pp=1, cp=1, dtype="BF16", adapter="LoRA", lora_rank=8).best,
         lambda: costmodel.search("llama3-8b", "8xh100", pp=1, cp=1, dtype="bf16", adapter="lora", lora_rank=8).best),
+    "instances of a cloud": (lambda: costmodel.estimate("llama3-8b", instance="p5.48xlarge", count=2, tp=2),
+                             lambda: costmodel.estimate("llama3-8b", "2xp5.48xlarge", tp=2)),
+    "a count of a card": (lambda: costmodel.estimate("llama3-8b", gpu="h100", count=4, tp=2),
+                          lambda: costmodel.estimate("llama3-8b", "4xh100", tp=2)),
+    "a sequence by heads": (
+        lambda: costmodel.estimate("llama3-8b", "8xh100", cp=8, ulysses=True),
+        lambda: costmodel.estimate("llama3-8b", "8xh100", context_parallel=8, context_communication="all-to-all")),
+    "nothing offloaded": (lambda: costmodel.estimate("llama3-8b", "8xh100", offload="none", tp=2),
+                          lambda: costmodel.estimate("llama3-8b", "8xh100", optimizer_offload=0, tp=2)),
     "hardware": (lambda: costmodel.estimate("llama3-8b", hardware="H100", num_gpus=8),
                  lambda: costmodel.estimate("llama3-8b", "8xh100")),
     "recomputation as a switch": (lambda: costmodel.estimate("llama3-8b", "8xh100", recompute=True),
@@ -310,7 +329,7 @@ ATTRIBUTES = [
     (FOUND, "plans", "ranked"), (FOUND, "to_dataframe", "to_pandas"), (FOUND, "mfu", "best.mfu"), (FOUND, "plan", "best.plan"),
     (costmodel.time_to_train(STEP, tokens=1e12, price=2.0), "price", "cost.price"),
     (costmodel.time_to_train(STEP, tokens=1e12), "hours", "days"), (costmodel.diagnose(STEP, mfu=0.3), "causes", "explanations"),
-    (costmodel.longest_sequence("llama3.2-1b", "h100"), "seq_len", "value"),
+    (costmodel.longest_sequence("llama3.2-1b", "h100"), "max_context", "value"),
     (load_model("llama3-8b"), "num_attention_heads", "heads"), (NODE, "num_gpus", "gpus"), (STEP.plan, "tp", "tensor_parallel"),
     (costmodel.compare({"a": STEP, "b": FOUND}), "winner", "fastest"), (STEP, "step_tim", "step_time"),
 ]
@@ -367,7 +386,8 @@ def test_ties_of_cards_are_those_that_may_be_as_fast():
 @pytest.mark.parametrize(
     ("name", "meant"),
     [("longest", "longest_sequence"), ("max_batch_size", "largest_batch"), ("grpo", "post_training"),
-     ("train", "time_to_train"), ("gpus", "gpus_in_time"), ("best_plan", "search"), ("estimat", "estimate"), ("models", "names")],
+     ("train", "time_to_train"), ("gpus", "gpus_in_time"), ("best_plan", "search"), ("estimat", "estimate"), ("models", "names"),
+     ("capacity", "longest_sequence")],
 )
 def test_a_name_that_is_not_there_says_what_is(name, meant):
     with pytest.raises(AttributeError, match=f"did you mean {meant}"):

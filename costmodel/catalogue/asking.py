@@ -85,6 +85,8 @@ def model_of(model: ModelLike) -> Transformer:
     if hasattr(model, "to_json_file"):  # a configuration of transformers
         saved = "the path of its file, which config.to_json_file('config.json', use_diff=False) writes"
         raise InvalidValue("model", type(model).__name__, saved)
+    if isinstance(model, Mapping):
+        raise InvalidValue("model", model, "the path of the config.json that holds it, which json.dump writes")
     kind("model", model, Transformer, "load_model(name)")
     return model
 

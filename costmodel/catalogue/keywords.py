@@ -16,7 +16,7 @@ from costmodel.text.units import plain_number, read_count, whole_number
 
 P = ParamSpec("P")
 R = TypeVar("R")
-OF_RUNS = ("tokens", "price", "days", "epochs")
+OF_RUNS = {"tokens", "price", "days", "epochs", "steps", "samples"}
 """Arguments of a whole run, which people give a step, too."""
 OF_A_NODE = "gpus_per_node"
 """What says with the nodes how many GPUs there are."""
@@ -86,6 +86,8 @@ def _as_meant(door: _Door, by_place: tuple[object, ...], said: Mapping[str, Any]
     unsaid = found.get(where) is None and found.get("device") is None
     if unsaid and _is_hardware(found.get("gpus")):
         found[where] = found.pop("gpus")
+    if "count" in said and isinstance(name := found.get(where), str) and getattr(called_hardware(name), "kind", "") == "cluster":
+        found["nodes"] = found.pop("gpus")  # of instances, or of other systems of nodes
     if found.get(where) is None and found.get("gpus") is None and isinstance(each := found.get(OF_A_NODE), int):
         del found[OF_A_NODE]
         found["gpus"] = each * (found.get("nodes") or 1)
@@ -94,11 +96,13 @@ def _as_meant(door: _Door, by_place: tuple[object, ...], said: Mapping[str, Any]
 
 def _own_names(door: _Door, name: str, value: Any) -> dict[str, Any]:
     """One argument by the names that a function has for it."""
-    if name in OF_RUNS and door.open_ended and name not in door.own:
-        raise InvalidValue(name, value, f"nothing of {door.name}: time_to_train(...) takes it, of a whole run")
     short = short_names(Plan)
     known = (name in door.own or name in table(Plan) or name in short) and said_by_value(name, value) is None
     meant = {short.get(name, name): value} if known else argument_meant(name, value)
+    own = {*door.own, *(("samples",) if "rollouts" in door.own else ())}  # which have samples of a step
+    if door.open_ended and meant.keys() & OF_RUNS - own:
+        wanted = "tokens in its place" if "tokens" in door.own else f"nothing of {door.name}: time_to_train(...) takes it"
+        raise InvalidValue(name, value, f"{wanted}, of a whole run")
     meant = {one: _read(one, told) for one, told in meant.items()}
     algorithm = str(meant.get("algorithm", meant.get("adapter"))).lower()
     if algorithm in ALGORITHMS and "algorithm" not in door.own:

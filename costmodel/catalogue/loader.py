@@ -99,7 +99,8 @@ def unknown(kind: Kind, name: str) -> UnknownName:
 
         others += ["network"] if network_called(name) else []
     size = re.fullmatch(r"([0-9]{1,4})G(i?B)?", name.strip(), re.IGNORECASE) if kind == "device" else None
-    near = spellings.holding(name, index) if size is None else [
+    slices = re.fullmatch(r"(.*[0-9].*)-[0-9]{1,6}", name.strip()) if kind == "device" else None  # as Google counts, v5p-64
+    near = spellings.holding(name, index) or spellings.holding(slices[1] if slices else "", index) if size is None else [
         one for one in index if round(load_device(one).memory / 2**30) == int(size[1])
     ]  # fmt: skip
     return UnknownName(kind, name, index, others, near)

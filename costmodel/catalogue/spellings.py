@@ -25,7 +25,8 @@ def squeezed(name: str) -> str:
     >>> squeezed("NVIDIA GeForce RTX 4090"), squeezed("Standard_ND96isr_H100_v5")
     ('rtx4090', 'nd96isrh100v5')
     """
-    return re.sub(r"^(nvidia|amd|intel|google|geforce|instinct|standard|azure)+", "", re.sub(r"[\s_.-]+", "", name.lower()))
+    makers = r"^(nvidia|amd|intel|google|geforce|instinct|standard|azure|ml(?=[pg][0-9]))+"  # as SageMaker has it, ml.p5
+    return re.sub(makers, "", re.sub(r"[\s_.-]+", "", name.lower()))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -39,7 +40,7 @@ def shape_name(name: str) -> str:
     >>> shape_name("meta-llama/Llama-3.1-8B-Instruct"), shape_name("llama3.1-8b"), shape_name("Llama 3 8B")
     ('llama3-1-8b', 'llama3-1-8b', 'llama3-8b')
     """
-    words = [word for word in re.split(r"[\s/_.-]+", name.lower().rpartition("/")[2]) if word and word not in VARIANTS]
+    words = [word for word in re.split(r"[\s/:_.-]+", name.lower().rpartition("/")[2]) if word and word not in VARIANTS]
     joined = ""
     for word in words:
         apart = joined[-1:].isdigit() and word[0].isdigit()

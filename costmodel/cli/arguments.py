@@ -156,7 +156,7 @@ class Parser(argparse.ArgumentParser):
             message += " (such as --device h100 --gpus 8)"
         missing = message.removeprefix("the following arguments are required: ")
         if missing != message and "MODEL" in missing.split(", "):
-            message += " (MODEL is a name such as llama3-8b, or a config.json)"
+            message += " (MODEL is a name such as llama3-8b, or a config.json; `costmodel new model FILE` begins one)"
         choices = next((action.choices for action in self._actions if missing in action.option_strings), None)
         if (lacking := re.fullmatch(r"argument (--\S+?)(?:/\S+)?: expected one argument", message)) is not None:
             action = self._option_string_actions[lacking[1]]

@@ -28,6 +28,8 @@ from costmodel.text.other_names import (
     IN_TOKENS,
     OFF,
     OFFERED,
+    SHARING,
+    UNSURE,
     VALUED,
     WORDED,
     left_open,
@@ -35,7 +37,7 @@ from costmodel.text.other_names import (
     value_meant,
     without_size,
 )
-from costmodel.text.suggestions import MEANT
+from costmodel.text.suggestions import MEANT, OF_A_RUN
 
 LEADING = {"collective": 2, "write": 2}
 """Words that stand in front of the hardware and belong to the command; one, the model, where it isn't said."""
@@ -43,7 +45,7 @@ SIDE_BY_SIDE = ("compare", "cards", "gpus", "design")
 """Commands that are about several kinds of hardware."""
 SEVERAL = ("--device", "--cluster", "--framework", "--gpus", "--nodes", "--global-batch", "--seq-len")
 """Their options that say several of one kind."""
-MANY_MODELS = ("sweep", "read", "explain", "calibrate", "trace", "new", "show", "formula", "models", "devices", "clusters")
+MANY_MODELS = ("sweep", "read", "explain", "calibrate", "trace", "new", "show", "models", "devices", "clusters")
 """Commands whose words are left as they are: names of files, several models, or no hardware."""
 OF_FILES = ("explain", "calibrate")
 """Those of them beside whose files hardware may stand."""
@@ -55,6 +57,8 @@ SETTINGS = re.compile(r"[a-z][a-z_-]*=[^,=]+(,[a-z][a-z_-]*=[^,=]+)+")
 """Several of a plan in one word."""
 SCALED = re.compile(r"[0-9]{1,4}(\.[0-9]{1,6})?x")
 """So many times what a network has."""
+INSTEAD = {"--global-batch": "--minibatch", "--gbs": "--minibatch"}
+"""What a command has in an option's place, of which it takes the value."""
 SWITCHED, SWITCHED_ON = ("false", "no", "off", "none", "0", "true", "yes", "on", "1"), 5
 """Values of other programs' switches, those that turn one off first."""
 PLAIN = re.compile(r"[0-9.]{1,12}(e-?[0-9]{1,2})?|true|false|yes|no", re.IGNORECASE)
@@ -77,11 +81,11 @@ WITH_WORDS = {
     **dict.fromkeys(TOLD, "left out, the answer has it"), "--strategy": "", "--gpus": "",
 }  # fmt: skip
 """Options that aren't here and whose next word says what is meant; why where nothing is."""
+BESIDE = "left out, the answer has time and throughput; money needs --price, such as --price h100=2.5"
+"""The same of a measure where unlike hardware stands side by side."""
 PER_GPU = ("--tokens-per-gpu", "--tokens-per-second-per-gpu", "--tokens-per-gpu-per-second", "--tgs", "--tok/s/gpu",
            "--tokens/s/gpu")
 """Options that say what a GPU alone gets through."""
-IN_NODES = ("--gpus-per-node", "--nproc-per-node", "--gpus_per_node", "--nproc_per_node", "--devices-per-node")
-"""Options that say how many GPUs a node has."""
 SHORT = {"-n": "--gpus", "-g": "--gpus", "-N": "--nodes", "-k": "--top", "--gpu": "--gpus", "--node": "--nodes"}
 FILE = re.compile(r"\.(json|ya?ml|toml|sh|py|log|txt|csv)$", re.IGNORECASE)
 
@@ -105,11 +109,14 @@ def guessed(parser: Parser, argv: Sequence[str]) -> CommandLine:
     if command == "trace":
         words, handed_on, notes = launched(words, known)
     words = phrases.standing(_short(words, known, notes), parser)
-    words = _of_nodes(words, known, notes)
+    words = amounts.together(words, known, notes)
     words = _spelled(amounts.in_days(words, known), known, notes)
     words = _repeated(words, notes) if command in SIDE_BY_SIDE else words
     words = phrases.whole_options(amounts.cleaned(amounts.joined(words), known), known, notes)
     unknown = any(word.startswith("--") and word.partition("=")[0] not in known for word in words)  # it may have a value
+    if command == "formula":  # whose name may be words apart
+        options, plain = _apart(words, known)
+        return CommandLine([command, *(["_".join(plain)] if plain else []), *options], notes)
     if unknown or command in MANY_MODELS:
         words = _beside_files(words, known) if command in OF_FILES and not unknown else words
         return CommandLine([command, *_sized(words, known), *handed_on], notes)
@@ -133,6 +140,8 @@ def guessed(parser: Parser, argv: Sequence[str]) -> CommandLine:
         options, plain, notes = [*options, *said.options], _ordered([*head, *said.rest], leading), [*notes, *said.notes]
     if command == "collective":
         plain = amounts.message(plain, notes)
+    if command == "write" and plain and _is_model(plain[0]):
+        plain = [_format(plain, options, notes), *plain]
     options = amounts.in_sequences(_sized(options, known), known, notes)
     if command == "compare" and "workload" not in {action.dest for action in parser._actions}:
         plain = _models(plain)
@@ -172,18 +181,18 @@ def _short(words: Sequence[str], known: dict[str, argparse.Action], notes: list[
     return found
 
 
-def _of_nodes(words: Sequence[str], known: dict[str, argparse.Action], notes: list[str]) -> list[str]:
-    """``--nodes 4 --gpus-per-node 8`` as so many GPUs on these nodes."""
-    pairs = [word.partition("=") if "=" in word else (word, "", after) for word, after in itertools.pairwise([*words, ""])]
-    values = {name: value for name, _, value in pairs if value.isdigit()}
-    each = next((name for name in IN_NODES if name in values), None)
-    if each is None or each in known or "--gpus" not in known or {"--gpus", "--num-gpus"} & values.keys():
-        return list(words)
-    nodes = next((values[name] for name in ("--nodes", "--nnodes", "--num-nodes") if name in values), "1")
-    place = next(place for place, (name, *_) in enumerate(pairs) if name == each)
-    taken = ["--gpus", str(int(nodes) * int(values[each]))]
-    notes.append(f"{each} {values[each]}: taken as {' '.join(taken)}")
-    return [*words[:place], *taken, *words[place + (1 if "=" in words[place] else 2) :]]
+def _format(plain: list[str], options: Sequence[str], notes: list[str]) -> str:
+    """The format of a launch file where the model stands in its place: a word behind that, or what its software is started by."""
+    from costmodel.interop.launchers.writing import formats, priced_by
+
+    known = formats()
+    said = [plain.pop(place) for place, word in [*enumerate(plain)] if word in known][:1]
+    said += [value for option, value in itertools.pairwise(options) if option == "--framework"]
+    found = next((one for name in said for one in known if name in (one, priced_by(one))), None)
+    if found is None:
+        raise Misused(f"write {plain[0][:80]}: expected FORMAT in front of the model, one of {', '.join(known)}")
+    notes.append(f"taken as write {found} {plain[0][:80]}")
+    return found
 
 
 def _is_file(word: str) -> bool:
@@ -221,15 +230,27 @@ def _spelled(words: Sequence[str], known: dict[str, argparse.Action], notes: lis
         after = left[0].lower() if left and not equals else ""
         if name in SOUGHT and (value.lower() or after) in MOST:
             raise Misused(f"{said} {value or after}: `costmodel capacity MODEL ... --find {SOUGHT[name]}` looks for it")
+        other = MEANT["option"].get(name, name)
+        if other == "--sequence-parallel" and (value or after) not in "01" and SAID.fullmatch(value or after):
+            raise Misused(f"{said} {value or after}: expected {UNSURE[SHARING[0]]}")
+        if several := _several_said(name, [value, *left] if equals else left, known):
+            count, *means = several
+            notes.append(f"{said} {' '.join([value, *left][not equals :][:count])}: taken as {' '.join(means)}")
+            found += means
+            del left[: count - bool(equals)]
+            continue
         if name in known and said_by_value(name, value or after) is None:
             found.append(_value("", word, notes))
             continue
         flag = FLAGS.get(name)
-        other = MEANT["option"].get(name)
+        other = INSTEAD[other] if other not in known and INSTEAD.get(other) in known else other
         if name in ACCUMULATED and (value or after).isdigit() and int(value or after) < accumulated:
             other = "--micro-batch"
+        without = "--tokens" not in known or (other not in known and "--tokens" not in words)
+        of_no_step = name != other and other in OF_A_RUN and without
         if (taken := _by_its_word(name, after, known)) is not None:
-            taken_for = f"taken as {' '.join(taken)}" if taken else WITH_WORDS[name]
+            why = BESIDE if name in RANKED_BY and "--top" not in known else WITH_WORDS[name]
+            taken_for = f"taken as {' '.join(taken)}" if taken else why
             notes.append(f"{said}{f' {left.pop(0)}' if after and not after.startswith('-') else ''}: {taken_for}")
             found += taken
         elif (meaning := said_by_value(name, value or after)) is not None and known.keys() >= set(meaning[:1]):
@@ -248,7 +269,9 @@ def _spelled(words: Sequence[str], known: dict[str, argparse.Action], notes: lis
         elif name in PER_GPU and after and "--tokens-per-second" in known:
             found += ["--tokens-per-second", f"{left.pop(0)}/gpu"]
             notes.append(f"{said}: taken as {' '.join(found[-2:])}")
-        elif other in VALUED and name not in OFFERED and other in known and (flag is None or value or SAID.fullmatch(after)):
+        elif other in VALUED and other in known and not of_no_step and name not in OFFERED and (
+            flag is None or value or SAID.fullmatch(after)
+        ):
             if name in IN_TOKENS and (counted := value or (left.pop(0) if left else "")):
                 found += [other, counted if "tok" in counted else f"{counted}tokens"]
             else:
@@ -256,7 +279,7 @@ def _spelled(words: Sequence[str], known: dict[str, argparse.Action], notes: lis
             notes.append(f"{said}: taken as {other}")
         elif (match := re.fullmatch(r"(--[a-z-]+?)-?([0-9]{1,7})", word)) and option_of(match[1], known) in VALUED:
             found += [match[1], match[2]]
-        elif PLAIN.fullmatch(value or after) and name not in ELSEWHERE and changes_nothing(name):
+        elif PLAIN.fullmatch(value or after) and (of_no_step or name not in ELSEWHERE) and changes_nothing(name):
             notes.append(f"{said} {value or left.pop(0)}: left out, it changes neither time nor memory")
         else:
             found.append(word)
@@ -269,6 +292,22 @@ def _spelled(words: Sequence[str], known: dict[str, argparse.Action], notes: lis
     return found
 
 
+def _several_said(name: str, words: Sequence[str], known: dict[str, argparse.Action]) -> tuple[int, str, str] | None:
+    """How many words are several values of another program's option, the one option here that they say, and its values."""
+    taken: list[tuple[str, ...]] = []
+    count = 0
+    for place, word in enumerate(words):
+        if word.lower() in phrases.AGAINST:
+            continue
+        means = [one for part in word.split(",") if (one := said_by_value(name, part)) is not None and len(one) == 2]
+        if len(means) <= word.count(","):
+            break
+        taken, count = [*taken, *means], place + 1
+    option = taken[0][0] if len(taken) > 1 and len({one[0] for one in taken}) == 1 else ""
+    several = isinstance(getattr(known.get(option), "type", None), Several)
+    return (count, option, ",".join(one[1] for one in taken)) if several else None
+
+
 def _setting(other: str, value: str) -> str:
     """What ``--set`` takes for an option that stands for it, with a value; empty where it can't."""
     if other == "--network":
@@ -276,6 +315,8 @@ def _setting(other: str, value: str) -> str:
     path = other.removeprefix("--set ").partition("=")[0]
     if path == "device.memory" and (size := MEMORY.fullmatch(value)):
         return f"{path}={size[1]}{(size[2] or 'G').upper()}{size[3] or ''}B"
+    if path == "framework.adapter_dropout" and re.fullmatch(r"[01]?\.?[0-9]{1,6}", value):
+        return f"{path}={'yes' if float(value) else 'no'}"
     return f"{path}={value}" if path.startswith("model.") and value.isdigit() else ""
 
 
@@ -317,7 +358,7 @@ def _by_its_word(name: str, after: str, known: dict[str, argparse.Action]) -> li
         return list(flag)
     if name == "--gpus" and "--device" in known and called_hardware(after) is not None:  # of a command that counts them
         return ["--device", after]
-    if name in RANKED_BY and after in MEASURES and "--top" in known:
+    if name in RANKED_BY and after in MEASURES and {"--top", "--price"} & known.keys():
         return []
     answers = {"--framework", "--zero-stage"} <= known.keys()
     return [] if name in TOLD and (not after or after.startswith("-")) and answers else None
@@ -457,8 +498,8 @@ def _of_kind(options: Sequence[str]) -> list[str]:
     place = given.index("--gpus")
     _, equals, value = options[place].partition("=")
     value = value if equals else "".join(options[place + 1 : place + 2])
-    machines = [said_hardware(one) for one in value.split(",")]
-    if all(one is not None and one.gpus is not None for one in machines):
+    told = value.split(",")
+    if all(phrases.COUNTED.match(one) or ((said := said_hardware(one)) is not None and said.gpus is not None) for one in told):
         found[place] = f"--device{equals}{value}" if equals else "--device"
     return found
 
@@ -512,7 +553,8 @@ def _hardware(
     if said is None:
         counted = next((one for one in machines if one.gpus and f"--{one.kind}" in known and "--gpus" not in known), None)
         if counted is not None:
-            raise Misused(f"how many {counted.name} is what is looked for: say --{counted.kind} {counted.name} without a number")
+            why = f"how many {counted.name} is what is looked for" if "--days" in known else f"this is about one {counted.name}"
+            raise Misused(f"{why}: say --{counted.kind} {counted.name} without a number")
         return plain, []
     if twice := given & {word for word in said if word in known}:
         raise Misused(f"{' '.join(said)} as the words say, and {twice.pop()} beside it: give one of them")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from costmodel.catalogue import loader
 from costmodel.cli.arguments import Misused, Parser, chosen
 from costmodel.cli.completed import completed
+from costmodel.cli.launching import LAUNCHERS, NAMED, OTHERS
 from costmodel.description.cluster import Cluster
 from costmodel.description.transformer import Transformer
 
@@ -56,7 +57,32 @@ def is_line(word: str) -> bool:
         return False
     from costmodel.interop.launchers.sources import is_text
 
-    return is_text(word) and not os.path.exists(word)
+    return (is_text(word) or word.split()[0] in (*LAUNCHERS, *OTHERS)) and not os.path.exists(word)
+
+
+def launch_files(names: Sequence[str]) -> list[str | Path]:
+    """Launch files by their names, and lines that start a run, each with the files that it names; one that says no more by these.
+
+    Parameters
+    ----------
+    names : as they were typed
+    """
+    from pathlib import Path
+
+    from costmodel.interop.launchers import is_launch_file
+    from costmodel.interop.launchers.sources import is_text
+    from costmodel.interop.launchers.splitting import words
+
+    found: list[str | Path] = []
+    for name in names:
+        said = [word.rpartition("=")[2] for word in (words(name, comments=False) or ()) if is_line(name)]
+        files = [Path(word) for word in said if word.lower().endswith(NAMED) and is_launch_file(Path(word), known=True)]
+        if not is_line(name):
+            found.append(Path(name))
+        elif is_text(name) or not files:
+            found.append(name)
+        found += [file for file in files if file not in found and str(file) not in names]
+    return found
 
 
 def files_of(arguments: argparse.Namespace) -> list[str | Path]:
@@ -65,12 +91,10 @@ def files_of(arguments: argparse.Namespace) -> list[str | Path]:
         return []
     told = arguments.beside or arguments.dialect is not None or is_line(arguments.model)
     if told or os.path.isfile(arguments.model):
-        from pathlib import Path
-
         from costmodel.interop.launchers import is_launch_file
 
-        files = [name if is_line(name) else Path(name) for name in (arguments.model, *arguments.beside)]
-        if told or is_launch_file(files[0]):
+        files = launch_files([arguments.model, *arguments.beside])
+        if told or (not isinstance(files[0], str) and is_launch_file(files[0])):
             return files
     if arguments.instead is not None:
         raise Misused(f"--model goes with a launch file; {arguments.model[:80]!r} is the model")

@@ -16,7 +16,7 @@ from costmodel.cli.arguments import Commands, Misused, add_output, read_model, w
 from costmodel.cli.calibrated import add_calibration
 from costmodel.cli.completed import completed
 from costmodel.cli.files import add_file, check_files
-from costmodel.cli.launched import is_line
+from costmodel.cli.launched import is_line, launch_files
 from costmodel.cli.layout import command
 from costmodel.cli.output import (
     TerminalTable,
@@ -35,9 +35,9 @@ from costmodel.cli.output import (
     whole_plan,
     written,
 )
-from costmodel.cli.question import add_logged, add_question, read_hardware, read_plan
+from costmodel.cli.question import add_logged, add_question, read_asked_model, read_hardware, read_plan
 from costmodel.description.cluster import Cluster
-from costmodel.description.judgement import JUDGED
+from costmodel.description.judgement import CHOSEN, JUDGED
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
 from costmodel.evaluation.estimation import Estimate, estimate, memory_limit
@@ -95,10 +95,11 @@ def add(commands: Commands) -> None:
     add_output(reading, "a table")
     reading.set_defaults(run=_read)
 
-    usage = "costmodel write FORMAT MODEL --cluster C [--nodes N | --gpus N] --global-batch N --seq-len N [options]"
+    usage = "costmodel write FORMAT MODEL --cluster C [--nodes N | --gpus N] [--global-batch N] [--seq-len N] [options]"
     writing = commands.add_parser(
-        "write", usage=usage, help="a plan as a launch file",
+        "write", usage=usage, help="a plan, or the fastest one, as a launch file",
         examples=(
+            "costmodel write megatron llama3-70b --device h100 --gpus 64",
             "costmodel write torchtitan llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 8192 --tensor-parallel 2 "
             "-o run.toml",
         ),
@@ -106,7 +107,7 @@ def add(commands: Commands) -> None:
     writing.add_argument("format", metavar="FORMAT", help="megatron, torchtitan, deepspeed, ... (an unknown one lists them)")
     add_question(writing, several=False)
     add_file(writing, "write to a file instead of the screen", required=False)
-    writing.set_defaults(run=_write)
+    writing.set_defaults(run=_write, fit_probability=CHOSEN)  # it searches where no plan is given
 
 
 def _add_files(parser: argparse.ArgumentParser) -> None:
@@ -133,8 +134,8 @@ def _launch(arguments: argparse.Namespace, gpus: int | None = None, more: Mappin
         if not equals or not key:
             raise Misused(f"--set {text[:80]!r}: expected KEY=VALUE, such as tensor-model-parallel-size=4")
         settings[key] = value
-    files = [name if is_line(name) else Path(name) for name in arguments.files]
-    return read_launch(files, gpus=gpus or arguments.gpus, settings={**settings, **(more or {})}, dialect=arguments.dialect)
+    files, settings = launch_files(arguments.files), {**settings, **(more or {})}
+    return read_launch(files, gpus=gpus or arguments.gpus, settings=settings, dialect=arguments.dialect)
 
 
 def _read(arguments: argparse.Namespace) -> int:
@@ -342,11 +343,20 @@ def _words(change: dict[str, object]) -> str:
 
 
 def _write(arguments: argparse.Namespace) -> int:
-    from costmodel.interop.launchers import runner, write_launch
+    from costmodel.cli.training import asked_plan, is_split
+    from costmodel.interop.launchers.writing import priced_by, runner, write_launch
 
     check_files(arguments)
-    model = read_model(arguments.model)
-    cluster, plan = read_plan(arguments)
+    if "framework" not in arguments.given:
+        arguments.framework = priced_by(arguments.format)
+    model = read_asked_model(arguments)
+    if is_split(arguments):
+        cluster, plan = read_plan(arguments)
+    else:
+        fastest = asked_plan(arguments)
+        cluster, plan = fastest.cluster, fastest.plan
+        arguments.notes.append(f"the fastest plan that fits, as no degree was given: {whole_plan(fastest)}: "
+                               f"{format_seconds(fastest.step_time)}, {gib(fastest.memory.total)} GiB")  # fmt: skip
     text = write_launch(arguments.format, plan, model, cluster=cluster)
     if arguments.output is None:
         print_text(text)

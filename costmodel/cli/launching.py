@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import itertools
 import os
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from costmodel.catalogue.hardware_words import called_hardware, said_hardware
 from costmodel.cli.arguments import Misused
+from costmodel.text.suggestions import MEANT
 
 LAUNCHERS = ("python", "python3", "torchrun")
-OTHERS = ("accelerate", "deepspeed", "srun", "mpirun", "colossalai", "composer")
+OTHERS = ("accelerate", "deepspeed", "srun", "mpirun", "colossalai", "composer", "axolotl", "llamafactory-cli", "tune", "swift")
 """Launchers that tell a script more than its rank."""
 TORCHRUN = ("torch.distributed.run", "torch.distributed.launch")
 """Modules that Python runs as torchrun."""
@@ -66,14 +67,26 @@ def stated(words: Sequence[str]) -> list[str]:
         whole = any(word.split(" ", 1)[0] in (*LAUNCHERS, *OTHERS) and " " in word for word in words)
         return list(words) if whole else []
     line, own = [], []
-    left = iter(words[at:])
-    for word in left:
-        name, equals, _ = word.partition("=")
-        if name in PRICED_ON:
-            own += [word] if equals else [word, *itertools.islice(left, 1)]
+    left = list(words[at:])
+    while left:
+        word = left.pop(0)
+        name, equals, value = word.partition("=")
+        if _prices(name, value if equals else "".join(left[:1])):
+            own += [word] if equals else [word, *left[:1]]
+            del left[: not equals]
         else:
             line.append(word)
     return [*words[:at], shlex.join(line), *own]
+
+
+def _prices(option: str, value: str) -> bool:
+    """Whether an option says on what a line is priced: by its own name, or by another one and its value."""
+    other = option in ("--gpus", "--nodes") or MEANT["option"].get(option) in PRICED_ON
+    return option in PRICED_ON or (other and (called_hardware(value) or said_hardware(value)) is not None)
+
+
+NAMED = (".yaml", ".yml", ".json", ".toml")
+"""How files end that a line names and that belong to the run which it starts."""
 
 
 def script_of(words: Sequence[str]) -> list[str]:
@@ -85,7 +98,9 @@ def script_of(words: Sequence[str]) -> list[str]:
     """
     for place, word in enumerate(words):
         line = started([word])
-        if line and (not any(map(_is_option, line)) or any(one.endswith(".py") and os.path.isfile(one) for one in line)):
+        files = [one for one in line if os.path.isfile(one)]
+        plain = not any(map(_is_option, line)) and not any(one.endswith(NAMED) for one in files)
+        if line and (plain or any(one.endswith(".py") for one in files)):
             return [*words[:place], *words[place + 1 :], *line]
     return []
 

@@ -29,13 +29,16 @@ AGAINST = ("vs", "vs.", "versus", "against", "or")
 """Words between two values of an option."""
 STANDING = {
     "model": ("--model", "--model-name", "--models", "--model-name-or-path"), "workload": ("--model", "--workload"),
-    "size": ("--size", "--bytes", "--message-size"), "word": ("--search", "--filter", "--grep", "--name"),
+    "format": ("--format", "--dialect", "--to"), "size": ("--size", "--bytes", "--message-size", "-b"),
+    "word": ("--search", "--filter", "--grep", "--name"),
 }  # fmt: skip
 """What stands by itself on a command line, and options that others have for it."""
 COUNTS = ("--gpus", "--nodes")
 """Options of hardware, of which a thousand is 1,024."""
 UNITS = ("gpus", "gpu", "cards", "nodes", "x")
 """Words behind so many of some hardware."""
+COUNTED = re.compile(r"[1-9][0-9]{0,6}x[A-Za-z]")
+"""How so many of some hardware begin, of whatever name."""
 THOUSANDS = re.compile(r"([0-9]{1,4})[kK]")
 
 
@@ -161,8 +164,9 @@ def _goes_on(action: argparse.Action, value: str, left: Sequence[str]) -> bool:
     """Whether the next word is a further value of an option: of the same kind, and nothing else there."""
     word, after = left[0], "".join(left[1:2])
     option = action.option_strings[0]
-    if option in ("--device", "--devices", "--cluster"):
-        return None not in [called_hardware(one) or said_hardware(one) for one in (value.rpartition(",")[2], word)]
+    if option in ("--device", "--devices", "--cluster") or (option == "--gpus" and COUNTED.match(word)):
+        before = value.rpartition(",")[2]
+        return all(COUNTED.match(one) or called_hardware(one) or said_hardware(one) for one in (before, word))
     if option == "--framework":
         from costmodel.catalogue.software import is_framework
 

@@ -99,21 +99,21 @@ def _run(arguments: argparse.Namespace) -> int:
 
     first = step_of(plans[0])  # of those that fit by themselves the fastest with room for what is held beside
     step = first if first.fits else next((one for one in map(step_of, plans[1:]) if one.fits), first)
-    return respond(arguments, lambda: {**step.update.to_dict(), **step.to_dict()}, lambda: _page(step), step.fits)
+    return respond(arguments, lambda: {**step.update.to_dict(), **step.to_dict()}, lambda: _page(step, arguments), step.fits)
 
 
-def _page(step: PostTraining) -> list[TerminalTable | str]:
+def _page(step: PostTraining, asked: argparse.Namespace) -> list[TerminalTable | str]:
     from costmodel.training.rollouts import UNCOUNTED
 
     low, high = step.time_interval
     total = sum(step.times.values())
     made = step.generation
-    lines = [f"Updates: {judged(step.update)}"]
+    shared = "each padded to the longest" if asked.padded else "packed, none is padded (--padded)"
+    lines = [f"Samples: {asked.sample_length:,g} tokens on average, {asked.seq_len:,} the longest; {shared}",
+             f"Updates: {judged(step.update)}"]  # fmt: skip
     if step.beside:
-        lines.append(
-            f"With {gib(step.beside)} GiB of other models beside: {gib(step.memory)} of "
-            f"{gib(step.update.memory_limit)} GiB{'' if step.fits else '; DOES NOT FIT'}"
-        )
+        of = f"{gib(step.memory)} of {gib(step.update.memory_limit)} GiB{'' if step.fits else '; DOES NOT FIT'}"
+        lines.append(f"With {gib(step.beside)} GiB of other models beside: {of}")
     if made is not None:
         lines.append(
             f"Generation: TP{made.tensor_parallel}, {gib(made.memory)} GiB a GPU, {min(made.at_once, 1e9):,.0f} sequences at "

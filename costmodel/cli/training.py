@@ -119,6 +119,7 @@ def _interval(text: str) -> str | float:
 
 
 def _train(arguments: argparse.Namespace) -> int:
+    from costmodel.evaluation.notes import notes
     from costmodel.training.cost import Tariff
     from costmodel.training.duration import time_to_train
     from costmodel.training.reliability import Reliability
@@ -161,6 +162,7 @@ def _train(arguments: argparse.Namespace) -> int:
 
         return compare(arguments, lambda one: [asked_plan(one)], run=carried)
     run = carried(asked_plan(arguments))
+    arguments.notes += notes(run.estimate)
     return respond(
         arguments, lambda: {**run.estimate.to_dict(), **run.to_dict(), **_shares(run), "departures": run.estimate.departures},
         lambda: _page(run), run.estimate.fits,

@@ -392,5 +392,7 @@ def _between(function: Callable[[float], float], low: float, high: float) -> flo
 
 
 def matching(word: str, names: Sequence[str]) -> list[str]:
-    """Names that hold a word."""
-    return [name for name in names if word.lower() in name.lower()]
+    """Names that hold a word, or some of several: those first that hold most."""
+    parts = [part for part in re.split(r"[\s_-]+", word.lower()) if part]
+    held = {name: sum(part in name.lower() for part in parts) for name in names}
+    return sorted((name for name in names if held[name]), key=lambda name: -held[name])

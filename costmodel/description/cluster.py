@@ -78,6 +78,7 @@ class Level:
 
 
 @names_what_is_there
+@fields.by_name("fields by name; load_cluster('8xh100') gives one of a name")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cluster:
     """Devices on nested network levels, innermost first.

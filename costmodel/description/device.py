@@ -185,6 +185,7 @@ class LayerEfficiency:
 
 
 @names_what_is_there
+@fields.by_name("fields by name; load_device('h100') gives one of a name")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Device:
     """An accelerator.

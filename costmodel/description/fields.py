@@ -423,22 +423,30 @@ def nearest(said: str, names: Iterable[str]) -> str:
     return re.sub(r"--([a-z-]+)", lambda match: match[1].replace("-", "_"), near)
 
 
-def by_short_names_too(described: type[Described]) -> type[Described]:
-    """Have a dataclass with rows take its fields by their short names, and by what other programs call them, too."""
-    names = frozenset(one.name for one in dataclasses.fields(described))
-    first = dataclasses.fields(described)[0].name
-    make: Callable[..., None] = described.__init__
+def by_name(wish: str, named: bool = False) -> Callable[[type[Described]], type[Described]]:
+    """Have a dataclass that takes its fields by name alone say so where one has none.
 
-    @functools.wraps(make)
-    def made(self: Described, *unnamed: object, **given: object) -> None:
-        if unnamed:
-            wish = f"fields by name, as in {described.__name__}({first}={unnamed[0]!r})"
-            raise InvalidValue(described.__name__, unnamed[0], wish)
-        usual = given.keys() <= names and not any(said_by_value(name, value) for name, value in given.items())
-        make(self, **(given if usual else full_names(described, given)))
+    Parameters
+    ----------
+    wish : what is expected instead
+    named : whether its fields go by their short names, and by what other programs call them, too
+    """
 
-    described.__init__ = made  # type: ignore[method-assign,assignment]
-    return described
+    def decorated(described: type[Described]) -> type[Described]:
+        names = frozenset(one.name for one in dataclasses.fields(described))
+        make: Callable[..., None] = described.__init__
+
+        @functools.wraps(make)
+        def made(self: Described, *unnamed: object, **given: object) -> None:
+            if unnamed:
+                raise InvalidValue(described.__name__, unnamed[0], wish)
+            usual = not named or (given.keys() <= names and not any(said_by_value(name, value) for name, value in given.items()))
+            make(self, **(given if usual else full_names(described, given)))
+
+        described.__init__ = made  # type: ignore[method-assign,assignment]
+        return described
+
+    return decorated
 
 
 @functools.cache

@@ -95,7 +95,7 @@ def degree(name: str, **words: Any) -> Mapping[str, FieldRow]:
 
 
 @names_what_is_there
-@fields.by_short_names_too
+@fields.by_name("fields by name, as in Plan(global_batch=8)", named=True)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
     """A parallel configuration of one training run.

@@ -64,6 +64,7 @@ class AttentionShape(NamedTuple):
 
 
 @names_what_is_there
+@fields.by_name("fields by name; load_model('llama3-8b') gives one of a name")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Transformer:
     """A decoder-only transformer, or an encoder.

@@ -29,7 +29,7 @@ MEANT_BY = {
     "gpus": "num_gpus n_gpus gpu_count world_size", "days": "hours", "price": "dollars total_cost usd",
     "explanations": "causes reasons", "advice": "suggestions fixes recommendations", "fastest": "winner best",
     "fitting": "cards devices best", "reached": "clusters best", "against": "speedup ratio",
-    "value": "max_seq_len seq_len length tokens batch max_batch_size batch_size layers gpus micro_batch",
+    "value": "max_seq_len max_context seq_len length tokens batch max_batch_size batch_size layers gpus micro_batch",
     "global_batch": "batch_size global_batch_size", "micro_batch": "micro_batch_size",
     "time_interval": "interval confidence error confidence_interval", "fit_probability": "probability",
     "parameters": "num_parameters n_params num_params total_params total_parameters params size",

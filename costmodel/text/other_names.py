@@ -37,6 +37,7 @@ FLAGS = {
     "--full-recompute": ("--recompute", "full"), "--full": ("--adapter", "none"), "--full-finetune": ("--adapter", "none"),
     "--grpo": ("--algorithm", "grpo"), "--ppo": ("--algorithm", "ppo"), "--dpo": ("--algorithm", "dpo"),
     "--rloo": ("--algorithm", "rloo"), "--kto": ("--algorithm", "kto"),
+    "--ulysses": ("--context-communication", "all-to-all"),
     "--parameter-server": ("--synchronisation", "parameter-server"),
     "--allreduce": ("--synchronisation", "all-reduce"),
 }  # fmt: skip
@@ -53,22 +54,24 @@ OFF = {
 """The same where such a switch is turned off; one that isn't here says then what is so without it."""
 BY_VALUE = {
     ("--recompute-method", "uniform"): ("--recompute", "full"), ("--recompute-num-layers", "1"): (),
-    ("--activation-checkpoint-mode", "selective"): ("--recompute", "operators"),
-    **{(f"--{option}", word): ("--recompute", word) for word in ("none", "full")
+    **{(f"--{option}", word): ("--recompute", word) for word in ("none", "full", "selective")
        for option in ("activation-checkpoint-mode", "activation-checkpointing", "gradient-checkpointing")},
+    ("--activation-checkpoint-mode", "selective"): ("--recompute", "operators"),
     **{("--method", word): ("--algorithm", word) for word in ALGORITHMS},
     **{("--mixed-precision", word): ("--dtype", word) for word in ("bf16", "fp16", "fp8")},
     **{(option, word): (*software, "--zero-stage", stage) for option, software in {
         "--fsdp": ("--framework", "fsdp2"), "--fsdp-sharding-strategy": (), "--sharding-strategy": (),
     }.items() for word, stage in (("full_shard", "3"), ("shard_grad_op", "2"), ("no_shard", "0"))},
+    **{("--strategy", f"deepspeed_stage_{stage}{word}"): ("--framework", "deepspeed", "--zero-stage", str(stage), *more)
+       for stage in (1, 2, 3) for word, more in (
+           ("", ()), ("_offload", ("--optimizer-offload", "1", *(("--parameter-offload", "1") if stage == 3 else ()))))},
+    ("--offload", "none"): ("--optimizer-offload", "0"),
     **{("--offload", word): (option, "1") for option, words in {
         "--optimizer-offload": ("optimizer", "optim", "optimizer-states", "cpu"),
         "--parameter-offload": ("parameters", "params", "weights"), "--activation-offload": ("activations",),
     }.items() for word in words},
 }  # fmt: skip
 """Options of other programs of which one value says what options here say, each with its value; none where it is so anyway."""
-ELSEWHERE = {*FLAGS, *MEANT["option"], *(option for option, _ in BY_VALUE)}
-"""Every option of another program that is known here."""
 USUAL = {
     "--zero-stage", "--framework", ("--dtype", "bf16"), ("--adapter", "none"), ("--synchronisation", "all-reduce"),
 }  # fmt: skip
@@ -79,26 +82,40 @@ VALUED = (
     "--tokens-per-second", "--step-time", "--log", "--days", "--adapter", "--cluster", "--dtype", "--optimizer", "--recompute",
     "--price", "--find", "--mfu", "--tokens", "--algorithm", "--sequence-parallel", "--gradient-accumulation", "--attention",
     "--lora-rank", "--lora-targets", "--synchronisation", "--shard-group", "--overlap-gradients", "--overlap-parameters",
-    "--overlap-tensor", "--schedule", "--top", "--steps", "--samples", "--sure",
+    "--overlap-tensor", "--schedule", "--top", "--steps", "--samples", "--sure", "--overhead", "--minibatch", "--epochs",
+    "--budget",
 )  # fmt: skip
 """Options whose other spellings (`MEANT`) take the same value."""
 HIGHEST = ("--max-tp", "--max-pp", "--max-cp", "--max-ep")
 """Words of `MEANT` for a degree that a search shall not pass."""
 OFFERED = ("--memory", "--vram", "--tflops", "--flops", "--format", "--dp-shard", "--data-parallel-shard-degree", "--cloud",
-           *HIGHEST)
+           "--startup", "--carbon-intensity", "--co2", "--tflops-per-gpu", "--resolution", "--image-size", *HIGHEST)
 """Words of `MEANT` that mean nearly the same as what they stand for, but not quite: they are offered, never taken."""
+PROMPTS = ("--prompts", "--num-prompts", "--prompts-per-step")
+GENERATIONS = ("--num-generations", "--generations", "--group-size", "--num-rollouts", "--rollouts-per-prompt",
+               "--samples-per-prompt", "--n-samples-per-prompt", "--responses-per-prompt")  # fmt: skip
+"""Options of which one says how many prompts a step of post-training has, the other how many samples each."""
+SHARING = ("--sequence-parallel-size", "--sequence-parallel-degree", "--sp-size", "--sp-degree", "--ulysses", "--ulysses-size",
+           "--ulysses-degree", "--ulysses-parallel", "--ulysses-parallel-size", "--ulysses-sequence-parallel-size")  # fmt: skip
+"""Options of trainers that share a sequence among so many GPUs, by heads or in a ring."""
 UNSURE = {
     **dict.fromkeys(("--batch-size", "--batch", "--bs"), "global_batch, of a step on all GPUs, or micro_batch, of one at once"),
     **dict.fromkeys(("--time", "--duration", "--within", "--deadline"), "days"),
     **dict.fromkeys(("--bandwidth", "--network-bandwidth", "--interconnect", "--inter-node-bandwidth", "--internode-bandwidth"),
                     "network, of a node's NICs together [bytes/s], or a text as '50 GB/s per GPU'"),
     "--min-throughput": "tokens and days, in which `costmodel gpus` has them trained",
+    **dict.fromkeys(("--price-per-node-hour", "--node-price", "--instance-price", "--price-per-instance-hour"),
+                    "price, of a GPU for an hour: a node's over its GPUs"),
+    "--gpu-hours": "tokens, of which an answer tells them",
     "--cost": "price, of a GPU for an hour", "--throughput": "tokens_per_second, of all GPUs together",
     **dict.fromkeys(("--gpu-memory", "--max-memory", "--memory-limit"),
                     "a cluster of such GPUs: replace(load_cluster(...), {'device.memory': '60 GB'})"),
     "--num-layers-per-virtual-pipeline-stage": "virtual_stages: the layers of a pipeline rank over these",
-    "--num-generations": "samples of a step: prompts times generations of each",
-    "--max-completion-length": "seq_len, of the longest sample with its prompt",
+    **dict.fromkeys((*PROMPTS, *GENERATIONS), "samples of a step: prompts times generations of each"),
+    **dict.fromkeys(("--max-completion-length", "--response-length", "--max-response-length", "--completion-length",
+                     "--max-new-tokens"), "seq_len, of the longest sample with its prompt"),
+    **dict.fromkeys(SHARING, "context_parallel, of GPUs that share a sequence, with ulysses beside it where they exchange heads; "
+                             "sequence_parallel is yes or no"),
     **dict.fromkeys(("--fsdp-sharding-strategy", "--sharding-strategy"),
                     "full_shard, shard_grad_op or no_shard; of others zero_stage, with shard_group ranks that share a copy"),
     "--workers": "gpus, or of a sweep its processes",
@@ -107,6 +124,8 @@ UNSURE = {
     **dict.fromkeys(("--offload", "--cpu-offload"), "optimizer_offload, parameter_offload or activation_offload, each a share"),
 }  # fmt: skip
 """Words that mean one thing to some people and another to others: taken where a note says as what, else refused."""
+ELSEWHERE = {*FLAGS, *MEANT["option"], *(option for option, _ in BY_VALUE), *UNSURE}
+"""Every option of another program that is known here."""
 IN_TOKENS = ("--tokens-per-batch", "--batch-tokens", "--tokens-per-step", "--global-batch-tokens", "--batch-size-in-tokens")
 """Those whose value is the batch in tokens, not in sequences."""
 WORDED = (
@@ -168,7 +187,7 @@ def argument_meant(name: str, value: object) -> dict[str, object]:
     option = _option(name)
     if (said := said_by_value(option, value)) is not None:
         return _as_arguments(said)
-    if option in UNSURE:
+    if option in UNSURE and not (option in SHARING and isinstance(value, bool)):
         raise InvalidValue(name, value, UNSURE[option])
     if option in IN_TOKENS:
         raise InvalidValue(name, value, "global_batch in its place, in sequences: these tokens over seq_len")
@@ -177,6 +196,9 @@ def argument_meant(name: str, value: object) -> dict[str, object]:
     if option not in MEANT["option"] and (shorter := without_size(option)) in (*VALUED, *MEANT["option"]):
         option = shorter
     other = MEANT["option"].get(option, option)
+    if other.startswith("--set "):
+        described, _, field = other.removeprefix("--set ").partition("=")[0].partition(".")
+        raise InvalidValue(name, value, f"a description with it changed: replace(load_{described}(...), {{{field!r}: ...}})")
     taken = other in VALUED and option not in OFFERED and not isinstance(value, bool)
     found = _argument(other) if taken else name
     return {found: value_meant(found, value)}

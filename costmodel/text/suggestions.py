@@ -5,6 +5,33 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+OPTIONS = {
+    "--steps": "max-steps train-iters iterations iters num-iterations max-train-steps train-steps num-steps training-steps "
+    "num-training-steps total-steps total-training-steps",
+    "--samples": "dataset-size examples train-samples num-train-samples max-train-samples num-samples",
+    "--epochs": "num-train-epochs train-epochs num-epochs max-epochs n-epochs epoch",
+    "--tokens": "token dataset-tokens train-tokens training-tokens total-tokens num-tokens n-tokens",
+    "--find": "max what maximize maximise largest biggest", "--nodes": "num-machines num-instances instance-count instances",
+    "--virtual-stages": "virtual-pipeline-parallel virtual-pipeline-model-parallel num-virtual-stages-per-pipeline-rank",
+    "--price": "usd-per-gpu-hour usd-per-hour dollars-per-gpu-hour dollars-per-hour gpu-price hourly-price",
+    "--tokens-per-second": "tokens-per-sec tok-per-sec", "--adapter": "finetuning-type train-type tuner-type",
+    "--micro-batch": "batch-size-per-gpu batch-per-gpu micro-batch-per-gpu", "--overlap-gradients": "overlap-grad-reduce",
+    "--overlap-parameters": "overlap-param-gather", "--fused-cross-entropy": "cross-entropy-loss-fusion",
+    "--zero-stage": "use-distributed-optimizer", "--sequence-parallel": "sp", "--gpus": "num-processes num-devices",
+    "--seq-len": "seq-length sequence-length context max-length max-seq-len max-seq-length seqlen context-length",
+    "--top": "limit max-results best", "--json": "format", "--attention": "attn-implementation attn-impl attention-backend",
+    "--device": "accelerators", "--overhead": "pue", "--carbon": "carbon-intensity co2", "--budget": "max-cost",
+    "--mfu": "tflops flops tflops-per-gpu", "--restart": "startup", "--network": "internode-bandwidth",
+    "--slow": "slow-gpu slow-rank straggler stragglers straggler-rank slowdown", "--lora-rank": "r lora-dim",
+    "--image-tokens": "resolution image-size", "--checkpoint-interval": "checkpoint-every-minutes save-every",
+    "--set model.heads=32": "heads num-heads num-attention-heads", "--set model.experts=64": "num-experts",
+    "--set model.kv_heads=8": "kv-heads num-kv-heads num-key-value-heads num-query-groups",
+    "--set model.experts_per_token=8": "moe-router-topk num-experts-per-tok",
+    "--set framework.adapter_dropout=yes": "lora-dropout", "--set model.vocabulary=128256": "vocab",
+}  # fmt: skip
+"""Options, and what people call them."""
+OF_A_RUN = ("--steps", "--samples", "--epochs", "--tokens")
+"""Those of them that a step has under the same names for something else, or not."""
 MEANT: dict[str, dict[str, str]] = {
     "framework": {
         "torchtitan": "fsdp2", "pytorch": "fsdp2", "torch": "fsdp2", "fsdp": "fsdp2", "lightning": "fsdp2", "zero": "deepspeed",
@@ -21,7 +48,8 @@ MEANT: dict[str, dict[str, str]] = {
     "dtype": {
         "fp4": "nvfp4", "float4": "nvfp4", "mxfp4": "nvfp4", "bfloat16": "bf16", "half": "fp16", "float16": "fp16",
         "float32": "fp32", "float": "fp32", "single": "fp32", "float8": "fp8", "e4m3": "fp8", "int8": "fp8", "8bit": "fp8",
-        "16bit": "bf16", "mixed": "bf16", "amp": "bf16", "fp16-mixed": "fp16", "bf16-mixed": "bf16",
+        "16bit": "bf16", "16-mixed": "fp16", "32-true": "fp32", "mixed": "bf16",
+        "amp": "bf16", "fp16-mixed": "fp16", "bf16-mixed": "bf16",
     },
     "optimizer": {
         "adamw": "adam", "adamw-torch": "adam", "adamw-fused": "adam",
@@ -110,7 +138,6 @@ MEANT: dict[str, dict[str, str]] = {
         "--micro-batch-size": "--micro-batch", "--per-device-train-batch-size": "--micro-batch", "--gbs": "--global-batch",
         "--batch": "--global-batch",
         "--bs": "--global-batch", "--batch-size": "--global-batch", "--global-batch-size": "--global-batch",
-        "--seq-length": "--seq-len", "--sequence-length": "--seq-len", "--context": "--seq-len", "--max-length": "--seq-len",
         "--zero": "--zero-stage", "--precision": "--dtype", "--bf16": "--dtype", "--fp8": "--dtype", "--lora": "--adapter",
         "--qlora": "--adapter", "--gradient-checkpointing": "--recompute", "--recompute-granularity": "--recompute",
         "--gpu": "--device", "--num-gpus": "--gpus", "--num-nodes": "--nodes", "--nnodes": "--nodes", "--hardware": "--cluster",
@@ -127,14 +154,12 @@ MEANT: dict[str, dict[str, str]] = {
         "--max-pp": "--pipeline-parallel", "--max-cp": "--context-parallel", "--max-ep": "--expert-parallel",
          "--prices": "--price", "--cards": "--device", "--gpu-type": "--device", "--devices": "--device",
         "--clusters": "--cluster", "--method": "--adapter", "--peft": "--adapter", "--finetune": "--adapter",
-        "--gpu-count": "--gpus", "--ngpus": "--gpus", "--world-size": "--gpus", "--deadline": "--days", "--token": "--tokens",
-        "--max-seq-len": "--seq-len", "--max-seq-length": "--seq-len", "--seqlen": "--seq-len", "--context-length": "--seq-len",
+        "--gpu-count": "--gpus", "--ngpus": "--gpus", "--world-size": "--gpus", "--deadline": "--days",
         "--frameworks": "--framework", "--logs": "--log", "--measured": "--step-time", "--iteration-time": "--step-time",
         "--tps": "--tokens-per-second", "--tokens-per-batch": "--global-batch", "--batch-tokens": "--global-batch",
         "--tokens-per-step": "--global-batch", "--global-batch-tokens": "--global-batch",
         "--in": "--days", "--sync": "--synchronisation", "--synchronization": "--synchronisation", "--instance": "--cluster",
         "--instance-type": "--cluster", "--machine": "--cluster", "--machine-type": "--cluster", "--vm": "--cluster",
-        "--r": "--lora-rank",
         "--dp-shard": "--data-parallel", "--data-parallel-shard-degree": "--data-parallel", "--hsdp": "--shard-group",
         "--compile": "--set framework.compiled=yes", "--torch-compile": "--set framework.compiled=yes",
         "--seq": "--seq-len", "--optim": "--optimizer", "--stage": "--zero-stage", "--ac": "--recompute",
@@ -148,26 +173,16 @@ MEANT: dict[str, dict[str, str]] = {
         "--memory": "--device", "--vram": "--device", "--ctx": "--seq-len", "--count": "--gpus",
         "--mtbf": "--mtbf-hours", "--failures": "--mtbf-hours", "--failure-rate": "--mtbf-hours",
         "--checkpoint-every": "--checkpoint-interval", "--checkpoint-cost": "--checkpoint-time",
-        "--limit": "--top", "--max-results": "--top", "--best": "--top", "--format": "--json",
-        "--tflops": "--mfu", "--flops": "--mfu",
-        "--attn-implementation": "--attention", "--attn-impl": "--attention", "--attention-backend": "--attention",
         "--peak-tflops": "--set device.dense_peak.bf16=900e12", "--peak-flops": "--set device.dense_peak.bf16=900e12",
         "--max-memory": "--set device.memory=60GB", "--memory-limit": "--set device.memory=60GB",
         "--gpu-memory": "--set device.memory=60GB", "--per-dollar": "--price", "--tpu": "--device", "--algo": "--algorithm",
-        "--spot": "--preemption-hours", "--max-steps": "--steps", "--train-iters": "--steps", "--iterations": "--steps",
-        "--dataset-size": "--samples", "--examples": "--samples",
+        "--spot": "--preemption-hours",
         "--rl": "--algorithm", "--network-bandwidth": "--network", "--interconnect": "--network",
-        "--slow-gpu": "--slow", "--slow-rank": "--slow", "--straggler": "--slow", "--stragglers": "--slow",
-        "--software": "--framework", "--strategy": "--framework", "--dataset-tokens": "--tokens",
+        "--software": "--framework", "--strategy": "--framework",
         "--bandwidth": "--network", "--tp-comm-overlap": "--overlap-tensor",
         "--n-gpus": "--gpus", "--workers": "--gpus", "--lora-r": "--lora-rank", "--rank": "--lora-rank",
-        "--lora-dim": "--lora-rank",
         "--lora-target-modules": "--lora-targets", "--target-modules": "--lora-targets", "--inter-node-bandwidth": "--network",
-        "--internode-bandwidth": "--network",
-        "--num-devices": "--gpus", "--batch-size-per-gpu": "--micro-batch", "--sp": "--sequence-parallel",
-        "--batch-per-gpu": "--micro-batch", "--micro-batch-per-gpu": "--micro-batch",
-        "--overlap-grad-reduce": "--overlap-gradients", "--overlap-param-gather": "--overlap-parameters",
-        "--cross-entropy-loss-fusion": "--fused-cross-entropy", "--use-distributed-optimizer": "--zero-stage",
+        **{f"--{word}": said for said, words in OPTIONS.items() for word in words.split()},
     },
 }  # fmt: skip
 """By what is asked for: words that people use, and the name that is meant; of a framework the nearest that is modelled."""
@@ -221,10 +236,9 @@ def did_you_mean(kind: str, given: str, known: Iterable[str], most: int = 1) -> 
     >>> did_you_mean("framework", "TorchTitan", ["fsdp2", "nemo"]), did_you_mean("op", "all_reduce", ["all-reduce", "send"])
     ('; did you mean fsdp2?', '; did you mean all-reduce?')
     """
-    names, wanted = [str(name) for name in known], squeezed(given[:100])
-    near = [name for name in names if squeezed(name) == wanted]
+    names, wanted, table = [str(name) for name in known], squeezed(given[:100]), MEANT.get(kind, {})
+    near = [name] if (name := table.get(given)) in names else [name for name in names if squeezed(name) == wanted]
     if not near:
-        table = MEANT.get(kind, {})
         always = kind != "option"  # an option of another command is none of this one's
         taken = [name for word, name in table.items() if squeezed(word) == wanted]
         near = [name for name in taken if name.split(" ")[0] in names or (always and name.startswith("--"))]

@@ -312,19 +312,6 @@ class Trace:
         if len(set(stood)) < len(stood) or not set(stood) <= set(range(self.world_size)):
             raise InvalidValue("roles", sorted(stood), f"ranks from 0 to {self.world_size - 1}, each in one role")
 
-    def role_of(self, rank: int) -> Role:
-        """The role that a rank plays.
-
-        Raises
-        ------
-        InvalidValue
-            of a rank that none stands for
-        """
-        for role in self.roles:
-            if rank in role.stands_for:
-                return role
-        raise InvalidValue("rank", rank, "one of those that the roles stand for")
-
     def save(self, path: str | Path) -> None:
         """Write the trace to one file, of NumPy's .npz, readable by `Trace.load` and by NumPy alone.
 

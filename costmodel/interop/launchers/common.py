@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import PurePath
 
+from costmodel.catalogue.software import load_framework
 from costmodel.description.adapters import targets_of
 from costmodel.interop.launchers.shell import is_variable
 from costmodel.interop.launchers.table import BATCHINGS, LaunchReading, Writing, words
@@ -266,6 +267,9 @@ def adapter(reading: LaunchReading, kind: str | None, rank: int | None = None, t
     if stated is None and rank is not None and not reading.has("_rank") and "_rank" not in reading.variable_fields:
         reading.note(f"adapters of rank {rank}, the framework's own, assumed")
     reading.put("lora_rank", stated or rank)
+    drops, dropped = load_framework(reading.dialect.about.software).adapter_dropout, reading.one("_adapter_dropout")
+    if dropped is not None and drops != (dropped > 0):
+        reading.unpriced.append(f"a dropout of {dropped:g} before adapters, priced {'with' if drops else 'without'} one")
     named: list[str] = reading.one("_targets") or []
     wanted = [name for name in named if name not in OF_NO_LAYER] or targets
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import reprlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from costmodel.description.fields import Flag, Real, Whole, table
@@ -40,7 +40,7 @@ LAUNCHER = words(
     exclude launcher launcher_args force_multi user ssh_port machine_rank main_process_ip main_process_port config_file
     job_name partition account time exclusive output error gres ntasks_per_node cpus_per_task mem container_image
     container_mounts no_container_mount_home mpi gpus_per_task bind_to map_by host_file extra_launch_config
-    enable_elastic_training
+    enable_elastic_training n base_rank
     """
 )
 """Flags of torchrun, srun, deepspeed, accelerate launch and colossalai run that say nothing about the plan."""
@@ -109,6 +109,9 @@ def read_launch(
     reading = LaunchReading(chosen[first])
     reading.files = [(one.name, dialect.name) for one, dialect in zip(sources, chosen, strict=True)]
     reading.pins = {package: release for one in sources for package, release in one.pins.items()}
+    telling = {entry.key for one in sources for entry in one.entries} - SIZES.keys() - LAUNCHER - {"m"}
+    if dialect is None and len(telling) == 1 and telling.isdisjoint(chosen[0].about.signature) and sources[0].layout == "args":
+        reading.note(f"{min(telling)} alone tells no framework: read as {chosen[0].name}'s, unless a dialect is said (--dialect)")
     used: set[str] = set()
     for place in order:
         used |= _absorb(reading, sources[place], chosen[place], settings)
@@ -129,16 +132,25 @@ def read_launch(
 
 def _chosen(sources: Sequence[Source], dialect: str | None) -> list[Dialect]:
     """The dialect of every file; a command line beside others may have no flags but those of what starts the processes."""
+    files = [one.name for one in sources]
     found: list[Dialect | None] = []
     for place, one in enumerate(sources):
+        line = one.layout == "args" and len(sources) > 1
+        starting = [entry.key in SIZES.keys() | LAUNCHER or _names(entry, files) for entry in one.entries]
         try:
-            found.append(_named(dialect) if dialect and place == 0 else guess(one))
+            found.append(_named(dialect) if dialect and place == 0 else None if line and all(starting) else guess(one))
         except CostModelError:
-            if one.layout != "args" or len(sources) == 1 or not {entry.key for entry in one.entries} & (SIZES.keys() | LAUNCHER):
+            if not line or not any(starting):
                 raise
             found.append(None)
     other = next((one for one in found if one is not None), None) or guess(sources[0])
     return [one or other for one in found]
+
+
+def _names(entry: Entry, files: Collection[str]) -> bool:
+    """Whether an entry says which one of some files is read beside it."""
+    raw = entry.raw[0] if isinstance(entry.raw, list) and entry.raw else entry.raw
+    return isinstance(raw, str) and Path(raw).suffix != "" and Path(raw).name in files
 
 
 def _loaded(given: Sequence[str | Path], settings: Mapping[str, str]) -> list[Source]:
@@ -177,29 +189,25 @@ def _named(name: str) -> Dialect:
     raise InvalidValue("dialect", name, "one of " + ", ".join(one.name for one in DIALECTS))
 
 
-def is_launch_file(path: Path) -> bool:
+def is_launch_file(path: Path, known: bool = False) -> bool:
     """Whether a path is that of a launch file, rather than a model's TOML, its ``config.json``, or a name.
 
     Parameters
     ----------
     path : of a file, or the name of something else
+    known : whether a dialect has to know the keys of YAML and of command lines, too
     """
     if not path.is_file():
         return False
-    if path.suffix.lower() not in (".json", ".toml"):
+    if path.suffix.lower() not in (".json", ".toml") and not known:
         return path.suffix.lower() in LAYOUTS
     try:
         source = load(path, {})
-    except CostModelError:
-        return False
-    keys = {entry.key.rpartition(".")[2] for entry in source.entries}
-    if keys & OF_MODELS or {"layers", "hidden"} <= keys:
-        return False
-    try:
         guess(source)
     except CostModelError:
         return False
-    return True
+    keys = {entry.key.rpartition(".")[2] for entry in source.entries}
+    return source.layout not in ("json", "toml") or not (keys & OF_MODELS or {"layers", "hidden"} <= keys)
 
 
 def guess(source: Source) -> Dialect:
@@ -282,6 +290,8 @@ def take(reading: LaunchReading, entry: Entry, key: str, dialect: Dialect, index
     if source.layout == "args" and key not in index and _launcher(reading, entry, key):
         return
     standing = "row" if key in index else dialect.standing(key)
+    if standing == "unknown" and source.layout == "args" and _names(entry, [file for file, _ in reading.files]):
+        standing = "irrelevant"  # what it says is read itself
     if standing == "unknown" and (entry.shown == "-m" or entry.key.lower().startswith("env_vars.")):
         standing = "irrelevant"  # a module to run, and the environment
         reading.irrelevant.append(str(entry.raw))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from costmodel.interop.launchers.conditions import ScriptBlocks, truth
+from costmodel.interop.launchers.manifests import job_of
 from costmodel.interop.launchers.shell import NAME, assignments, expand, hide, is_variable, show, slurm
 from costmodel.interop.launchers.splitting import words
 from costmodel.interop.launchers.trees import MAX_ENTRIES, Entry, flat, parse, read_json, resolve_tree
@@ -63,8 +64,8 @@ ENVIRONMENT = {"NPROC_PER_NODE": "nproc_per_node", "NNODES": "nnodes"}
 JOB = {"SLURM_GPUS_PER_NODE": "nproc_per_node", "SLURM_NTASKS_PER_NODE": "nproc_per_node", "SLURM_NNODES": "nnodes"}
 """The same of a job of Slurm's, whose tasks are processes where a node has several and nothing says its GPUs."""
 WORLD = {
-    "_nodes": "nnodes num_nodes num_machines nodes N", "_per_node": "nproc_per_node num_gpus gpus_per_node",
-    "_gpus": "num_processes",
+    "_nodes": "nnodes num_nodes num_machines nodes N", "_per_node": "nproc_per_node num_gpus gpus_per_node nproc",
+    "_gpus": "num_processes world_size",
 }  # fmt: skip
 """Flags of the program that starts the processes, which say how many there are, by what each says."""
 SIZED = frozenset(" ".join(WORLD.values()).split())
@@ -124,6 +125,11 @@ def load(path_or_text: str | Path, variables: Mapping[str, str]) -> Source:
         return Source(name, layout, entries, loose, (), frozenset(NAME.findall(text)), filled_in, pins)
     twice: list[str] = []
     tree = parse(text, layout, name, twice)
+    if (job := job_of(tree)) is not None:
+        entries, loose = arguments(job.line, {**job.variables, **variables}, name, job.script)
+        said = {entry.key for entry in entries}
+        sizes = tuple(Entry(key, str(many), f"{key} {many} of the job") for key, many in job.sizes.items() if key not in said)
+        return Source(name, "args", (*entries, *sizes), loose, (), frozenset(NAME.findall(job.line)), {}, pins)
     if isinstance(held := tree.get("parameters"), dict) and "compute" in tree:  # a job of MosaicML's platform
         tree = held | {"compute": tree["compute"]}
     tree = resolve_tree(tree, variables, name)

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from costmodel.catalogue.asking import ModelLike, model_of
 from costmodel.catalogue.software import framework_on, load_framework
 from costmodel.description.adapters import GROUPS, RANK
 from costmodel.description.cluster import Cluster
@@ -48,8 +49,18 @@ def suffix(format: str) -> str:
     return about(format).layout
 
 
+def priced_by(format: str) -> str:
+    """The software of the catalogue that runs what a launch file says.
+
+    Parameters
+    ----------
+    format : one of `formats`
+    """
+    return _dialect(format).about.software
+
+
 def write_launch(
-    format: str, plan: Plan, model: Transformer, *, cluster: Cluster | None = None, framework: str | None = None
+    format: str, plan: Plan, model: ModelLike, *, cluster: Cluster | None = None, framework: str | None = None
 ) -> str:
     """A plan as a launch file.
 
@@ -57,7 +68,7 @@ def write_launch(
     ----------
     format : one of `formats`
     plan : what to run
-    model : what is trained
+    model : what is trained, or its name
     cluster : on which, for what the framework's defaults there are
     framework : name in the catalogue; ``"deepspeed"`` has a trainer's file say DeepSpeed where it would say FSDP, others are as
         the format has it
@@ -143,10 +154,10 @@ def _written(dialect: Dialect, plan: Plan, model: Transformer, cluster: Cluster 
 
 
 def written(
-    format: str, plan: Plan, model: Transformer, cluster: Cluster | None, framework: str | None = None
+    format: str, plan: Plan, model: ModelLike, cluster: Cluster | None, framework: str | None = None
 ) -> tuple[str, list[str]]:
     """The text of a plan, and the fields that it doesn't say."""
-    dialect = _dialect(format)
+    dialect, model = _dialect(format), model_of(model)
     writing = _written(dialect, plan, model, cluster, framework)
     resolved = writing.plan
     lost = _lost(emit(dialect, writing.values, []), writing)

@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from costmodel import Plan, load_cluster, load_model
 from costmodel.cli import main
+from costmodel.interop.launchers import formats, runner, suffix, write_launch
 
 ARGS = """--nproc_per_node 8
 --nnodes 1
@@ -135,6 +137,33 @@ def test_a_written_plan_is_explained_as_it_was_asked_for(run, tmp_path):
     assert said["gpus"] == 16 and said["plan"]["tensor_parallel"] == 2 and said["unknown"] == []
     code, text, _ = run("write", "torchtitan", *question, "--zero-stage", "3")
     assert code == 0 and "tensor_parallel_degree = 1" in text
+
+
+LINES = [name for name in formats() if "(" not in runner(name, Plan(global_batch=8, seq_len=8, data_parallel=1), "run")]
+"""Formats whose files a program is told by their names."""
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_the_line_that_starts_a_written_run_says_what_its_file_says(name, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file, cluster = f"run.{suffix(name)}", load_cluster("dgx-h100", gpus=16)
+    plan = Plan(global_batch=64, seq_len=4096, micro_batch=1, recompute="full").on(cluster)
+    (tmp_path / file).write_text(write_launch(name, plan, load_model("llama3-8b"), cluster=cluster), encoding="utf-8")
+    alone, line = (
+        json.loads(run("read", said, "--gpus", "16", "--json")[1]) for said in (file, runner(name, plan, file, cluster))
+    )
+    for key in ("dialect", "plan", "gpus", "unknown"):
+        assert line[key] == alone[key]
+
+
+def test_what_is_written_where_no_degree_is_said_is_the_fastest_plan_that_fits(run, tmp_path):
+    out = tmp_path / "run.args"
+    question = ["llama3-70b", "--device", "h100", "--gpus", "64", "--global-batch", "256", "--seq-len", "4096"]
+    assert run("write", "megatron", *question, "-o", str(out))[0] == 0
+    ranked = json.loads(run("search", *question, "--json")[1])["plans"]
+    said = json.loads(run("read", str(out), "--json")[1])["plan"]
+    degrees = ("tensor_parallel", "pipeline_parallel", "data_parallel", "virtual_stages", "context_parallel")
+    assert [said[one] for one in degrees] in [[plan[one] for one in degrees] for plan in ranked]
 
 
 def test_search_writes_the_best_plan_and_a_sweep(run, tmp_path):

@@ -289,3 +289,59 @@ def test_what_a_launch_lacks_is_said_by_what_needs_it():
         nameless.model  # noqa: B018
     with pytest.raises(CostModelError, match="conflict"):
         read_launch(LLAMA + "--fp16", gpus=8).plan  # noqa: B018
+
+
+POD = """
+      template:
+        spec:
+          containers:
+            - name: pytorch
+              image: pytorch/pytorch
+              env: [{name: BATCH, value: "2"}]
+              command: %s
+              resources: {limits: {nvidia.com/gpu: 8}}
+"""
+JOBS = {
+    "workers": (
+        "kubeflow.org/v1", "PyTorchJob", "  nprocPerNode: '8'\n  pytorchReplicaSpecs:\n    Worker:\n      replicas: 4", 32),
+    "a master": ("kubeflow.org/v1", "PyTorchJob", "  pytorchReplicaSpecs:\n    Master:\n      replicas: 1", 8),
+    "pods": ("batch/v1", "Job", "  parallelism: 2\n  x:\n    y:\n", 16),
+}
+COMMANDS = ('[torchrun, sft.py, %s, --per_device_train_batch_size, $(BATCH)]',
+            '[bash, -c, "cd /work && pip install trl && torchrun sft.py %s --per_device_train_batch_size $BATCH"]')
+
+
+@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_job_of_kubernetes_is_the_line_that_its_containers_run(job, command, tmp_path):
+    version, kind, spec, gpus = JOBS[job]
+    flags = ["--model_name_or_path", "Qwen/Qwen2.5-7B", "--bf16", "--max_length", "2048"]
+    text = command % (", " if command.startswith("[torchrun") else " ").join(flags)
+    file = tmp_path / "job.yaml"
+    file.write_text(f"apiVersion: {version}\nkind: {kind}\nspec:\n{spec}{POD % text}", encoding="utf-8")
+    line = f"torchrun --nproc_per_node 8 --nnodes {gpus // 8} sft.py {' '.join(flags)} --per_device_train_batch_size 2"
+    found, wanted = read_launch(file), read_launch(line)
+    assert (found.plan_fields, found.model_described) == (wanted.plan_fields, wanted.model_described)
+    assert (found.gpus, found.unknown) == (gpus, ())
+
+
+def test_a_manifest_that_starts_nothing_is_no_launch_file(tmp_path):
+    file = tmp_path / "map.yaml"
+    file.write_text("apiVersion: v1\nkind: ConfigMap\ndata: {a: b}\n", encoding="utf-8")
+    with pytest.raises(CostModelError, match="no known framework's launch file"):
+        read_launch(file)
+
+
+@pytest.mark.parametrize(("dropout", "told"), [("0", ("a dropout of 0 before adapters, priced with one",)), ("0.05", ())])
+def test_a_dropout_before_adapters_is_said_where_the_software_is_priced_otherwise(dropout, told):
+    found = read_launch(f"torchrun --nproc_per_node 8 sft.py --use_peft --lora_r 16 --lora_dropout {dropout} --bf16")
+    assert found.unpriced == told and not found.unknown
+
+
+@pytest.mark.parametrize(("flags", "told"), [
+    ("--model Qwen/Qwen2.5-7B", 1), ("--model_name_or_path Qwen/Qwen2.5-7B --bf16", 0),
+    ("--model Qwen/Qwen2.5-7B --seq-length 4096", 0),
+])  # fmt: skip
+def test_one_flag_that_many_programs_have_is_said_to_tell_none(flags, told):
+    found = read_launch(f"python -m torch.distributed.run --nproc-per-node=8 finetune.py {flags}")
+    assert sum("alone tells no framework" in note for note in found.notes) == told

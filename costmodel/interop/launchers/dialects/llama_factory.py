@@ -38,6 +38,7 @@ BEFORE = (
     FlagRow("quantization_bit", "_bits", unit.count, says=says.mapped("adapter", {"qlora": 4, "int8-lora": 8})),
     FlagRow("lora_rank", "_rank", unit.count, 8, says=OWN),
     FlagRow("additional_target", "_saved", unit.listed, says=common.edges),
+    FlagRow("lora_dropout peft_config.lora_dropout", "_adapter_dropout", unit.number),
     FlagRow("lora_target peft_config.target_modules", "_targets", unit.listed, "all",
             says=lambda w: ",".join(w.stated("_targets") or ()) or None),  # a text with commas in all of its examples
     FlagRow("cutoff_len", "seq_len", unit.count, 2048, says=OWN),

@@ -31,6 +31,7 @@ ROWS = (
             unit.yields("full", "none"), False, says=OWN),
     FlagRow("optim actor.optim", "optimizer", unit.word, "adam", says=OWN, when=lambda w: w.plan.optimizer != "adam"),
     FlagRow("ds.lora.rank lora_rank", "_rank", unit.whole, 0, says=OWN),
+    FlagRow("ds.lora.dropout lora_dropout", "_adapter_dropout", unit.number),
     FlagRow("ds.lora.target_modules target_modules", "_targets", unit.listed, "all-linear", says=OWN),
     FlagRow("ds.load_in_4bit load_in_4bit", "_four_bit", unit.flag, False, says=OWN),
     FlagRow("optimizer", "optimizer", unit.word, None, "forks"),

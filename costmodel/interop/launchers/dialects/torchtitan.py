@@ -154,7 +154,7 @@ def _registry(reading: LaunchReading) -> None:
         if reading.one("_config"):
             reading.note(f"what isn't stated comes from the configuration {reading.one('_config')}, which isn't opened")
             for field in () if reading.has("_tokens") else ("micro_batch", "gradient_accumulation"):
-                reading.defaults.pop(field)
+                reading.defaults.pop(field, None)  # another file's defaults stand first where it does
     elif reading.one("recompute", "selective") == "selective" and "recompute" not in reading.settled:
         every = str(reading.one("_every", "2"))
         if every.isdigit():  # else by operators

@@ -51,6 +51,7 @@ ROWS = (
     FlagRow("loss._component_ loss", "_loss", last),
     FlagRow("compile", "_compiled", unit.flag, False),
     FlagRow("model.lora_rank", "_rank", unit.count),
+    FlagRow("model.lora_dropout", "_adapter_dropout", unit.number),
     FlagRow("model.lora_attn_modules", "_targets", unit.listed),
     FlagRow("model.apply_lora_to_mlp", "_mlp", unit.flag, False),
     FlagRow("optimizer_in_bwd", "update_in_backward", unit.flag, False, says=lambda w: w.plan.update_in_backward or None),
