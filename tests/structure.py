@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import re
 import statistics
 import sys
@@ -71,11 +72,18 @@ def files_of_fields() -> dict[str, list[str]]:
     return {name: sorted(file for file, said in words.items() if name in said) for name in names}
 
 
+@functools.cache
+def _definitions() -> list[tuple[Path, ast.AST]]:
+    """Functions and classes of the house, and the files that have them."""
+    each = ((path, ast.parse(path.read_text(encoding="utf-8"))) for path in ROOT.rglob("*.py"))
+    return [(path, node) for path, tree in each for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+
+
 def long_functions() -> dict[str, int]:
     """Functions with more than `LONGEST` lines, and how many they have."""
     return {
         f"{path.relative_to(ROOT)} {node.name}": lines
-        for path in ROOT.rglob("*.py") for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for path, node in _definitions()
         if isinstance(node, ast.FunctionDef) and (lines := (node.end_lineno or 0) - node.lineno + 1) > LONGEST
     }  # fmt: skip
 
@@ -83,10 +91,9 @@ def long_functions() -> dict[str, int]:
 def shared_names() -> dict[str, list[str]]:
     """Names that more than one class has, and the files that have it."""
     found: dict[str, list[str]] = defaultdict(list)
-    for path in ROOT.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef):
-                found[node.name].append(str(path.relative_to(ROOT)))
+    for path, node in _definitions():
+        if isinstance(node, ast.ClassDef):
+            found[node.name].append(str(path.relative_to(ROOT)))
     return {name: sorted(files) for name, files in sorted(found.items()) if len(files) > 1}
 
 

@@ -241,6 +241,7 @@ def test_configurations_of_pipedream_s_table_are_found_or_missed_for_a_cause(pub
         assert bool(row.cause) != row.agrees
 
 
+@pytest.mark.slow
 @needs_profiles
 def test_the_authors_profile_gives_their_measured_speed_ups_where_it_is_cut_as_they_cut_it(published):
     for (_, machines, _, layers), row in published.items():
@@ -251,6 +252,7 @@ def test_the_authors_profile_gives_their_measured_speed_ups_where_it_is_cut_as_t
                 assert row.slower > 0.5 and "measured as fast as it is priced" in row.cause
 
 
+@pytest.mark.slow
 @needs_profiles
 def test_bytes_saved_are_those_published_within_ten_points_where_the_authors_profile_is_cut_as_published(published):
     for row in published.values():

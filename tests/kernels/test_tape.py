@@ -204,6 +204,7 @@ def test_a_search_by_kernels_loads_no_numba_once_they_were_compiled():
     assert ran.stdout.split() == ["False", "True"]
 
 
+@pytest.mark.slow
 def test_warmup_compiles_every_program_and_says_where(run, tmp_path):
     import json
 

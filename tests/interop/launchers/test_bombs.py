@@ -40,6 +40,7 @@ def clear(said):
     return "\n" not in said and said.isprintable() and len(said) < 3000
 
 
+@pytest.mark.slow
 def test_hostile_files_cost_little_and_end_in_a_line():
     for name, seconds, grown, said in read_all(SIZE):
         assert seconds < MOST_SECONDS * SIZE / MOST_BYTES + 1.0, name
