@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import re
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -40,17 +41,26 @@ LAUNCHER = words(
     exclude launcher launcher_args force_multi user ssh_port machine_rank main_process_ip main_process_port config_file
     job_name partition account time exclusive output error gres ntasks_per_node cpus_per_task mem container_image
     container_mounts no_container_mount_home mpi gpus_per_task bind_to map_by host_file extra_launch_config
-    enable_elastic_training
+    enable_elastic_training wait kill_on_bad_exit jobid address runtime_env runtime_env_json no_wait entrypoint_num_cpus
+    working_dir x
     """
 )
-"""Flags of torchrun, srun, deepspeed, accelerate launch and colossalai run that say nothing about the plan."""
+"""Flags of torchrun, srun, mpirun, ray job submit, deepspeed, accelerate launch and colossalai run that say nothing about the
+plan."""
 
 
 OF_MODELS = frozenset(["model_type", "architectures", "num_hidden_layers", "n_layer", "vocab_size"])
 """Keys of a model's ``config.json``."""
+NAMES = frozenset(["_name", "_checkpoint", "_deepspeed", "_accelerate", "_config_file"])
+"""Fields that paths state whose last name says enough: models, and configurations."""
+SECTION = "fsdp_config"
+"""Of the Trainer's arguments that which can be a file's name."""
 MAX_FILES = 100
 MANY, FAMILIAR = 10, 0.45
 """Keys from which on a file is no known framework's of which the nearest knows less than this share."""
+SOUNDS = dict.fromkeys(words("batch_size train_batch_size micro_batch_size batch bsz bs"), "micro_batch") | dict.fromkeys(
+    words("max_len max_length max_seq_len max_seq_length seq_len seq_length context_length"), "seq_len")
+"""Flags of people's own scripts by the field that each may state, where no dialect knows it."""
 MAX_HINTS, LONGEST_FLAG = 50, 100
 """Unknown flags of which it is looked up what may be meant, and the characters of one."""
 SIZES = {
@@ -102,7 +112,7 @@ def read_launch(
     for one in given:
         kind("source", one, (str, Path), "pathlib.Path(name)")
     settings = {str(key): str(value) for key, value in mapping("settings", settings or {}).items()}
-    sources = _loaded(_with_companion(given), settings)
+    sources = _in_section(_loaded(_with_companion(given), settings))
     chosen = _chosen(sources, dialect)
     first = next((place for place, one in enumerate(chosen) if not one.about.part), 0)
     order = [first, *(place for place in range(len(sources)) if place != first)]
@@ -131,27 +141,59 @@ def _chosen(sources: Sequence[Source], dialect: str | None) -> list[Dialect]:
     """The dialect of every file; a command line beside others may have no flags but those of what starts the processes."""
     found: list[Dialect | None] = []
     for place, one in enumerate(sources):
+        inside = one.entries and all(entry.key.startswith(f"{SECTION}.") for entry in one.entries)
         try:
-            found.append(_named(dialect) if dialect and place == 0 else guess(one))
+            found.append(None if inside else _named(dialect) if dialect and place == 0 else guess(one))
         except CostModelError:
-            if one.layout != "args" or len(sources) == 1 or not {entry.key for entry in one.entries} & (SIZES.keys() | LAUNCHER):
+            starts = one.written or {entry.key for entry in one.entries} & (SIZES.keys() | LAUNCHER)
+            if one.layout != "args" or len(sources) == 1 or not starts:
                 raise
             found.append(None)
     other = next((one for one in found if one is not None), None) or guess(sources[0])
     return [one or other for one in found]
 
 
+def _in_section(sources: Sequence[Source]) -> list[Source]:
+    """The files, the one that a trainer's `fsdp_config` names as that section of it."""
+    named = {name for one in sources for entry in one.entries if entry.key == SECTION for name in _ends(entry.raw)}
+    moved = {one.name: tuple(entry._replace(key=f"{SECTION}.{entry.key}") for entry in one.entries) for one in sources}
+    return [one._replace(entries=moved[one.name]) if one.name in named and one.layout == "json" else one for one in sources]
+
+
 def _loaded(given: Sequence[str | Path], settings: Mapping[str, str]) -> list[Source]:
-    """Every file, templates with what a script beside them puts in."""
+    """Every file, those that a script writes and names behind them, templates with what a script beside them puts in."""
     sources = [load(one, settings) for one in given]
+    for script in sources[:]:
+        named = _ends(list(script.words)).union(*(_ends(entry.raw) for entry in script.entries)) - {one.name for one in sources}
+        sources += [one for name, text in script.written.items() if name in named for one in _written(name, text, settings)]
     filled_in = {name: value for one in sources for name, value in one.filled_in.items()} | dict(settings)
     if len(filled_in) == len(settings):
         return sources
-    return [one if one.layout == "args" else load(file, filled_in) for file, one in zip(given, sources, strict=True)]
+    return [
+        one if one.layout == "args" else load(file, filled_in) for file, one in zip(given, sources, strict=False)
+    ] + sources[len(given) :]
+
+
+def _written(name: str, text: str, settings: Mapping[str, str]) -> list[Source]:
+    """A file that a script writes; one that can't be read counts as not given, which is said where it matters."""
+    try:
+        source = load(text, settings)._replace(name=name)
+        return [source] if guess(source) else []
+    except CostModelError:
+        return []
+
+
+def _ends(raw: object) -> set[str]:
+    """Names that paths end in."""
+    return {one.rpartition("/")[2] for one in (raw if isinstance(raw, list) else [raw]) if isinstance(one, str)}
 
 
 def _hint(reading: LaunchReading, dialects: Iterable[Dialect]) -> None:
     """Note which known flag an unknown one is close to: its field takes the default meanwhile."""
+    for shown in dict.fromkeys(reading.unknown):
+        field = SOUNDS.get(_plain(shown).partition("=")[0], "")
+        if field and reading.plan.get(field) is None and not reading.has(field) and field not in reading.variable_fields:
+            reading.note(f"unknown {shown} may say {field}, which is assumed")
     known = list(dict.fromkeys(key for dialect in dialects for key in dialect.index))
     unknown = [shown for shown in dict.fromkeys(reading.unknown) if len(shown) <= LONGEST_FLAG]
     for shown in unknown[:MAX_HINTS]:
@@ -286,9 +328,12 @@ def take(reading: LaunchReading, entry: Entry, key: str, dialect: Dialect, index
         standing = "irrelevant"  # a module to run, and the environment
         reading.irrelevant.append(str(entry.raw))
     if standing != "row":
-        getattr(reading, standing).append(entry.shown)
+        unsaid = entry.raw is None and standing == "unpriced"  # null: as if it weren't there
+        getattr(reading, "irrelevant" if unsaid else standing).append(entry.shown)
         return
     row = index[key]
+    if row.field in NAMES:
+        entry = entry._replace(raw=_end(entry.raw))
     shown = entry.shown if entry.raw is True and source.layout == "args" else f"{entry.shown} {_short(entry.raw)}"
     raw = entry.raw
     if isinstance(raw, list) and source.layout == "args" and row.unit not in (anything, listed):
@@ -301,7 +346,8 @@ def take(reading: LaunchReading, entry: Entry, key: str, dialect: Dialect, index
         value = UNSTATED if is_variable(raw) else row.unit(raw)
     except Expected as wanted:
         if not entry.emptied:
-            raise InvalidValue(entry.shown, entry.raw, str(wanted)) from None
+            bare = "; no value stands behind it" if entry.raw is True and source.layout == "args" else ""
+            raise InvalidValue(entry.shown, entry.raw, f"{wanted}{bare}") from None
         raw = value = entry.emptied
     except Foreign:
         reading.unknown.append(f"{entry.shown}={_short(entry.raw)}")
@@ -311,6 +357,12 @@ def take(reading: LaunchReading, entry: Entry, key: str, dialect: Dialect, index
         reading.variable_fields.add(row.field)
     elif value is not UNSTATED:
         reading.say(row.field, value, shown)
+
+
+def _end(raw: object) -> object:
+    """Of a path in an unknown folder the name that it ends in, which says what it is."""
+    end = raw.rstrip("/").rpartition("/")[2] if isinstance(raw, str) and is_variable(raw) else ""
+    return end if re.search("[A-Za-z]", end) and not is_variable(end) and "}" not in end and ")" not in end else raw
 
 
 def _short(raw: object) -> str:
