@@ -169,8 +169,6 @@ def generated(reading: LaunchReading) -> None:
 
 AROUND = re.compile(r"^(?:train|run|finetune|main)_|_(?:train|training|trainer|finetune)$")
 """What stands around a method in the name of the script that trains by it."""
-
-
 PROMPT = 512
 """Tokens of a prompt where no file says them, as TRL's GRPO cut them (huggingface/trl@v0.27.0 trl/trainer/grpo_config.py)."""
 

@@ -255,7 +255,7 @@ def guess(source: Source) -> Dialect:
     side_by_side = {" ".join(pair) for pair in itertools.pairwise(source.words)}
     if named := next((one for one in DIALECTS if side_by_side.intersection(one.about.commands)), None):
         return named
-    best, most, share = None, 0.0, 0.0
+    best, most = None, 0.0
     keys = {entry.key for entry in source.entries}
     for dialect in DIALECTS:
         index, about = dialect.index, dialect.about
@@ -269,15 +269,17 @@ def guess(source: Source) -> Dialect:
             continue
         score = (known + 0.5 * stating + 3.0 * marks) / (len(keys) + 3.0)
         if score > most:
-            best, most, share = dialect, score, known / len(keys)
+            best, most = dialect, score
     if best is None or most < 0.1:
         shown = ", ".join(sorted(keys)[:5]) or "no key at all"
         raise CostModelError(
             f"{source.name}: no known framework's launch file ({shown}); known: {', '.join(d.name for d in DIALECTS)}"
         )
-    if source.layout != "args" and len(keys) >= MANY and share < FAMILIAR:
+    own = {_key(best, key) for key in keys} - (SIZES.keys() | LAUNCHER)
+    share = sum(best.standing(key) != "unknown" for key in own) / max(1, len(own))
+    if len(own) >= MANY and share < FAMILIAR:
         raise CostModelError(
-            f"{source.name}: no known framework's launch file: of its {len(keys)} keys the nearest, {best.name}, knows "
+            f"{source.name}: no known framework's launch file: of its {len(own)} keys the nearest, {best.name}, knows "
             f"{share:.0%}; known: {', '.join(d.name for d in DIALECTS)}"
         )
     return best

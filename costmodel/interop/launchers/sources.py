@@ -201,7 +201,6 @@ class Variables:
         elif name not in self.known and name not in self._open and not is_variable(value):
             self.known[name] = self._sometimes[name] = value
 
-
     def expand(self, text: str) -> str:
         """A text with what is known put in, as long as all that was put in stays within `MAX_EXPANDED` characters."""
         if "$" not in text and "`" not in text:

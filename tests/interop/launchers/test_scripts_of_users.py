@@ -173,6 +173,21 @@ def test_before_trl_trained_in_bf16_by_itself_it_trained_in_32_bit():
     assert read_launch(f"{GRPO}vllm_device: auto\n", gpus=8).plan_fields["dtype"] == "fp32"
 
 
+def test_a_script_of_its_own_flags_is_no_known_frameworks():
+    own = " ".join(f"--own_{name} 1" for name in "abcdefghij")
+    with pytest.raises(CostModelError, match="of its 13 keys the nearest, huggingface, knows"):
+        read_launch(f"python x.py {own} --learning_rate 1e-5 --num_train_epochs 3 --per_device_train_batch_size 2")
+    assert read_launch(f"python x.py {own}".replace("own_", "save_") + f" {TRAINED}", gpus=1).framework == "trl"
+
+
+def test_one_node_is_not_held_against_what_splits_a_model():
+    text = f"torchrun --nproc_per_node 8 pretrain_gpt.py {GPT} --tensor-model-parallel-size 8 --pipeline-model-parallel-size %d"
+    assert read_launch(text % 1).assumed["gpus"] == 8
+    several = read_launch(text % 4)
+    assert several.gpus is None and not several.conflicts
+    assert read_launch(f"{text % 4} --nnodes 3").conflicts
+
+
 # Lengths of samples that a run makes
 
 

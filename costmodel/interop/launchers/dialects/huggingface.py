@@ -352,7 +352,7 @@ def generation(reading: LaunchReading) -> None:
     """What is said of samples that the run makes itself: a sequence is a prompt and its completion."""
     if reading.has("_generations") or reading.has("_completion") or common.started(reading) & GENERATING:
         reading.note("generates while it trains: only the training step is priced")
-        if not reading.has("seq_len"):
+        if not (reading.has("seq_len") or reading.plan.get("seq_len")):
             reading.defaults.pop("seq_len", None)
             if reading.has("_generations") or reading.has("_completion"):
                 common.prompted(reading, 512 if reaches(reading, LONGER_SINCE) else 256)
