@@ -230,6 +230,16 @@ def test_flags_of_much_copied_scripts(flags, fields):
     assert {name: found.get(name) for name in fields} == fields
 
 
+@pytest.mark.parametrize(("script", "flags", "framework"), [
+    ("training/pretraining.py", "--block_size 512 --packing True --use_peft True", "transformers"),
+    ("training/dpo_training.py", "--use_peft True", "trl"), ("x.py", "--packing True", "trl"), ("run_clm.py", "", "transformers"),
+])  # fmt: skip
+def test_a_trainer_of_trl_is_known_by_its_own_flags_and_names(script, flags, framework):
+    """shibing624/MedicalGPT@2f1008c training/pretraining.py: ``SavePeftModelTrainer(Trainer)``, whose logits are whole."""
+    launch = read_launch(f"torchrun --nproc_per_node 2 {script} --model_name_or_path Qwen/Qwen3-4B --bf16 True {flags}")
+    assert (launch.framework, launch.plan_fields.get("loss")) == (framework, "tiled" if framework == "trl" else None)
+
+
 def test_a_source_and_its_target_are_a_sequence():
     """shibing624/MedicalGPT training/supervised_finetuning.py: ``max_source_length + max_target_length``."""
     text = "torchrun --nproc_per_node 2 x.py --model_name_or_path gpt2 --per_device_train_batch_size 1 --bf16 True"

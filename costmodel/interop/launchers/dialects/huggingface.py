@@ -139,8 +139,8 @@ TRL = words(
     "completion_only_loss assistant_only_loss precompute_ref_log_probs packing_strategy padding_free dataset_text_field"
 )
 """Keys of TRL, which the Trainer alone doesn't have, and of scripts around it."""
-ALSO_OF_SCRIPTS = words("dataset_name torch_dtype attn_implementation max_seq_length")
-"""Of them, those that scripts of transformers have, too."""
+ALSO_OF_SCRIPTS = words("dataset_name torch_dtype attn_implementation max_seq_length use_peft")
+"""Of them, those that scripts around the Trainer have, too (shibing624/MedicalGPT@2f1008c training/); packing beside blocks."""
 GENERATING = words("grpo rloo ppo gkd nash_md online_dpo xpo")
 """Commands of ``trl`` that start one which makes its samples itself, and scripts of these names."""
 OTHER_TRAINERS = words("dpo kto reward orpo cpo bco prm") | GENERATING
@@ -209,7 +209,8 @@ def as_loaded(reading: LaunchReading, wide: str | None) -> None:
 
 def of_trl(reading: LaunchReading) -> bool:
     """Whether one of TRL's trainers is started."""
-    return common.sections(reading, *(TRL - ALSO_OF_SCRIPTS)) or "trl" in reading.irrelevant
+    others = ALSO_OF_SCRIPTS | (words("packing") if "block_size" in reading.keys else words(""))
+    return common.sections(reading, *(TRL - others)) or bool({"trl", *OTHER_TRAINERS} & common.started(reading))
 
 
 def reaches(reading: LaunchReading, month: str) -> bool:
