@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-MOST = 100
-"""Documents of a script."""
 BEGINS = re.compile(
     r"""^\s*cat\s+(?:>\s*(?P<before>\S+)\s*)?<<-?\s*(?P<quote>["']?)(?P<end>\w+)["']?\s*(?:>\s*(?P<behind>\S+))?\s*$"""
 )
@@ -18,7 +16,7 @@ def documents(text: str, expand: Callable[[str], str]) -> dict[str, str]:
     begins, held = None, list[str]()
     for line in text.splitlines():
         if begins is None:
-            begins, held = BEGINS.match(line) if "<<" in line and len(found) < MOST else None, []
+            begins, held = BEGINS.match(line) if "<<" in line and len(found) < 100 else None, []
         elif line.strip() == begins["end"]:
             name = expand((begins["before"] or begins["behind"] or "").strip("\"'")).rpartition("/")[2]
             found[name] = "".join(held if begins["quote"] else map(expand, held))

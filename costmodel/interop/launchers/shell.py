@@ -322,7 +322,7 @@ def listed(text: str) -> str:
 
     A list that is set twice, or that has several items where any of them may stand, is left as it is.
     """
-    times = collections.Counter(SETS.findall(text))
+    times = collections.Counter(SETS.findall(re.sub(r"(?m)^[ \t]*#.*", "", text)))
     plain = ((name, words) for name, words in LISTS.findall(text) if times[name] == 1 and "--" not in words)
     items = {name: [word.strip("\"'") for word in re.sub(r"#.*", "", words).split()] for name, words in plain}
 

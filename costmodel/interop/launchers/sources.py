@@ -64,6 +64,7 @@ FLAGS_IN = re.compile(
     r"(?:--[a-z]|[\"']?[a-z_]{1,99}\.[\w.]{1,99}=)"
 )
 """Where a variable is set to flags, or to values of dotted names."""
+COMMENTED = re.compile(r"(?<!\\\n)^[ \t]*#.*\\$", re.MULTILINE)  # a comment doesn't go on over the end of its line
 COMMAND = re.compile(r"`|\$[(\[@0-9]")
 """What a command says, or whoever starts the script."""
 ALONE = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?:\[[@*]\])?\}|([A-Za-z_]\w*))")
@@ -319,7 +320,8 @@ def _is_flag(token: str) -> bool:
 
 def _tokens(text: str, name: str, script: bool) -> list[str]:
     """Words as a shell splits them, line by line unless a quotation goes on; what a variable is set to is split again."""
-    lines = [line for line in text.replace("\\\n", " ").splitlines() if not line.lstrip().startswith("#")]
+    joined = COMMENTED.sub("", text).rstrip().removesuffix("\\").replace("\\\n", " ")
+    lines = [line for line in joined.splitlines() if not line.lstrip().startswith("#")]
     tokens: list[str] = []
     held: list[str] = []
     tried = 0

@@ -55,6 +55,13 @@ def test_lists_and_loops_over_one_of_them(script):
     assert "--max_length" in several.unresolved
 
 
+def test_a_comment_ends_with_its_line_and_a_script_where_it_is_cut_off(script):
+    """Bash joins no line to a comment, and takes a backslash at the end of a script for one that joins nothing."""
+    text = f"# NAMES=(a b)\nNAMES=(x)\n#   --max_length 512 \\\n{TORCHRUN} \\\n  --run_name ${{NAMES[0]}} \\"
+    launch = read_launch(script(text))
+    assert (launch.gpus, launch.plan_fields["seq_len"], launch.unresolved) == (8, 2048, {})
+
+
 def test_a_path_in_an_unknown_folder_is_known_by_its_end(script):
     text = f"{TORCHRUN} --deepspeed $(pwd)/configs/zero2.json"
     launch = read_launch(script(text.replace("meta-llama", "${ROOT}/models")))
@@ -232,7 +239,8 @@ def test_flags_of_much_copied_scripts(flags, fields):
 
 @pytest.mark.parametrize(("script", "flags", "framework"), [
     ("training/pretraining.py", "--block_size 512 --packing True --use_peft True", "transformers"),
-    ("training/dpo_training.py", "--use_peft True", "trl"), ("x.py", "--packing True", "trl"), ("run_clm.py", "", "transformers"),
+    ("training/dpo_training.py", "--use_peft True --beta 0.1", "trl"), ("finetune_dpo.py", "", "transformers"),
+    ("x.py", "--packing True", "trl"), ("run_clm.py", "", "transformers"),
 ])  # fmt: skip
 def test_a_trainer_of_trl_is_known_by_its_own_flags_and_names(script, flags, framework):
     """shibing624/MedicalGPT@2f1008c training/pretraining.py: ``SavePeftModelTrainer(Trainer)``, whose logits are whole."""

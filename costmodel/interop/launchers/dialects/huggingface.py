@@ -210,7 +210,7 @@ def as_loaded(reading: LaunchReading, wide: str | None) -> None:
 def of_trl(reading: LaunchReading) -> bool:
     """Whether one of TRL's trainers is started."""
     others = ALSO_OF_SCRIPTS | (words("packing") if "block_size" in reading.keys else words(""))
-    return common.sections(reading, *(TRL - others)) or bool({"trl", *OTHER_TRAINERS} & common.started(reading))
+    return common.sections(reading, *(TRL - others)) or "trl" in reading.irrelevant
 
 
 def reaches(reading: LaunchReading, month: str) -> bool:
