@@ -53,6 +53,8 @@ OF_MODELS = frozenset(["model_type", "architectures", "num_hidden_layers", "n_la
 """Keys of a model's ``config.json``."""
 NAMES = frozenset(["_name", "_checkpoint", "_deepspeed", "_accelerate", "_config_file"])
 """Fields that paths state whose last name says enough: models, and configurations."""
+SPLITTING = words("tensor_model_parallel_size pipeline_model_parallel_size use_distributed_optimizer recompute_granularity "
+                  "use_mcore_models transformer_impl ds_sequence_parallel_size")  # which no tree of another's sections has
 SECTION = "fsdp_config"
 """Of the Trainer's arguments that which can be a file's name."""
 MAX_FILES = 100
@@ -265,23 +267,21 @@ def guess(source: Source) -> Dialect:
         known = sum(dialect.standing(key) != "unknown" for key in found)
         stating = sum(key in index for key in found)
         marks = sum(key in about.signature or key.split(".")[0] + ".*" in about.signature for key in found)
-        if not stating and not marks:
+        alone = marks if source.layout == "args" or not about.leaves else len(SPLITTING.intersection(found))
+        if not alone and (source.layout != "args" or not stating):
             continue
         score = (known + 0.5 * stating + 3.0 * marks) / (len(keys) + 3.0)
         if score > most:
             best, most = dialect, score
+    dialects = ", ".join(one.name for one in DIALECTS)
     if best is None or most < 0.1:
         shown = ", ".join(sorted(keys)[:5]) or "no key at all"
-        raise CostModelError(
-            f"{source.name}: no known framework's launch file ({shown}); known: {', '.join(d.name for d in DIALECTS)}"
-        )
+        raise CostModelError(f"{source.name}: no known framework's launch file ({shown}); known: {dialects}")
     own = {_key(best, key) for key in keys} - (SIZES.keys() | LAUNCHER)
     share = sum(best.standing(key) != "unknown" for key in own) / max(1, len(own))
     if len(own) >= MANY and share < FAMILIAR:
-        raise CostModelError(
-            f"{source.name}: no known framework's launch file: of its {len(own)} keys the nearest, {best.name}, knows "
-            f"{share:.0%}; known: {', '.join(d.name for d in DIALECTS)}"
-        )
+        raise CostModelError(f"{source.name}: no known framework's launch file: of its {len(own)} keys the nearest, {best.name}, "
+                             f"knows {share:.0%}; known: {dialects}")
     return best
 
 

@@ -187,6 +187,13 @@ def test_a_script_of_its_own_flags_is_no_known_frameworks():
     assert read_launch(f"python x.py {own}".replace("own_", "save_") + f" {TRAINED}", gpus=1).framework == "trl"
 
 
+def test_a_tree_of_ones_own_is_not_taken_for_megatrons_by_the_ends_of_its_keys():
+    own = "model:\n  num_layers: 4\n  hidden_size: 64\n  num_attention_heads: 4\ntraining:\n  micro_batch_size: 2\n  bf16: true\n"
+    with pytest.raises(CostModelError, match="no known framework's launch file"):
+        read_launch(own)
+    assert read_launch(f"{own}  tensor_model_parallel_size: 2\n  seq_length: 512\n", gpus=2).plan_fields["tensor_parallel"] == 2
+
+
 def test_one_node_is_not_held_against_what_splits_a_model():
     text = f"torchrun --nproc_per_node 8 pretrain_gpt.py {GPT} --tensor-model-parallel-size 8 --pipeline-model-parallel-size %d"
     assert read_launch(text % 1).assumed["gpus"] == 8
