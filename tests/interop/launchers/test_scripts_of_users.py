@@ -261,6 +261,15 @@ def test_a_source_and_its_target_are_a_sequence():
     assert read_launch(f"{text} --max_source_length 1024 --max_target_length 512").plan_fields["seq_len"] == 1536
 
 
+def test_qlora_py_trains_all_matrices_on_a_source_and_its_target():
+    """artidoro/qlora@7f4e95a qlora.py: ``max_new_tokens`` are of its evaluation."""
+    text = "python qlora.py --model_name_or_path huggyllama/llama-7b --bits 4 --bf16 --source_max_len 16 --target_max_len 512"
+    launch = read_launch(f"{text} --max_new_tokens 32 --per_device_train_batch_size 1", gpus=1)
+    fields = launch.plan_fields
+    assert (fields["adapter"], len(fields["lora_targets"]), fields["lora_rank"], fields["seq_len"]) == ("qlora", 7, 64, 528)
+    assert "generates" not in " ".join(launch.notes)
+
+
 # Pretraining
 
 

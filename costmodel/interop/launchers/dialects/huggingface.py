@@ -120,9 +120,10 @@ LOSS_ROWS = (
 TRL_ROWS = (
     FlagRow("max_length max_seq_length max_seq_len block_size model_max_length", "seq_len", unit.count, 1024, says=OWN),
     FlagRow("max_prompt_length", "_prompt", unit.count, 512, "to 0.27 of GRPO"),
-    FlagRow("max_completion_length response_length max_new_tokens", "_completion", unit.count, 256),
-    FlagRow("max_source_length", "_source", unit.count, None, "MedicalGPT and ChatGLM"),
-    FlagRow("max_target_length", "_target", unit.count, None, "MedicalGPT and ChatGLM"),
+    FlagRow("max_completion_length response_length", "_completion", unit.count, 256),
+    FlagRow("max_new_tokens", "_new", unit.count),  # of TRL's online DPO, and of what others generate beside training
+    FlagRow("max_source_length source_max_len", "_source", unit.count, None, "MedicalGPT, ChatGLM and qlora.py"),
+    FlagRow("max_target_length target_max_len", "_target", unit.count, None, "MedicalGPT, ChatGLM and qlora.py"),
     FlagRow("num_generations", "_generations", unit.count),
     FlagRow("num_processes", "_gpus", unit.count),
     FlagRow("loss_type", "_loss", unit.anything),
@@ -156,13 +157,12 @@ GONE = {
 TILED_SINCE = "2026-07"
 """Month of TRL 1.7, as the catalogue has it."""
 WIDE_SINCE, LONGER_SINCE = "2025-06", "2026-08"
-"""Months of TRL 0.19, which trains in bf16 by itself, and of 1.10, whose completions are of 512 tokens unless it is said
-(286d19fc7)."""
+"""Months of TRL 0.19, in bf16 by itself, and of 1.10, with completions of 512 tokens unless it is said (286d19fc7)."""
 TILED = words("sft dpo grpo kto rloo")
 """Commands of those that never have all logits at once."""
-ADAPTED = {"lora_enable": (64, "all"), "lora_module_name": (None, "all")}
-"""Rank and matrices of much copied scripts, by a key that they have: haotian-liu/LLaVA@c121f04 llava/train/train.py
-``find_all_linear_names``; microsoft/DeepSpeedExamples@83757d9c applications/DeepSpeed-Chat/dschat/utils/module/lora.py."""
+ADAPTED = {"lora_enable": (64, "all"), "lora_module_name": (None, "all"), "source_max_len": (64, "all")}
+"""Rank and matrices of much copied scripts, by a key that they have: haotian-liu/LLaVA@c121f04 llava/train/train.py, with
+artidoro/qlora@7f4e95a qlora.py's; microsoft/DeepSpeedExamples@83757d9c applications/DeepSpeed-Chat/dschat/utils/module/lora.py."""
 OF_CHAT = words("data_split lora_module_name only_optimize_lora actor_zero_stage")
 """Keys of DeepSpeed-Chat, which trains in fp16 unless it is told not to: applications/DeepSpeed-Chat/training, ``--dtype``."""
 OF_FIRST_FSDP = words("fsdp_transformer_layer_cls_to_wrap fsdp_min_num_params evaluation_strategy no_cuda") | {
@@ -172,7 +172,7 @@ OF_FIRST_FSDP = words("fsdp_transformer_layer_cls_to_wrap fsdp_min_num_params ev
 """Keys of releases, or of FSDP, that came before its second version."""
 SECOND_FSDP = "2026-06"
 """Month of transformers 5.10, from which on FSDP is of the second version where none is said."""
-GENERATED = words("num_generations reward_funcs use_vllm max_completion_length response_length max_new_tokens")
+GENERATED = words("num_generations reward_funcs use_vllm max_completion_length response_length")
 """Keys of trainers that make their samples."""
 
 
@@ -355,8 +355,8 @@ def generation(reading: LaunchReading) -> None:
         reading.note("generates while it trains: only the training step is priced")
         if not (reading.has("seq_len") or reading.plan.get("seq_len")):
             reading.defaults.pop("seq_len", None)
-            if reading.has("_generations") or reading.has("_completion"):
-                common.prompted(reading, 512 if reaches(reading, LONGER_SINCE) else 256)
+            if {"_generations", "_completion", "_new"} & reading.said.keys():
+                common.prompted(reading, reading.one("_new", 512 if reaches(reading, LONGER_SINCE) else 256))
 
 
 ROWS = (
