@@ -161,8 +161,8 @@ WIDE_SINCE, LONGER_SINCE = "2025-06", "2026-08"
 TILED = words("sft dpo grpo kto rloo")
 """Commands of those that never have all logits at once."""
 ADAPTED = {"lora_enable": (64, "all"), "lora_module_name": (None, "all"), "source_max_len": (64, "all")}
-"""Rank and matrices of much copied scripts, by a key that they have: haotian-liu/LLaVA@c121f04 llava/train/train.py, with
-artidoro/qlora@7f4e95a qlora.py's; microsoft/DeepSpeedExamples@83757d9c applications/DeepSpeed-Chat/dschat/utils/module/lora.py."""
+"""Rank and matrices of much copied scripts, by a key that they have: haotian-liu/LLaVA@c121f04 llava/train/train.py,
+artidoro/qlora@7f4e95a qlora.py; microsoft/DeepSpeedExamples@83757d9c applications/DeepSpeed-Chat/dschat/utils/module/lora.py."""
 OF_CHAT = words("data_split lora_module_name only_optimize_lora actor_zero_stage")
 """Keys of DeepSpeed-Chat, which trains in fp16 unless it is told not to: applications/DeepSpeed-Chat/training, ``--dtype``."""
 OF_FIRST_FSDP = words("fsdp_transformer_layer_cls_to_wrap fsdp_min_num_params evaluation_strategy no_cuda") | {
