@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections.abc import Callable
@@ -48,7 +49,8 @@ def completed(
         return found
     if taken:
         notes.append(f"taken, as the files don't say it: {', '.join(taken)}")
-    return read(asked if open_ else None, more)
+    launch = read(asked if open_ else None, more)
+    return dataclasses.replace(launch, assumed=launch.assumed | {"seq_len": launch.plan_fields["seq_len"]}) if more else launch
 
 
 def _length(launch: Launch) -> int:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import PurePath
 
 from costmodel.catalogue.software import load_framework
 from costmodel.description.adapters import targets_of
+from costmodel.interop.launchers.settle import MODEL_PARALLEL
 from costmodel.interop.launchers.shell import is_variable
-from costmodel.interop.launchers.table import BATCHINGS, LaunchReading, Writing, words
+from costmodel.interop.launchers.table import BATCHINGS, UNSPLIT, LaunchReading, Writing, words
 from costmodel.text.errors import InvalidValue
 
 FSDP_SHARDING = {"1": "FULL_SHARD", "2": "SHARD_GRAD_OP", "3": "NO_SHARD", "4": "HYBRID_SHARD", "5": "HYBRID_SHARD_ZERO2"}
@@ -52,7 +54,6 @@ def devices(reading: LaunchReading) -> None:
             reading.say(f"_offload_{part}", bool(where), f"offload_{part} to {where or 'none'}")
         if where == "nvme":
             reading.unpriced.append(f"offload of {part} to nvme")
-
 
 
 def batching(reading: LaunchReading) -> None:
@@ -109,14 +110,7 @@ OFFLOADS = re.compile(r"(?<!no[-_])(?<!without[-_])offload")
 
 
 def beside(reading: LaunchReading, field: str, dialect: str) -> None:
-    """What follows from a configuration that a file names: nothing more where one was given, else what its name says.
-
-    Parameters
-    ----------
-    reading : of the files
-    field : in which the name is stated
-    dialect : whose file it is, ``"deepspeed"`` or ``"accelerate"``
-    """
+    """What follows from a configuration that a file names: nothing more where one was given, else what its name says."""
     statements = reading.said.get(field, [])
     if not statements or not isinstance(statements[0].value, str):
         return
@@ -174,9 +168,24 @@ def generated(reading: LaunchReading) -> None:
             reading.put("seq_len", prompt + reading.one("_completion", 512), derived=True)
 
 
+AROUND = re.compile(r"^(?:train|run|finetune|main)_|_(?:train|training|trainer|finetune)$")
+"""What stands around a method in the name of the script that trains by it."""
+PROMPT = 512
+"""Tokens of a prompt where no file says them, as TRL's GRPO cut them (huggingface/trl@v0.27.0 trl/trainer/grpo_config.py)."""
+
+
+def prompted(reading: LaunchReading, completion: int | None = None) -> None:
+    """The length of sequences that a run makes; a prompt that no file says is assumed, and said to be."""
+    answer, prompt = reading.one("_completion", completion), reading.one("_prompt", PROMPT)
+    if answer and prompt and not {"_prompt", "_completion"} & reading.variable_fields:
+        reading.defaults["seq_len"] = prompt + answer
+    if "seq_len" in reading.defaults and not reading.has("_prompt"):
+        reading.note(f"sequences of {prompt + answer} tokens: completions of {answer}, prompts of {PROMPT}, which no file says")
+
+
 def started(reading: LaunchReading) -> set[str]:
     """Commands, modules and scripts without their folders, which are words of a command line that no flag has."""
-    return {re.sub(r"^(train|run)_", "", re.split(r"[/.]", word.removesuffix(".py"))[-1]) for word in reading.irrelevant}
+    return {AROUND.sub("", re.split(r"[/.]", word.removesuffix(".py"))[-1]) for word in reading.irrelevant}
 
 
 def preferences(reading: LaunchReading, *methods: object) -> None:
@@ -207,28 +216,29 @@ def preferences(reading: LaunchReading, *methods: object) -> None:
                      "too: `explain` with a device or a cluster has their time and weights")
 
 
+def copies(reading: LaunchReading, gpus: int) -> int:
+    """Copies of a model on so many GPUs, by the stated degrees."""
+    return max(1, gpus // math.prod(reading.one(field) or 1 for field in UNSPLIT if field in MODEL_PARALLEL))
+
+
+def together(reading: LaunchReading, most: int, batch: int, gpus: int) -> int:
+    """Sequences of a micro-batch with room for so many, of a step's batch on so many GPUs: all micro-batches have as many."""
+    own = max(1, batch // copies(reading, gpus))
+    return max(n for n in range(1, max(1, min(most, own)) + 1) if own % n == 0)
+
+
 def unmixed(reading: LaunchReading) -> None:
     """Weights in 16 bit train as they are, without mixed precision."""
     reading.put("mixed_precision", False)
 
 
 def frozen(bits: object) -> str:
-    """The adapter beside a frozen base of so many bits as bitsandbytes holds it.
-
-    Parameters
-    ----------
-    bits : of a weight; None where it isn't quantised
-    """
+    """The adapter beside a frozen base of so many bits as bitsandbytes holds it."""
     return {4: "qlora", 8: "int8-lora"}.get(bits if isinstance(bits, int) else 0, "lora")
 
 
 def liger(reading: LaunchReading) -> None:
-    """Liger's kernels beside its loss: norms and gated activations, as transformers' ``use_liger_kernel`` takes all of them.
-
-    Parameters
-    ----------
-    reading : of the files
-    """
+    """Liger's kernels beside its loss: norms and gated activations, as transformers' ``use_liger_kernel`` takes all of them."""
     if reading.one("fused_cross_entropy"):
         fused(reading)
 
@@ -240,24 +250,13 @@ def fused(reading: LaunchReading) -> None:
 
 
 def bits(reading: LaunchReading) -> int | None:
-    """Bits of a frozen base by switches of transformers, `load_in_4bit` and `load_in_8bit`, or by their number.
-
-    Parameters
-    ----------
-    reading : of the files
-    """
-    return 4 if reading.one("_four_bit") else 8 if reading.one("_eight_bit") else reading.one("_bits")
+    """Bits of a frozen base by switches of transformers, `load_in_4bit` and `load_in_8bit`, or by their number."""
+    said: int | None = reading.one("_bits")
+    return 4 if reading.one("_four_bit") else 8 if reading.one("_eight_bit") else said if said in (4, 8) else None
 
 
 def adapter(reading: LaunchReading, kind: str | None, rank: int | None = None, targets: str | None = None) -> None:
-    """Low-rank adapters with what is stated of them as ``_rank`` and ``_targets``.
-
-    Parameters
-    ----------
-    reading : of the files
-    kind : of adapter, or None: there is none
-    rank, targets : the framework's own, where the files state none
-    """
+    """Low-rank adapters with what is stated of them as ``_rank`` and ``_targets``."""
     if not kind or kind == "none":
         return
     name = str(reading.one("_name") or "").lower()

@@ -38,9 +38,9 @@ WIDTHS = {"bucket_bytes": 1.0, "prefetch_bytes": 0.9}
 """Elements of a bucket over the square of the model's width, where transformers fills "auto" in (huggingface/transformers
 src/transformers/integrations/deepspeed.py ``trainer_config_finalize``)."""
 UNLIKE = r"ademamix|adafactor|adagrad|galore|apollo|shampoo|soap|badam|adam_?mini|adalomo|lomo|came|schedule_?free|dion"
-KERNELS = {"fused": "flash", "xformers": "flash", "ring": "flash", "auto": None}
+KERNELS = {"fused": "flash", "xformers": "flash", "ring": "flash", "auto": None, "unfused-softmax": "unfused"}
 """Kernels of attention of a launch that a plan calls otherwise."""
-MEGATRON = ("megatron-lm", "megatron-deepspeed", "nemo", "megatron-bridge", "gpt-neox")
+MEGATRON = ("megatron-lm", "megatron-deepspeed", "nemo", "megatron-bridge", "gpt-neox", "slime")
 """Frameworks whose own attention has a fused softmax."""
 SCHEDULES = {"zero-bubble": "zb-h1"}
 """The same of schedules."""
@@ -54,6 +54,10 @@ NOISE = re.compile(
     r"\b(meta|instruct|chat|hf|base|it|pt|bnb|4bit|8bit|nf4|bf16|fp8|gptq|awq|dequantized|coder|math|sft|dpo|pretrain|unsloth|"
     r"v0\.\d|v1\.\d|\d{4}|thinking|distill|lora|qlora|dora|qdora|full|int4)\b"
 )
+
+
+CACHED = re.compile(r".*\bmodels--([^/]+?)--([^/]+)(?:/snapshots/[0-9a-f]+)?")
+"""A folder of the hub's cache: huggingface_hub src/huggingface_hub/file_download.py ``repo_folder_name``."""
 
 
 class Priced(NamedTuple):
@@ -253,11 +257,12 @@ def variant(
 def model_of(launch: Described, notes: list[str]) -> Transformer:
     """The model that a launch names or describes."""
     if isinstance(launch.model_described, str):
-        name = catalogue_name(launch.model_described)
+        named = hub_name(launch.model_described)
+        name = catalogue_name(named)
         if name is None:
-            near = _near(launch.model_described)
+            near = _near(named)
             raise CostModelError(
-                f"{_names(launch)}: model {launch.model_described[:80]!r} is not in the catalogue{near}; give model=NAME, of "
+                f"{_names(launch)}: model {named[:80]!r} is not in the catalogue{near}; give model=NAME, of "
                 "it (`costmodel models` lists them) or a config.json, or --allow-config where one lies beside the file"
             )
         return loader.load_model(name)
@@ -276,7 +281,7 @@ def catalogue_name(name: str) -> str | None:
     >>> catalogue_name("meta-llama/Meta-Llama-3-8B-Instruct"), catalogue_name("qlora_llama3_1_405b")
     ('llama3-8b', 'llama3.1-405b')
     """
-    name, known = name.rstrip("/"), loader.names("model")
+    name, known = hub_name(name), loader.names("model")
     alias = name if name in known else loader.alias("model", name)
     if alias is not None:
         return alias
@@ -285,6 +290,11 @@ def catalogue_name(name: str) -> str | None:
     entries = {shape_name(entry): entry for entry in known}
     found = entries.get(shape_name(plain)) or loader.alias("model", "-".join(plain.split()))
     return found or ALIASES.get(re.sub(r"[\s.]+", "", plain))
+
+
+def hub_name(name: str) -> str:
+    """A model's name, on the hub where a path leads into its cache."""
+    return CACHED.sub(r"\1/\2", name.rstrip("/"))
 
 
 def _near(name: str) -> str:

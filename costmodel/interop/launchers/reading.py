@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import re
 import reprlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -40,17 +41,28 @@ LAUNCHER = words(
     exclude launcher launcher_args force_multi user ssh_port machine_rank main_process_ip main_process_port config_file
     job_name partition account time exclusive output error gres ntasks_per_node cpus_per_task mem container_image
     container_mounts no_container_mount_home mpi gpus_per_task bind_to map_by host_file extra_launch_config
-    enable_elastic_training n base_rank
+    enable_elastic_training n base_rank wait kill_on_bad_exit jobid address runtime_env runtime_env_json no_wait
+    entrypoint_num_cpus working_dir x
     """
 )
-"""Flags of torchrun, srun, deepspeed, accelerate launch and colossalai run that say nothing about the plan."""
+"""Flags of torchrun, srun, mpirun, ray job submit, deepspeed, accelerate launch and colossalai run that say nothing about the
+plan."""
 
 
 OF_MODELS = frozenset(["model_type", "architectures", "num_hidden_layers", "n_layer", "vocab_size"])
 """Keys of a model's ``config.json``."""
+NAMES = frozenset(["_name", "_checkpoint", "_deepspeed", "_accelerate", "_config_file"])
+"""Fields that paths state whose last name says enough: models, and configurations."""
+SPLITTING = words("tensor_model_parallel_size pipeline_model_parallel_size use_distributed_optimizer recompute_granularity "
+                  "use_mcore_models transformer_impl ds_sequence_parallel_size")  # which no tree of another's sections has
+SECTION = "fsdp_config"
+"""Of the Trainer's arguments that which can be a file's name."""
 MAX_FILES = 100
 MANY, FAMILIAR = 10, 0.45
 """Keys from which on a file is no known framework's of which the nearest knows less than this share."""
+SOUNDS = dict.fromkeys(words("batch_size train_batch_size micro_batch_size batch bsz bs"), "micro_batch") | dict.fromkeys(
+    words("max_len max_length max_seq_len max_seq_length seq_len seq_length context_length"), "seq_len")
+"""Flags of people's own scripts by the field that each may state, where no dialect knows it."""
 MAX_HINTS, LONGEST_FLAG = 50, 100
 """Unknown flags of which it is looked up what may be meant, and the characters of one."""
 SIZES = {
@@ -102,7 +114,7 @@ def read_launch(
     for one in given:
         kind("source", one, (str, Path), "pathlib.Path(name)")
     settings = {str(key): str(value) for key, value in mapping("settings", settings or {}).items()}
-    sources = _loaded(_with_companion(given), settings)
+    sources = _in_section(_loaded(_with_companion(given), settings))
     chosen = _chosen(sources, dialect)
     first = next((place for place, one in enumerate(chosen) if not one.about.part), 0)
     order = [first, *(place for place in range(len(sources)) if place != first)]
@@ -135,12 +147,14 @@ def _chosen(sources: Sequence[Source], dialect: str | None) -> list[Dialect]:
     files = [one.name for one in sources]
     found: list[Dialect | None] = []
     for place, one in enumerate(sources):
+        inside = one.entries and all(entry.key.startswith(f"{SECTION}.") for entry in one.entries)
         line = one.layout == "args" and len(sources) > 1
         starting = [entry.key in SIZES.keys() | LAUNCHER or _names(entry, files) for entry in one.entries]
         try:
-            found.append(_named(dialect) if dialect and place == 0 else None if line and all(starting) else guess(one))
+            told = _named(dialect) if dialect and place == 0 else None
+            found.append(None if inside or (line and all(starting) and told is None) else told or guess(one))
         except CostModelError:
-            if not line or not any(starting):
+            if not line or not (one.written or any(starting)):
                 raise
             found.append(None)
     other = next((one for one in found if one is not None), None) or guess(sources[0])
@@ -153,17 +167,47 @@ def _names(entry: Entry, files: Collection[str]) -> bool:
     return isinstance(raw, str) and Path(raw).suffix != "" and Path(raw).name in files
 
 
+def _in_section(sources: Sequence[Source]) -> list[Source]:
+    """The files, the one that a trainer's `fsdp_config` names as that section of it."""
+    named = {name for one in sources for entry in one.entries if entry.key == SECTION for name in _ends(entry.raw)}
+    moved = {one.name: tuple(entry._replace(key=f"{SECTION}.{entry.key}") for entry in one.entries) for one in sources}
+    return [one._replace(entries=moved[one.name]) if one.name in named and one.layout == "json" else one for one in sources]
+
+
 def _loaded(given: Sequence[str | Path], settings: Mapping[str, str]) -> list[Source]:
-    """Every file, templates with what a script beside them puts in."""
+    """Every file, those that a script writes and names behind them, templates with what a script beside them puts in."""
     sources = [load(one, settings) for one in given]
+    for script in sources[:]:
+        named = _ends(list(script.words)).union(*(_ends(entry.raw) for entry in script.entries)) - {one.name for one in sources}
+        sources += [one for name, text in script.written.items() if name in named for one in _written(name, text, settings)]
     filled_in = {name: value for one in sources for name, value in one.filled_in.items()} | dict(settings)
     if len(filled_in) == len(settings):
         return sources
-    return [one if one.layout == "args" else load(file, filled_in) for file, one in zip(given, sources, strict=True)]
+    return [
+        one if one.layout == "args" else load(file, filled_in) for file, one in zip(given, sources, strict=False)
+    ] + sources[len(given) :]
+
+
+def _written(name: str, text: str, settings: Mapping[str, str]) -> list[Source]:
+    """A file that a script writes; one that can't be read counts as not given, which is said where it matters."""
+    try:
+        source = load(text, settings)._replace(name=name)
+        return [source] if guess(source) else []
+    except CostModelError:
+        return []
+
+
+def _ends(raw: object) -> set[str]:
+    """Names that paths end in."""
+    return {one.rpartition("/")[2] for one in (raw if isinstance(raw, list) else [raw]) if isinstance(one, str)}
 
 
 def _hint(reading: LaunchReading, dialects: Iterable[Dialect]) -> None:
     """Note which known flag an unknown one is close to: its field takes the default meanwhile."""
+    for shown in dict.fromkeys(reading.unknown):
+        field = SOUNDS.get(_plain(shown).partition("=")[0], "")
+        if field and reading.plan.get(field) is None and not reading.has(field) and field not in reading.variable_fields:
+            reading.note(f"unknown {shown} may say {field}, which is assumed")
     known = list(dict.fromkeys(key for dialect in dialects for key in dialect.index))
     unknown = [shown for shown in dict.fromkeys(reading.unknown) if len(shown) <= LONGEST_FLAG]
     for shown in unknown[:MAX_HINTS]:
@@ -221,7 +265,7 @@ def guess(source: Source) -> Dialect:
     side_by_side = {" ".join(pair) for pair in itertools.pairwise(source.words)}
     if named := next((one for one in DIALECTS if side_by_side.intersection(one.about.commands)), None):
         return named
-    best, most, share = None, 0.0, 0.0
+    best, most = None, 0.0
     keys = {entry.key for entry in source.entries}
     for dialect in DIALECTS:
         index, about = dialect.index, dialect.about
@@ -231,21 +275,21 @@ def guess(source: Source) -> Dialect:
         known = sum(dialect.standing(key) != "unknown" for key in found)
         stating = sum(key in index for key in found)
         marks = sum(key in about.signature or key.split(".")[0] + ".*" in about.signature for key in found)
-        if not stating and not marks:
+        alone = marks if source.layout == "args" or not about.leaves else len(SPLITTING.intersection(found))
+        if not alone and (source.layout != "args" or not stating):
             continue
         score = (known + 0.5 * stating + 3.0 * marks) / (len(keys) + 3.0)
         if score > most:
-            best, most, share = dialect, score, known / len(keys)
+            best, most = dialect, score
+    dialects = ", ".join(one.name for one in DIALECTS)
     if best is None or most < 0.1:
         shown = ", ".join(sorted(keys)[:5]) or "no key at all"
-        raise CostModelError(
-            f"{source.name}: no known framework's launch file ({shown}); known: {', '.join(d.name for d in DIALECTS)}"
-        )
-    if source.layout != "args" and len(keys) >= MANY and share < FAMILIAR:
-        raise CostModelError(
-            f"{source.name}: no known framework's launch file: of its {len(keys)} keys the nearest, {best.name}, knows "
-            f"{share:.0%}; known: {', '.join(d.name for d in DIALECTS)}"
-        )
+        raise CostModelError(f"{source.name}: no known framework's launch file ({shown}); known: {dialects}")
+    own = {_key(best, key) for key in keys} - (SIZES.keys() | LAUNCHER)
+    share = sum(best.standing(key) != "unknown" for key in own) / max(1, len(own))
+    if len(own) >= MANY and share < FAMILIAR:
+        raise CostModelError(f"{source.name}: no known framework's launch file: of its {len(own)} keys the nearest, {best.name}, "
+                             f"knows {share:.0%}; known: {dialects}")
     return best
 
 
@@ -296,9 +340,12 @@ def take(reading: LaunchReading, entry: Entry, key: str, dialect: Dialect, index
         standing = "irrelevant"  # a module to run, and the environment
         reading.irrelevant.append(str(entry.raw))
     if standing != "row":
-        getattr(reading, standing).append(entry.shown)
+        unsaid = entry.raw is None and standing == "unpriced"  # null: as if it weren't there
+        getattr(reading, "irrelevant" if unsaid else standing).append(entry.shown)
         return
     row = index[key]
+    if row.field in NAMES:
+        entry = entry._replace(raw=_end(entry.raw))
     shown = entry.shown if entry.raw is True and source.layout == "args" else f"{entry.shown} {_short(entry.raw)}"
     raw = entry.raw
     if isinstance(raw, list) and source.layout == "args" and row.unit not in (anything, listed):
@@ -311,7 +358,8 @@ def take(reading: LaunchReading, entry: Entry, key: str, dialect: Dialect, index
         value = UNSTATED if is_variable(raw) else row.unit(raw)
     except Expected as wanted:
         if not entry.emptied:
-            raise InvalidValue(entry.shown, entry.raw, str(wanted)) from None
+            bare = "; no value stands behind it" if entry.raw is True and source.layout == "args" else ""
+            raise InvalidValue(entry.shown, entry.raw, f"{wanted}{bare}") from None
         raw = value = entry.emptied
     except Foreign:
         reading.unknown.append(f"{entry.shown}={_short(entry.raw)}")
@@ -321,6 +369,12 @@ def take(reading: LaunchReading, entry: Entry, key: str, dialect: Dialect, index
         reading.variable_fields.add(row.field)
     elif value is not UNSTATED:
         reading.say(row.field, value, shown)
+
+
+def _end(raw: object) -> object:
+    """Of a path in an unknown folder the name that it ends in, which says what it is."""
+    end = raw.rstrip("/").rpartition("/")[2] if isinstance(raw, str) and is_variable(raw) else ""
+    return end if re.search("[A-Za-z]", end) and not is_variable(end) and "}" not in end and ")" not in end else raw
 
 
 def _short(raw: object) -> str:

@@ -68,7 +68,10 @@ def _data_parallel(reading: LaunchReading) -> None:
     if gpus is None or ranks is None:
         return
     if gpus % ranks:
-        reading.conflict(f"{gpus} GPUs and {ranks} ranks of tensor x pipeline x context parallelism, which don't divide them")
+        if reading.gpus is None:  # of one node, which was assumed
+            reading.defaults.pop("gpus")
+        else:
+            reading.conflict(f"{gpus} GPUs and {ranks} ranks of tensor x pipeline x context parallelism, which don't divide them")
         return
     if data is None:
         if reading.gpus is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import collections
 import itertools
 import operator
 import re
@@ -67,7 +68,7 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
     try:
         for _ in range(TURNS):
             before = text
-            text = _replaced(PLAIN, text, lambda match: variables.get(match[1] or match[2], match[0]))
+            text = _replaced(PLAIN, text, lambda match: _known(match, variables))
             text = _replaced(DEFAULT, text, lambda match: variables.get(match[1]) or QUOTED.sub(r"\2", match[2]))
             text = _replaced(CALCULATED, text, lambda match: _calculated(match, variables))
             text = _innermost(text, variables)
@@ -76,6 +77,13 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
     except _TooWide:
         return given
     return text
+
+
+def _known(match: re.Match[str], variables: Mapping[str, str]) -> str:
+    """What a variable is set to; itself where it is set to what isn't known."""
+    name = match[1] or match[2]
+    value = variables.get(name, match[0])
+    return match[0] if value == f"${{{name}}}" else value
 
 
 class _TooWide(Exception):
@@ -270,7 +278,7 @@ def assignments(line: str) -> str | None:
 
     Parameters
     ----------
-    line : whole, as ``export A=1``, ``let "B = A * 2"``, ``((C = 8 / B))`` or ``declare -i D=A+1``
+    line : whole, as ``export A=1``, ``let "B = A * 2"``, ``((C = 8 / B))``, ``declare -i D=A+1`` or ``: "${E:=2}"``
 
     Examples
     --------
@@ -283,6 +291,8 @@ def assignments(line: str) -> str | None:
         sets = equals and not value.startswith("=") and value.strip() and re.fullmatch(r"[A-Za-z_]\w*", name.strip())
         return f"{name.strip()}=$(({value.strip()}))" if sets else None
     first, _, rest = line.partition(" ")
+    if first == ":":
+        return " ".join(f'{name}="${{{name}:-{value}}}"' for name, value in SET_UNLESS.findall(rest)) or None
     if first == "let":
         pairs = LET.findall(rest)
         return " ".join(f"{name}=$(({value}))" for name, value in pairs) or None
@@ -296,6 +306,34 @@ def assignments(line: str) -> str | None:
 
 LET = re.compile(r"""["']?\b([A-Za-z_]\w*+)\s*+=(?!=)\s*+([^"'\s]+(?:\s*+[-+*/%]\s*+[^"'\s]++)*+)["']?""")
 OPTIONS = re.compile(r"(?:\s*+-[A-Za-z]++\s++)++")
+SET_UNLESS = re.compile(r"\$\{([A-Za-z_]\w*):?=([^{}\"']*)\}")
+"""A variable that is set unless it is, behind the command that does nothing."""
+
+LISTS = re.compile(r"^[ \t]*([A-Za-z_]\w*)=\(([^()$`=]{0,2000})\)", re.MULTILINE)
+"""A list of plain words, by the name that it is given."""
+SETS = re.compile(r"\b([A-Za-z_]\w*+)\+?=")
+ITEMS = re.compile(r"""\$\{(!?)([A-Za-z_]\w*)\[([^\[\]{}]{1,40})\]\}""")
+LOOP = re.compile(r"""^([ \t]*for\s+([A-Za-z_]\w*)\s+in\s+)["']?(?![{])([^\s"';$`*?]+)["']?(?=\s*(?:;|$))""", re.MULTILINE)
+"""A loop over one word."""
+
+
+def listed(text: str) -> str:
+    """A script with the items of its lists in their places, and loops over one word as what they set.
+
+    A list that is set twice, or that has several items where any of them may stand, is left as it is.
+    """
+    times = collections.Counter(SETS.findall(re.sub(r"(?m)^[ \t]*#.*", "", text)))
+    plain = ((name, words) for name, words in LISTS.findall(text) if times[name] == 1 and "--" not in words)
+    items = {name: [word.strip("\"'") for word in re.sub(r"#.*", "", words).split()] for name, words in plain}
+
+    def item(match: re.Match[str]) -> str:
+        held, place = items.get(match[2], []), match[3]
+        if place.isdigit() and int(place) < len(held) and not match[1]:
+            return held[int(place)]
+        return match[0] if len(held) != 1 else "0" if match[1] else held[0]
+
+    return LOOP.sub(r"\2=\3\n\1\3", ITEMS.sub(item, text))
+
 
 # Slurm
 

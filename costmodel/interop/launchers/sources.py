@@ -8,8 +8,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from costmodel.interop.launchers.conditions import ScriptBlocks, truth
+from costmodel.interop.launchers.documents import documents
 from costmodel.interop.launchers.manifests import job_of
-from costmodel.interop.launchers.shell import NAME, assignments, expand, hide, is_variable, show, slurm
+from costmodel.interop.launchers.shell import (
+    NAME,
+    assignments,
+    expand,
+    hide,
+    is_variable,
+    listed,
+    show,
+    slurm,
+)
 from costmodel.interop.launchers.splitting import words
 from costmodel.interop.launchers.trees import MAX_ENTRIES, Entry, flat, parse, read_json, resolve_tree
 from costmodel.text import user_files
@@ -44,7 +54,7 @@ ALWAYS = "[ 1 = 1 ]"
 """The condition of what runs otherwise."""
 OPENED, TURNED, CLOSED = "\n?", "\n:", "\n."
 """Signs among the words of a script: a block begins, behind it its condition; what runs of it otherwise; its end."""
-PATTERN = re.compile(r"\s*+-[\w-]++(?:\s*+\|\s*+-[\w-]++)*+\s*+\)[^;)]*+")
+PATTERN = re.compile(r"\s*+-[\w-]++(?:\s*+\|\s*+-[\w-]++)*+\s*+\)(?:(?!--)[^)])*+")
 """Flags of a ``case``, which the script itself takes."""
 SEVERAL = re.compile(r"--[a-z][\w-]*\s")
 """A flag with its value in one word, which an array that is expanded without quotation marks splits again."""
@@ -55,6 +65,9 @@ FLAGS_IN = re.compile(
     r"(?:--[a-z]|[\"']?[a-z_]{1,99}\.[\w.]{1,99}=)"
 )
 """Where a variable is set to flags, or to values of dotted names."""
+COMMENTED = re.compile(r"(?<!\\\n)^[ \t]*#.*\\$", re.MULTILINE)  # a comment doesn't go on over the end of its line
+COMMAND = re.compile(r"`|\$[(\[@0-9]")
+"""What a command says, or whoever starts the script."""
 ALONE = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?:\[[@*]\])?\}|([A-Za-z_]\w*))")
 FILLED_IN = {"ZERO_STAGE": "zero_stage"}
 """Words of a template of DeepSpeed's configuration, as Megatron-DeepSpeed's scripts replace them by ``sed``, and their flags."""
@@ -64,7 +77,7 @@ ENVIRONMENT = {"NPROC_PER_NODE": "nproc_per_node", "NNODES": "nnodes"}
 JOB = {"SLURM_GPUS_PER_NODE": "nproc_per_node", "SLURM_NTASKS_PER_NODE": "nproc_per_node", "SLURM_NNODES": "nnodes"}
 """The same of a job of Slurm's, whose tasks are processes where a node has several and nothing says its GPUs."""
 WORLD = {
-    "_nodes": "nnodes num_nodes num_machines nodes N", "_per_node": "nproc_per_node num_gpus gpus_per_node nproc",
+    "_nodes": "nnodes num_nodes num_machines nodes N", "_per_node": "nproc_per_node num_gpus gpus_per_node nproc npernode",
     "_gpus": "num_processes world_size",
 }  # fmt: skip
 """Flags of the program that starts the processes, which say how many there are, by what each says."""
@@ -91,6 +104,8 @@ class Source(NamedTuple):
     """Words of templates, with what a script's ``sed`` puts in their place."""
     pins: Mapping[str, str] = {}
     """Releases that it asks for, by package."""
+    written: Mapping[str, str] = {}
+    """Files that a script writes, by name."""
 
 
 def is_text(path_or_text: str) -> bool:
@@ -121,17 +136,19 @@ def load(path_or_text: str | Path, variables: Mapping[str, str]) -> Source:
             or any(line.startswith("#SBATCH") for line in text.splitlines())
         )
         filled_in: dict[str, str] = {}
-        entries, loose = arguments(text, variables, name, script, filled_in)
-        return Source(name, layout, entries, loose, (), frozenset(NAME.findall(text)), filled_in, pins)
+        held = Variables(variables, name)
+        entries, loose = arguments(text, held, name, script, filled_in)
+        written = documents(text, held.expand) if script else {}
+        return Source(name, layout, entries, loose, (), frozenset(NAME.findall(text)), filled_in, pins, written)
     twice: list[str] = []
     tree = parse(text, layout, name, twice)
     if (job := job_of(tree)) is not None:
-        entries, loose = arguments(job.line, {**job.variables, **variables}, name, job.script)
+        entries, loose = arguments(job.line, Variables({**job.variables, **variables}, name), name, job.script)
         said = {entry.key for entry in entries}
         sizes = tuple(Entry(key, str(many), f"{key} {many} of the job") for key, many in job.sizes.items() if key not in said)
         return Source(name, "args", (*entries, *sizes), loose, (), frozenset(NAME.findall(job.line)), {}, pins)
-    if isinstance(held := tree.get("parameters"), dict) and "compute" in tree:  # a job of MosaicML's platform
-        tree = held | {"compute": tree["compute"]}
+    if isinstance(inside := tree.get("parameters"), dict) and "compute" in tree:  # a job of MosaicML's platform
+        tree = inside | {"compute": tree["compute"]}
     tree = resolve_tree(tree, variables, name)
     return Source(name, layout, tuple(flat(tree, name)), (), tuple(twice), frozenset(NAME.findall(text)), {}, pins)
 
@@ -161,7 +178,10 @@ def sniff(text: str) -> str:
 
 
 class Variables:
-    """What a script's variables are known to be: each as it is last set, none that several branches set differently."""
+    """What a script's variables are known to be: each as it is last set, none that several branches set differently.
+
+    One that is set to what isn't known stands for itself, so that what would be taken where it isn't set is not.
+    """
 
     def __init__(self, given: Mapping[str, str], name: str):
         self.given = given
@@ -180,16 +200,13 @@ class Variables:
         if not self.in_branch:
             self._sometimes.pop(name, None)
             self._open.discard(name)
-            if is_variable(value):
-                self.known.pop(name, None)
-            else:
-                self.known[name] = value
+            itself = COMMAND.search(value) or name in NAME.findall(value)
+            self.known[name] = f"${{{name}}}" if is_variable(value) and itself else value
         elif self._sometimes.get(name, value) != value:
-            self.known.pop(name, None)
+            self.known[name] = f"${{{name}}}"
             self._open.add(name)
         elif name not in self.known and name not in self._open and not is_variable(value):
             self.known[name] = self._sometimes[name] = value
-
 
     def expand(self, text: str) -> str:
         """A text with what is known put in, as long as all that was put in stays within `MAX_EXPANDED` characters."""
@@ -203,12 +220,11 @@ class Variables:
 
 
 def arguments(
-    text: str, variables: Mapping[str, str], name: str, script: bool = False, filled_in: dict[str, str] | None = None
+    text: str, held: Variables, name: str, script: bool = False, filled_in: dict[str, str] | None = None
 ) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
     """Flags with their values, in order, and the words that belong to none; of a script the lines that could launch a run."""
-    tokens = _tokens(text, name, script)
+    tokens = _tokens(listed(text) if script else text, name, script)
     assignment = re.compile(r"([A-Za-z_]\w*)=(.*)" if script else r"([A-Z_][A-Z0-9_]*)=(.*)", re.DOTALL)
-    held = Variables(variables, name)
     job = slurm(text) if script else {}
     for variable, value in job.items():
         held.set(variable, value)
@@ -265,24 +281,24 @@ def arguments(
             flags[-1][1].append(token)
     if len(entries) > MAX_ENTRIES:
         raise UnreadableFile(f"{name}: more than {MAX_ENTRIES} flags, which no launch file has")
-    listed = []
+    found = []
     for place, entry in enumerate(entries):
         if entry.key or not isinstance(entry.raw, int):
-            listed.append(entry._replace(raw=" ".join(overrides[place])) if place in overrides else entry)
+            found.append(entry._replace(raw=" ".join(overrides[place])) if place in overrides else entry)
             continue
         option, given = flags[entry.raw]
         values = [word for value in given for word in _words(value, held, of_flags)]
         raw = True if not values else values[0] if len(values) == 1 else values
-        listed.append(Entry(option.lstrip("-").replace("-", "_"), raw, option, "" if values else " ".join(given)))
-    said = {entry.key for entry in listed}
+        found.append(Entry(option.lstrip("-").replace("-", "_"), raw, option, "" if values else " ".join(given)))
+    said = {entry.key for entry in found}
     for name, key in ENVIRONMENT.items():
         if name in environment and key not in said and held.known.get(name, "").isdigit():
-            listed.append(Entry(key, held.known[name], environment[name]))
+            found.append(Entry(key, held.known[name], environment[name]))
     for variable, key in JOB.items() if not said & SIZED else ():
         alone = "TASKS" in variable and job.get(variable) == "1"  # which starts the others
-        if variable in job and not alone and key not in {entry.key for entry in listed}:
-            listed.append(Entry(key, job[variable], f"#SBATCH {variable}={job[variable]}"))
-    return tuple(listed), tuple(loose)
+        if variable in job and not alone and key not in {entry.key for entry in found}:
+            found.append(Entry(key, job[variable], f"#SBATCH {variable}={job[variable]}"))
+    return tuple(found), tuple(loose)
 
 
 def _words(token: str, held: Variables, of_flags: frozenset[str]) -> list[str]:
@@ -310,7 +326,8 @@ def _is_flag(token: str) -> bool:
 
 def _tokens(text: str, name: str, script: bool) -> list[str]:
     """Words as a shell splits them, line by line unless a quotation goes on; what a variable is set to is split again."""
-    lines = [line for line in text.replace("\\\n", " ").splitlines() if not line.lstrip().startswith("#")]
+    joined = COMMENTED.sub("", text).rstrip().removesuffix("\\").replace("\\\n", " ")
+    lines = [line for line in joined.splitlines() if not line.lstrip().startswith("#")]
     tokens: list[str] = []
     held: list[str] = []
     tried = 0

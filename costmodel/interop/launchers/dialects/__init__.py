@@ -15,6 +15,7 @@ from costmodel.interop.launchers.dialects.ms_swift import MS_SWIFT
 from costmodel.interop.launchers.dialects.nanotron import NANOTRON
 from costmodel.interop.launchers.dialects.nemo import BRIDGE, NEMO
 from costmodel.interop.launchers.dialects.openrlhf import OPENRLHF
+from costmodel.interop.launchers.dialects.slime import SLIME
 from costmodel.interop.launchers.dialects.torchtitan import TORCHTITAN
 from costmodel.interop.launchers.dialects.torchtune import TORCHTUNE
 from costmodel.interop.launchers.dialects.verl import VERL
@@ -22,5 +23,5 @@ from costmodel.interop.launchers.table import Dialect
 
 DIALECTS: tuple[Dialect, ...] = (
     MEGATRON, MEGATRON_DEEPSPEED, NEMO, BRIDGE, DEEPSPEED, TORCHTITAN, ACCELERATE, HUGGINGFACE, LLAMA_FACTORY,
-    AXOLOTL, MS_SWIFT, NANOTRON, LLM_FOUNDRY, TORCHTUNE, GPT_NEOX, COLOSSALAI, OPENRLHF, MAXTEXT, VERL,
+    AXOLOTL, MS_SWIFT, NANOTRON, LLM_FOUNDRY, TORCHTUNE, GPT_NEOX, COLOSSALAI, OPENRLHF, MAXTEXT, VERL, SLIME,
 )  # fmt: skip

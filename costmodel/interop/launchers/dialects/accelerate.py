@@ -79,7 +79,9 @@ ROWS = (
 
 
 def rules(reading: LaunchReading) -> None:
-    """Which of the sections applies, and what it amounts to."""
+    """Which of the sections applies, and what it amounts to; a flag of the command takes a file's place."""
+    for field in OF_COMMAND & reading.said.keys():
+        reading.said[field] = [one for one in reading.said[field] if one.shown.startswith("--")] or reading.said[field]
     kind = reading.one("_kind")
     if kind == "tpu" or kind == "cpu" or reading.one("_cpu"):
         reading.note("not a run on GPUs")
@@ -123,4 +125,7 @@ LAUNCHED = {
     },
 }  # fmt: skip
 """Flags of ``accelerate launch``, which are the file's keys without their sections."""
+OF_COMMAND = {row.field for row in LAUNCHED.values()} - {"gradient_accumulation"} | {"_gpus"}
+"""Fields that they state, before a file (huggingface/accelerate@16cb6eb8 src/accelerate/commands/launch.py
+``_validate_launch_command``); accumulation a script's own flag states, too."""
 ACCELERATE = Dialect("accelerate", ROWS, rules)

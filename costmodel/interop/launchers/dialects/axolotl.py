@@ -54,10 +54,9 @@ def adapter(raw: object) -> object:
 
 
 def precompiled(raw: object) -> object:
-    """Plugins: cut cross-entropy and Liger fuse the loss."""
-    if not isinstance(raw, list):
-        return unit.UNSTATED
-    return any("CutCrossEntropy" in str(one) or "Liger" in str(one) for one in raw) or unit.UNSTATED
+    """Plugins: that of cut cross-entropy fuses the loss unless it is told not to, Liger's what its flags say
+    (axolotl-ai-cloud/axolotl@067b021c8 src/axolotl/integrations/cut_cross_entropy/args.py, liger/args.py)."""
+    return (isinstance(raw, list) and any("CutCrossEntropy" in str(one) for one in raw)) or unit.UNSTATED
 
 
 def by_deepspeed(w: Writing) -> bool:
@@ -119,15 +118,16 @@ ROWS = (
     FlagRow("activation_offloading layer_offloading", "_offload_activations", moved, False,
             says=says.where_true("_offload_activations")),
     FlagRow("deepspeed", "_deepspeed", unit.anything),
-    FlagRow("plugins", "fused_cross_entropy", precompiled),
+    FlagRow("plugins", "_cut_loss", precompiled),
     FlagRow("liger_rms_norm", "fused_norms", unit.flag),
-    FlagRow("liger_glu_activation", "fused_activation", unit.flag),
+    FlagRow("liger_glu_activation liger_swiglu", "fused_activation", unit.flag),
     *hf.CHECKPOINT_ROWS,
     FlagRow("rl", "_rl", unit.word),
     FlagRow("reward_model", "_reward", unit.flag, False),
     FlagRow("fsdp_config", "_fsdp_config", unit.anything),
     FlagRow("world_size", "_gpus", unit.count),
-    FlagRow("flash_attn_cross_entropy liger_fused_linear_cross_entropy cut_cross_entropy", "_fused_loss", unit.flag),
+    FlagRow("flash_attn_cross_entropy liger_fused_linear_cross_entropy", "_fused_loss", unit.flag),
+    FlagRow("cut_cross_entropy", "_cut", unit.flag),
     says.alone("num_epochs", says.fixed(1)),
 )
 
@@ -166,7 +166,7 @@ def rules(reading: LaunchReading) -> None:
         reading.say("_reentrant", not reading.has("_rl") and "gemma-4" not in str(reading.model_name), "gradient_checkpointing")
     hf.beside_others(reading)
     common.preferences(reading, reading.one("_rl"), "reward" if reading.one("_reward") else None)
-    if reading.one("_fused_loss"):
+    if reading.one("_fused_loss") or reading.one("_cut", reading.one("_cut_loss")):
         reading.put("fused_cross_entropy", True)
     _mesh(reading)
     common.beside(reading, "_deepspeed", "deepspeed")

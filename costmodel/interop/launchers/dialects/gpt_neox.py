@@ -9,6 +9,9 @@ from costmodel.interop.launchers.settle import schedule_of
 from costmodel.interop.launchers.table import ABOVE_ONE, OWN, Dialect, FlagRow, LaunchReading
 
 GATED = "swiglu", "geglu", "reglu", "bilinear", "glu"
+GATED_KINDS = "llama", "gated"
+"""Kinds of MLP with a gate, whatever the activation: EleutherAI/gpt-neox@299b68cd megatron/model/transformer.py
+``LLaMAParallelMLP``, until September 2024, and Stability-AI/StableLM@93eea08 configs/."""
 ROWS = (
     FlagRow("pipe_parallel_size", "_pipeline", unit.whole, 0, says="pipeline_parallel"),
     FlagRow("model_parallel_size", "tensor_parallel", unit.count, 1, says=OWN),
@@ -22,6 +25,7 @@ ROWS = (
             says=lambda w: w.stated("model.ffn_hidden_size") * (3 if w.model.gated else 1)),
     FlagRow("mlp_multiple_of", "_multiple", unit.count, 1),
     FlagRow("activation", "_activation", unit.word, "gelu", says=lambda w: "swiglu" if w.model.gated else "gelu"),
+    FlagRow("mlp_type", "_mlp", unit.word, "regular", "to 2024"),
     FlagRow("expansion_factor", "_factor", unit.number, 4),
     FlagRow("norm", "_norm", unit.word, "layernorm", says="model.norm"),
     FlagRow("no_weight_tying", "model.tied_embeddings", unit.yields(False, True), False, says=OWN),
@@ -104,13 +108,16 @@ def _shape(reading: LaunchReading) -> None:
             reading.put("attention", "flash")
         elif named - {"flash", "global"}:
             reading.unpriced.append("attention_config")
-    gated = str(reading.one("_activation", "gelu")).lower() in GATED
+    kind = str(reading.one("_mlp", "regular")).lower()
+    gated = str(reading.one("_activation", "gelu")).lower() in GATED or kind in GATED_KINDS
     by_factor = int((reading.one("_factor") or 0) * (reading.one("model.hidden_size") or 0))
     width, multiple = reading.one("_intermediate") or by_factor, reading.one("_multiple") or 1
+    if kind in GATED_KINDS:
+        multiple, width = reading.one("_multiple") or 256, width or 4 * (reading.one("model.hidden_size") or 0)
     if width and not reading.has("model.kind"):
         if gated:
             width = int(width * 2 / 3)
-            width = -(-width // (2 * multiple)) * multiple
+            width = -(-width // multiple) * multiple if kind in GATED_KINDS else -(-width // (2 * multiple)) * multiple
         reading.say("model.ffn_hidden_size", width, "intermediate_size")
     if reading.has("_activation"):
         reading.say("model.activation", str(reading.one("_activation")) + ("" if gated else " (not gated)"), "activation")

@@ -43,7 +43,8 @@ NAME_ROWS = FlagRow("model_name_or_path model_name", "_name", unit.word, says=OW
 BATCH_ROWS = (
     FlagRow("per_device_train_batch_size per_gpu_train_batch_size", "micro_batch", unit.count, 8, says=OWN),
     FlagRow("gradient_accumulation_steps", "gradient_accumulation", unit.count, 1, says=OWN),
-    FlagRow("gradient_checkpointing grad_checkpoint", "_recompute", unit.yields("full", "none"), False, says="recompute"),
+    FlagRow("gradient_checkpointing grad_checkpoint use_gradient_checkpointing", "_recompute", unit.yields("full", "none"), False,
+            says="recompute"),
     FlagRow("bf16", "_bf16", unit.flag, False, says=brain),
     FlagRow("fp16", "_fp16", unit.flag, False, says=lambda w: says.mixed(w, "fp16") or None),
 )
@@ -103,11 +104,11 @@ ADAPTER_ROWS = (
             says=lambda w: w.plan.adapter != "none" or None),
     FlagRow("lora_r lora_rank lora_dim", "_rank", unit.whole, says=OWN),
     FlagRow("lora_dropout", "_adapter_dropout", unit.number),
-    FlagRow("lora_target_modules", "_targets", unit.listed, says=OWN),
-    FlagRow("lora_modules_to_save", "_saved", unit.listed, says=common.edges),
+    FlagRow("lora_target_modules target_modules trainable", "_targets", unit.listed, says=OWN),
+    FlagRow("lora_modules_to_save modules_to_save", "_saved", unit.listed, says=common.edges),
     FlagRow("load_in_4bit use_4bit_quantization q_lora", "_four_bit", unit.flag, False, says=OWN),
     FlagRow("load_in_8bit use_8bit_quantization", "_eight_bit", unit.flag, False, says=OWN),
-    FlagRow("bits", "_bits", unit.count, None, "qlora.py and LLaVA"),
+    FlagRow("bits load_in_kbits", "_bits", unit.count, None, "qlora.py, LLaVA and Chinese-LLaMA-Alpaca"),
 )
 LENGTH_ROWS = (
     FlagRow("group_by_length group_by_modality_length", "_by_length", unit.flag, False, "to 4.57", OWN),
@@ -119,8 +120,11 @@ LOSS_ROWS = (
 )
 TRL_ROWS = (
     FlagRow("max_length max_seq_length max_seq_len block_size model_max_length", "seq_len", unit.count, 1024, says=OWN),
-    FlagRow("max_prompt_length", "_prompt", unit.count),
-    FlagRow("max_completion_length response_length max_new_tokens", "_completion", unit.count),
+    FlagRow("max_prompt_length", "_prompt", unit.count, 512, "to 0.27 of GRPO"),
+    FlagRow("max_completion_length response_length", "_completion", unit.count, 256),
+    FlagRow("max_new_tokens", "_new", unit.count),  # of TRL's online DPO, and of what others generate beside training
+    FlagRow("max_source_length source_max_len", "_source", unit.count, None, "MedicalGPT, ChatGLM and qlora.py"),
+    FlagRow("max_target_length target_max_len", "_target", unit.count, None, "MedicalGPT, ChatGLM and qlora.py"),
     FlagRow("num_generations", "_generations", unit.count),
     FlagRow("num_processes", "_gpus", unit.count),
     FlagRow("loss_type", "_loss", unit.anything),
@@ -133,26 +137,35 @@ PACKING_ROWS = (
 )
 TRL = words(
     "max_prompt_length num_generations use_peft dataset_num_proc max_length packing beta reward_funcs dataset_config "
-    "dataset_name use_vllm max_seq_length dataset_mixer dataset_mixture max_completion_length attn_implementation torch_dtype"
+    "dataset_name use_vllm max_seq_length dataset_mixer dataset_mixture max_completion_length attn_implementation torch_dtype "
+    "completion_only_loss assistant_only_loss precompute_ref_log_probs packing_strategy padding_free dataset_text_field"
 )
-"""Keys of TRL, which the Trainer alone doesn't have."""
-ALSO_OF_SCRIPTS = words("dataset_name torch_dtype attn_implementation max_seq_length")
-"""Of them, those that scripts of transformers have, too."""
+"""Keys of TRL, which the Trainer alone doesn't have, and of scripts around it."""
+ALSO_OF_SCRIPTS = words("dataset_name torch_dtype attn_implementation max_seq_length use_peft")
+"""Of them, those that scripts around the Trainer have, too (shibing624/MedicalGPT@2f1008c training/); packing beside blocks."""
 GENERATING = words("grpo rloo ppo gkd nash_md online_dpo xpo")
 """Commands of ``trl`` that start one which makes its samples itself, and scripts of these names."""
 OTHER_TRAINERS = words("dpo kto reward orpo cpo bco prm") | GENERATING
 """And those that start any of them."""
 WITHOUT_REFERENCE = words("simpo_gamma gamma_beta_ratio cpo_alpha")
 """Keys of trainers by preferences that have no reference model."""
+GONE = {
+    "evaluation_strategy": "2024-10", "vllm_device": "2025-05", "use_liger": "2025-05", "dataset_batch_size": "2025-05",
+    "max_seq_length": "2025-07", "max_prompt_length": "2026-03",
+}  # fmt: skip
+"""Keys by the month of the first release that hasn't them: transformers 4.46; huggingface/trl@a8cfca6d0 (0.18), e102ac8df (0.20),
+89070d241 and e3b7897c8 (0.28 and 1.0)."""
 TILED_SINCE = "2026-07"
 """Month of TRL 1.7, as the catalogue has it."""
 PREPARED_UNTIL = "2025-12"
 """Month of TRL 0.26, before which a quantised base was prepared by PEFT, as the catalogue has it."""
+WIDE_SINCE, LONGER_SINCE = "2025-06", "2026-08"
+"""Months of TRL 0.19, in bf16 by itself, and of 1.10, with completions of 512 tokens unless it is said (286d19fc7)."""
 TILED = words("sft dpo grpo kto rloo")
 """Commands of those that never have all logits at once."""
-ADAPTED = {"lora_enable": (64, "all"), "lora_module_name": (None, "all")}
-"""Rank and matrices of much copied scripts, by a key that they have: haotian-liu/LLaVA@c121f04 llava/train/train.py
-``find_all_linear_names``; microsoft/DeepSpeedExamples@83757d9c applications/DeepSpeed-Chat/dschat/utils/module/lora.py."""
+ADAPTED = {"lora_enable": (64, "all"), "lora_module_name": (None, "all"), "source_max_len": (64, "all")}
+"""Rank and matrices of much copied scripts, by a key that they have: haotian-liu/LLaVA@c121f04 llava/train/train.py,
+artidoro/qlora@7f4e95a qlora.py; microsoft/DeepSpeedExamples@83757d9c applications/DeepSpeed-Chat/dschat/utils/module/lora.py."""
 OF_CHAT = words("data_split lora_module_name only_optimize_lora actor_zero_stage")
 """Keys of DeepSpeed-Chat, which trains in fp16 unless it is told not to: applications/DeepSpeed-Chat/training, ``--dtype``."""
 OF_FIRST_FSDP = words("fsdp_transformer_layer_cls_to_wrap fsdp_min_num_params evaluation_strategy no_cuda") | {
@@ -162,7 +175,7 @@ OF_FIRST_FSDP = words("fsdp_transformer_layer_cls_to_wrap fsdp_min_num_params ev
 """Keys of releases, or of FSDP, that came before its second version."""
 SECOND_FSDP = "2026-06"
 """Month of transformers 5.10, from which on FSDP is of the second version where none is said."""
-GENERATED = words("num_generations reward_funcs use_vllm max_completion_length response_length max_new_tokens")
+GENERATED = words("num_generations reward_funcs use_vllm max_completion_length response_length")
 """Keys of trainers that make their samples."""
 
 
@@ -190,21 +203,23 @@ def trainer(reading: LaunchReading) -> None:
 def as_loaded(reading: LaunchReading, wide: str | None) -> None:
     """Whether a model in 16 bit trains without mixed precision; TRL's trainers have it unless it is turned off, and DeepSpeed's
     engine casts by its own file. Scripts of transformers, too, have ``torch_dtype``.
-
-    Parameters
-    ----------
-    reading : of the files
-    wide : the dtype of mixed precision, if a flag says one
     """
     narrow, elsewhere = reading.one("_dtype") in ("bf16", "fp16"), reading.one("_precision")  # accelerate's
-    usual = of_trl(reading) and not reading.has("_bf16")  # trl/trainer/base_config.py ``__post_init__``
+    usual = of_trl(reading) and not reading.has("_bf16") and reaches(reading, WIDE_SINCE)  # ``__post_init__``
     if narrow and wide is None and elsewhere in (None, "fp32") and not usual and not by_deepspeed(reading):
         common.unmixed(reading)
 
 
 def of_trl(reading: LaunchReading) -> bool:
     """Whether one of TRL's trainers is started."""
-    return bool(reading.keys & (TRL - ALSO_OF_SCRIPTS)) or "trl" in reading.irrelevant
+    others = ALSO_OF_SCRIPTS | (words("packing") if "block_size" in reading.keys else words(""))
+    return common.sections(reading, *(TRL - others)) or "trl" in reading.irrelevant
+
+
+def reaches(reading: LaunchReading, month: str) -> bool:
+    """Whether TRL's release may be of a month, or newer: by the one that is asked for, else by keys that later ones haven't."""
+    pinned = reading.pinned("trl")
+    return pinned >= month if pinned else all(GONE[key] > month for key in reading.keys & GONE.keys())
 
 
 def of_a_logit_trainer(reading: LaunchReading) -> bool:
@@ -221,7 +236,7 @@ def preferences(reading: LaunchReading) -> None:
     """What is said of TRL's trainers by preferences, which commands, scripts and keys name."""
     alone = reading.keys & WITHOUT_REFERENCE or reading.one("_loss") in common.PAIRED - common.REFERRED
     by_beta = "beta" in reading.keys and not reading.keys & GENERATED and not common.started(reading) & OTHER_TRAINERS
-    common.preferences(reading, "orpo" if alone else "dpo" if by_beta else None)
+    common.preferences(reading, "orpo" if alone else "dpo" if by_beta and of_trl(reading) else None)
 
 
 def by_deepspeed(reading: LaunchReading) -> bool:
@@ -236,14 +251,14 @@ def as_trl_trains(reading: LaunchReading) -> None:
     References
     ----------
     huggingface/trl@v1.9.0 trl/trainer/base_config.py, trl/trainer/model_config.py, trl/trainer/utils.py
-    ``create_model_from_path``
+    ``create_model_from_path``; bf16 by itself since 32ffa1170 (0.19)
     """
-    if (month := reading.pinned("trl")) is None or month >= "2025-08":  # 0.22.0, as the catalogue has it
+    if reaches(reading, "2025-08"):  # 0.22.0, as the catalogue has it
         reading.defaults["recompute"] = "full"
     if not reading.keys & GENERATED and not common.started(reading) & GENERATING:
         reading.defaults["seq_len"] = 1024  # ``max_length``
     half = reading.one("_fp16", False)
-    brain = reading.one("_bf16", not half)
+    brain = reading.one("_bf16", not half and reaches(reading, WIDE_SINCE))
     if brain:
         reading.defaults["dtype"] = "bf16"
     quantised = reading.one("_four_bit") or reading.one("_eight_bit")
@@ -263,7 +278,8 @@ def beside_others(reading: LaunchReading) -> None:
 
 def fsdp(reading: LaunchReading) -> None:
     """The Trainer's `fsdp` words and `fsdp_config` table."""
-    if isinstance(named := reading.one("_fsdp_config"), str):
+    named = reading.one("_fsdp_config")
+    if isinstance(named, str) and named.rpartition("/")[2] not in {name for name, _ in reading.files}:
         reading.note(f"fsdp_config names {named[:80]}: what it says, of checkpoints and offload too, is left out")
     stated: object = reading.one("_fsdp")
     named = stated.split() if isinstance(stated, str) else ["full_shard"] if stated is True else stated
@@ -325,14 +341,15 @@ def rules(reading: LaunchReading) -> None:
             reading.put("optimizer_offload", 1.0)
     if not of_trl(reading):
         reading.framework = "transformers"
-    elif not of_a_logit_trainer(reading) and (reading.pinned("trl") or TILED_SINCE) >= TILED_SINCE:
+    elif not of_a_logit_trainer(reading) and reaches(reading, TILED_SINCE):
         reading.put("loss", reading.dialect.about.loss, derived=True)
         if reading.one("fused_cross_entropy"):  # whose other kernels stay
             reading.put("fused_cross_entropy", False)
             reading.note("TRL from 1.15 takes Liger's kernels but its loss, in place of which it has its own, as little")
     generation(reading)
-    if of_trl(reading):
-        preferences(reading)
+    preferences(reading)
+    if (source := reading.one("_source")) and (target := reading.one("_target")) and not reading.has("seq_len"):
+        reading.put("seq_len", source + target, derived=True)  # shibing624/MedicalGPT training/dpo_training.py ``max_length``
     common.beside(reading, "_deepspeed", "deepspeed")
     common.beside(reading, "_accelerate", "accelerate")
 
@@ -341,10 +358,10 @@ def generation(reading: LaunchReading) -> None:
     """What is said of samples that the run makes itself: a sequence is a prompt and its completion."""
     if reading.has("_generations") or reading.has("_completion") or common.started(reading) & GENERATING:
         reading.note("generates while it trains: only the training step is priced")
-        if not reading.has("seq_len"):
+        if not (reading.has("seq_len") or reading.plan.get("seq_len")):
             reading.defaults.pop("seq_len", None)
-            if reading.one("_prompt") and reading.one("_completion"):
-                reading.defaults["seq_len"] = reading.one("_prompt") + reading.one("_completion")
+            if {"_generations", "_completion", "_new"} & reading.said.keys():
+                common.prompted(reading, reading.one("_new", 512 if reaches(reading, LONGER_SINCE) else 256))
 
 
 ROWS = (

@@ -10,6 +10,8 @@ PRECISIONS = {
     "amp_bf16": "bf16", "amp_fp16": "fp16", "fp32": "fp32", "amp_fp8": "fp8", "bf16": "bf16", "fp16": "fp16", "amp": "fp16",
     "amp_bf8": "fp8", "inductor": "bf16",
 }  # fmt: skip
+MODELS = "mpt_", "mosaic_gpt", "hf_"
+"""How its own models begin (mosaicml/llm-foundry llmfoundry/models/__init__.py); those of forks have other shapes."""
 STRATEGIES = {"3": "FULL_SHARD", "2": "SHARD_GRAD_OP", "0": "NO_SHARD", "None": "NO_SHARD"}
 """Of FSDP, by the stage of ZeRO that it amounts to."""
 OPTIMIZERS = {"adam": "decoupled_adamw", "sgd-momentum": "decoupled_lionw"}
@@ -74,7 +76,8 @@ ROWS = (
 def rules(reading: LaunchReading) -> None:
     """FSDP, and MPT's shape."""
     reading.put("dtype", reading.one("_wide"))
-    reading.model_name = reading.one("_name")
+    kind = str(reading.one("_kind") or MODELS[0])
+    reading.model_name = reading.one("_name") or (None if kind.startswith(MODELS) else kind)
     if any(key.startswith("fsdp_config.") for key in reading.keys):
         named = "sharding", "mixed_precision", "shard_degree", "replicate_degree"
         common.fsdp(reading, common.stated_fsdp(reading, *named))

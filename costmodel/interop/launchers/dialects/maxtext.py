@@ -121,6 +121,9 @@ def _mesh(reading: LaunchReading) -> None:
         common.fsdp(reading, {"shard_degree": shards * experts, "replicate_degree": copies or "rest"})
         if copies and not reading.has("_gpus"):
             reading.put("data_parallel", copies * shards * experts, derived=True)
+        elif not copies:  # slices, or nodes, of which as many as there are copy what the others share
+            reading.defaults["gpus"] = shards * experts * tensor * sequence * context * heads * stages
+            reading.note("as many copies of the mesh as there are slices: one, unless GPUs are said")
     pieces = 1
     if stages > 1:
         pieces, repeats = reading.one("_pieces") or stages, reading.one("virtual_stages") or _repeats(reading, stages)

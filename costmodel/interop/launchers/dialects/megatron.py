@@ -21,6 +21,9 @@ RECIPES = {"mxfp8": "mxfp8", "delayed": "fp8", "tensorwise": "fp8", "blockwise":
 FORMATS = {"e4m3": "fp8", "hybrid": "fp8", "none": unit.UNSTATED, "true": "fp8", "false": unit.UNSTATED}
 SWIFT = words("split_dataset_ratio load_from_cache_file save_safetensors dataset_num_proc tuner_type train_type num_train_epochs")
 """Flags that ms-swift alone has."""
+APART = "unfused-softmax"
+"""Attention whose mask, scale and softmax are a kernel each: NVIDIA/Megatron-LM@d98e8a64dd megatron/core/fusions/fused_softmax.py
+``FusedScaleMaskSoftmax``, unless ``masked_softmax_fusion``."""
 KERNELS = {"flash": "flash", "fused": "fused", "unfused": "unfused", "local": "unfused", "auto": "auto"}
 FUSED = {"native": "vocab-parallel-compiled", "te": "fused"}
 """Losses that ``--cross-entropy-loss-fusion`` means."""
@@ -293,6 +296,7 @@ PLAN_ROWS = (
     FlagRow("attention_backend", "_attention", unit.one_of(KERNELS), "auto", "from core 0.9",
             says.mapped("attention", {"flash": "flash", "fused-softmax": "unfused"})),
     FlagRow("use_flash_attn use_flash_attn_v1 use_flash_attn_v2", "_attention", unit.yields("flash"), None, "from 3.0"),
+    FlagRow("no_masked_softmax_fusion", "_apart", unit.yields(True), False),
     FlagRow("export_force_local_attention", "_attention", unit.yields("unfused")),
     FlagRow("attn_impl", "_attention_word", unit.word, None, "ms-swift"),
     FlagRow("grad_reduce_in_bf16", "gradient_bytes", unit.yields(2), None, "from core 0.12", OWN),
@@ -340,7 +344,7 @@ def rules(reading: LaunchReading) -> None:
     common.batching(reading)
     recompute(reading)
     kernel = reading.one("_attention")
-    reading.put("attention", kernel)
+    reading.put("attention", APART if kernel == "unfused" and reading.one("_apart") else kernel)
     if "_attention" in reading.said and kernel is None:
         reading.defaults.pop("attention", None)
     schedule_of(reading)
@@ -536,12 +540,7 @@ def states(reading: LaunchReading) -> None:
 
 
 def modules(named: object) -> str:
-    """What a plan calls the modules that ``--recompute-modules`` names, with a plus between them; "" where it knows none.
-
-    Parameters
-    ----------
-    named : names, or a text of them
-    """
+    """What a plan calls the modules that ``--recompute-modules`` names, with a plus between them; "" where it knows none."""
     named = {MODULES[name] for name in _words(named) if name in MODULES}
     return str(recomputation("+".join(named))) if named else ""
 

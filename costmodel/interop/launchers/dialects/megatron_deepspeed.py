@@ -80,7 +80,8 @@ def rules(reading: LaunchReading) -> None:
     common.offload(reading)
     megatron.recompute(reading)
     megatron.precision(reading)
-    reading.put("attention", reading.one("_attention"))
+    unfused = "_attention" not in reading.variable_fields and reading.one("_attention", "unfused") == "unfused"
+    reading.put("attention", megatron.APART if unfused and reading.one("_apart") else reading.one("_attention"))
     if reading.has("schedule"):
         reading.put("schedule", reading.one("schedule"))
     schedule_of(reading)

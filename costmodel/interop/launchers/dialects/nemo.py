@@ -82,6 +82,7 @@ OWN_ROWS = (
     FlagRow(_checkpoint("method"), "_recompute_method", unit.word, says=says.fixed("uniform"), when=full),
     FlagRow(_checkpoint("num_layers"), "_recompute_layers", unit.whole, says=says.fixed(1), when=full),
     FlagRow("model.optim.name", "optimizer", unit.word, "fused_adam", says=STAGE_ONE),
+    FlagRow("model.optim.grad_sync_dtype", "_sync", unit.one_of(unit.DTYPES), "fp32"),
     FlagRow("model.optim.overlap_grad_sync", "overlap_gradients", unit.flag, False, says=OWN),
     FlagRow("model.optim.overlap_param_sync", "overlap_parameters", unit.flag, False, says=OWN),
     FlagRow("model.ub_tp_comm_overlap", "overlap_tensor", unit.flag, False, says=OWN),
@@ -133,17 +134,38 @@ def rules(reading: LaunchReading) -> None:
     name = str(reading.one("optimizer", ""))
     if name in ("mcore_distributed_optim", "distributed_fused_adam") or reading.one("_distributed"):
         reading.put("zero_stage", 1)
+    if name == "mcore_distributed_optim":  # NVIDIA/NeMo@8cfedd7203 megatron_gpt_model.py ``setup_mcore_distributed_parallel``
+        reading.put("gradient_bytes", 4 if reading.one("_sync", "fp32") == "fp32" else 2, derived=True)
+    elif reading.has("_sync"):
+        reading.unpriced.append(reading.said["_sync"][0].shown)
     if reading.one("_torch_fsdp"):
         common.fsdp(reading, {"sharding": reading.one("_strategy", "full")})
         stages = {"full": 3, "grad": 2, "hybrid": 3}
         reading.put("zero_stage", stages.get(str(reading.one("_strategy", "full")), 3))
     _shared(reading)
+    _launched(reading)
     if reading.one("_peft") in ("lora", "qlora"):
         common.adapter(reading, reading.one("_peft"), 32, "fused")  # attention_qkv alone where none is named
     if recipe := reading.one("_recipe"):
         _recipe(reading, recipe)
     megatron.narrow_attention(reading)
     megatron.buckets(reading)
+
+
+def _launched(reading: LaunchReading) -> None:
+    """What a stage's configuration says that is named and not given: no default takes its place."""
+    preset = reading.one("_preset")
+    if preset and len(reading.files) == 1:
+        family, _, size = re.sub(r"/(sft|peft|squad|lora)$", "", preset).partition("/")
+        reading.model_name = f"{family}-{size}" if size[:1].isdigit() else size or family
+        hint = f"{reading.said['_preset'][0].shown} names a configuration, which was not given"
+        left = [field for field in PRESET if not reading.has(field) and reading.plan.get(field) is None]
+        reading.missing |= {field: hint for field in left if field not in reading.settled}
+        reading.defaults = {field: value for field, value in reading.defaults.items() if field not in left}
+
+
+PRESET = "tensor_parallel", "pipeline_parallel", "micro_batch", "global_batch", "seq_len", "zero_stage", "recompute"
+"""Fields that the configuration of a stage has."""
 
 
 def _shared(reading: LaunchReading) -> None:
@@ -181,9 +203,11 @@ def _recipe(reading: LaunchReading, recipe: str) -> None:
     reading.note(f"what isn't stated comes from the recipe {recipe}, which isn't opened")
 
 
-ROWS = (
-    *OWN_ROWS, *without((row for row in OF_MEGATRON if "_recompute" not in row.field), spellings(OWN_ROWS)), *NEMO2,
-)  # fmt: skip
+ALONE = (*OWN_ROWS, *without((row for row in OF_MEGATRON if "_recompute" not in row.field), spellings(OWN_ROWS)), *NEMO2)
+STAGES = "training", "fine_tuning", "peft"
+"""Sections of NVIDIA/NeMo-Framework-Launcher@26e42fa9 launcher_scripts/conf/config.yaml, each a file of its own."""
+IN_STAGES = silent(moved(" ".join(STAGES), (row for row in ALONE if row.field)))
+ROWS = (*ALONE, FlagRow(" ".join(STAGES), "_preset", unit.word), *IN_STAGES)
 NEMO = Dialect("nemo", ROWS, rules)
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 from costmodel.interop.launchers import common
 from costmodel.interop.launchers import values as unit
 from costmodel.interop.launchers.dialects.megatron import PLAN_ROWS
-from costmodel.interop.launchers.settle import MODEL_PARALLEL
 from costmodel.interop.launchers.table import UNSPLIT, Dialect, FlagRow, LaunchReading, moved, silent
 
 ACTOR = "actor_rollout_ref.actor"
@@ -88,21 +85,13 @@ def rules(reading: LaunchReading) -> None:
         length, batch = reading.one("_length", 1024), reading.one("_samples", 256)
     reading.put("seq_len", length, derived=True)
     reading.put("global_batch", batch, derived=True)
-    copies = _copies(reading)
-    if (together := reading.one("_micro_total")) and not reading.has("micro_batch"):
-        reading.put("micro_batch", max(1, together // copies), derived=True)
+    gpus = reading.one("_gpus") or (reading.one("_nodes") or 1) * (reading.one("_per_node") or 8)
+    if (total := reading.one("_micro_total")) and not reading.has("micro_batch"):
+        reading.put("micro_batch", max(1, total // common.copies(reading, gpus)), derived=True)
     if reading.one("_dynamic") and length and batch:
         most = reading.one("_tokens", 16384) * (reading.one("ulysses_parallel") or 1) // length
-        own = max(1, batch // copies)  # sequences, of which as many are together as there is room for
         reading.said.pop("micro_batch", None)
-        reading.put("micro_batch", max(n for n in range(1, max(1, min(most, own)) + 1) if own % n == 0), derived=True)
-
-
-def _copies(reading: LaunchReading) -> int:
-    """Copies of the actor: GPUs, of eight where a node says none, over the ranks that share one."""
-    gpus = reading.one("_gpus") or (reading.one("_nodes") or 1) * (reading.one("_per_node") or 8)
-    degrees = (reading.one(field) or 1 for field in UNSPLIT if field in MODEL_PARALLEL)
-    return max(1, gpus // math.prod(degrees))
+        reading.put("micro_batch", common.together(reading, most, batch, gpus), derived=True)
 
 
 def _engine(reading: LaunchReading) -> None:
@@ -112,6 +101,8 @@ def _engine(reading: LaunchReading) -> None:
         reading.put("zero_stage", reading.one("_distributed", 1))
         reading.put("recompute", reading.one("_granularity", "none"))
         reading.put("sequence_parallel", reading.one("sequence_parallel", True), derived=True)
+        if reading.one("_fused"):
+            reading.unpriced.append(reading.said["_fused"][0].shown)
         return
     reading.put("recompute", reading.one("_recompute"))
     shards = reading.one("fsdp.shard_degree")
