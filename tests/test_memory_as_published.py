@@ -316,11 +316,16 @@ LLAMA = (
     "llama3-70b", "--cluster", "dgx-h100", "--gpus", "32", "--framework", "nemo", "--gbs", "32", "--seq-len", "4096", "--tp", "4",
     "--pp", "4", "--vp", "5", "--dtype", "fp8",
 )  # fmt: skip
+QWEN = (
+    "qwen3-30b-a3b", "--cluster", "dgx-h100", "--gpus", "16", "--framework", "nemo", "--gbs", "1024", "--seq-len", "4096",
+    "--ep", "16", "--loss", "fused",
+)  # fmt: skip
 BRIDGE = {
     "moonlight": ((*MOONLIGHT,), 36.618),
     "moonlight-activation": ((*MOONLIGHT, "--recompute", "expert-activation"), 35.941),
     "moonlight-latent": ((*MOONLIGHT, "--recompute", "latent-projections"), 35.902),
     "moonlight-norms": ((*MOONLIGHT, "--recompute", "norms+expert-activation"), 35.949),
+    "qwen": ((*QWEN,), 61.351),
     "llama-mlp": ((*LLAMA, "--recompute", "mlp"), 55.6),
 }
 
@@ -328,7 +333,8 @@ BRIDGE = {
 @pytest.mark.parametrize(("question", "published"), BRIDGE.values(), ids=BRIDGE)
 def test_megatron_bridge_allocates_what_its_study_of_recomputation_says(run, question, published):
     """NVIDIA-NeMo/Megatron-Bridge@067f987d skills/nemo-mbridge-perf-activation-recompute/SKILL.md, in 10^9 bytes; Moonlight's
-    recipe has moments in bf16 and Transformer Engine's loss (src/megatron/bridge/recipes/moonlight/h100/moonlight_16b.py)."""
+    recipe has moments in bf16 and Transformer Engine's loss (src/megatron/bridge/recipes/moonlight/h100/moonlight_16b.py). Qwen3
+    on one tensor rank: docs/training/moe-optimization.md, recipes/qwen/h100/qwen3_moe.py."""
     assert tensors(asked(run, *question)) == pytest.approx(published * GB, rel=0.1)
 
 

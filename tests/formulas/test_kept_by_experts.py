@@ -71,3 +71,33 @@ def test_weights_that_are_held_narrow_alone_take_half_of_those_with_a_wide_copy(
     )
     edges = 2 * model.vocabulary * model.hidden
     assert wide - held == pytest.approx(2 * (model.parameters - edges) / 8, rel=1e-3)
+
+
+def of_qwen():
+    """What a layer of Qwen3 30B-A3B keeps of a token, and what is there as a recomputed one's backward pass is at its fullest."""
+    plan = Plan(global_batch=8, seq_len=8192, data_parallel=8, expert_parallel=8, recompute="full")
+    inputs = estimate(load_model("qwen3-30b-a3b"), CLUSTER, plan, "megatron-core").inputs
+    asked = inputs.model, inputs.settings, inputs.plan
+    fullest = activations.backward_temporaries(*asked, inputs.software)
+    return float(activations.layer_activations(*asked)) / 8192, float(fullest) / 8192
+
+
+def test_a_mixtures_layer_holds_what_the_code_of_megatron_core_keeps_and_two_copies_for_each_expert():
+    """NVIDIA/Megatron-LM@d98e8a6 megatron/core/transformer: transformer_layer, attention, moe/experts, moe/token_dispatcher."""
+    norms = 2 * (2048 + 2048)  # input and output of each, 2 bytes
+    attention = 2 * (4096 + 2 * 512) + 2 * (4096 + 512) + 2 * 4096 + 4 * 32  # product, rotated, output, softmax's statistics
+    experts = 8 * 2 * (2048 + 2 * 768 + 768)  # what they read, gate and up, what the second product reads
+    saved, fullest = of_qwen()
+    assert saved == pytest.approx(2 * norms + attention + experts)
+    assert fullest - saved == pytest.approx(2 * 8 * 2 * 2048)  # what a step of the way to the experts reads, and what it writes
+
+
+def test_experts_that_are_looped_over_on_one_rank_have_no_copies_of_all_tokens():
+    looped = dataclasses.replace(load_framework("hf-trainer"), grouped_experts=False)
+    model = dataclasses.replace(MODEL, experts_per_token=64, experts=64)
+
+    def beside(framework):
+        inputs = estimate(model, CLUSTER, Plan(global_batch=8, seq_len=TOKENS, data_parallel=8), framework).inputs
+        return float(activations.dispatched_gradients(inputs.model, inputs.settings, inputs.plan))
+
+    assert beside(looped) == 0.0 < beside(load_framework("hf-trainer"))

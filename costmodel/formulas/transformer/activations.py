@@ -370,6 +370,26 @@ def around_adapter(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -
     return width * lengths.norm_tokens(settings, plan) * model.hidden
 
 
+def dispatched_gradients(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
+    """Bytes that experts' backward pass holds on one rank as it begins, when nothing of what was saved has gone.
+
+    The gradient of the layer's output is copied for each expert of a token, exchanged and sorted: each step reads such copies
+    and writes as many. So ends the forward pass, where it is run again. Experts that are looped over on one rank copy one's
+    tokens at a time.
+
+    References
+    ----------
+    NVIDIA/Megatron-LM@d98e8a6 megatron/core/transformer/moe/token_dispatcher.py (``MoEAlltoAllTokenDispatcher``:
+    ``combine_preprocess``, ``token_combine``, ``combine_postprocess``); huggingface/transformers v4.57
+    src/transformers/models/mixtral/modeling_mixtral.py (``MixtralSparseMoeBlock``: the loop)
+    """
+    mixture, framework = model.experts, settings.framework
+    together = ops.maximum(framework.grouped_experts, settings.kernels.fused_experts)
+    looped = framework.keep_expert_outputs * (1.0 - together) * ops.where(plan.expert > 1.0, 0.0, 1.0)
+    copies = (1.0 - looped) * mixture.layers / model.layers * mixture.load * mixture.per_token
+    return 2.0 * settings.widths.activation * copies * model.hidden * lengths.local_tokens(settings, plan) / plan.tensor
+
+
 def backward_temporaries(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software,
 ) -> Number:  # fmt: skip
@@ -377,6 +397,7 @@ def backward_temporaries(
 
     The gradients of its inner tensors; where it is recomputed, or fetched from the host, also the layer's own
     activations, whole; where modules of it are, theirs. Scores that are recomputed live again while the layer is at work.
+    The backward pass of experts begins with `dispatched_gradients`.
     Beside a softmax in 32 bit its gradient is there in 32 bit twice, the copy in 16 bit no more, nor what the MLP and its norm
     saved, whose backward pass is over by then. Or, of adapters, as the last product is made again, what that does of its input,
     and the gradient of its output.
@@ -398,5 +419,6 @@ def backward_temporaries(
     outlives = settings.adapter.eighth * product_inputs(model, settings, plan)  # which no gradient takes the place of
     beside, share = layer_ - wide - outlives, software.memory.backward_overhead
     at_once = ops.maximum(share * beside, ops.where(wide > 0.0, share * (beside - inner) + wide - over, 0.0))
+    at_once = ops.maximum(at_once, dispatched_gradients(model, settings, plan))
     adapted = adapted_inputs(model, settings, plan)
     return again + ops.maximum(at_once, ops.where(adapted > 0.0, adapted + around_adapter(model, settings, plan), 0.0))

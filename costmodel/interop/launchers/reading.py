@@ -71,6 +71,8 @@ SIZES = {
     for spelling in row.flags.split()
 }
 """Flags of the program that starts the processes, which say how many there are."""
+ALLOCATED = "expandable_segments"
+"""What the environment says of PyTorch's allocator."""
 
 
 def read_launch(
@@ -387,11 +389,14 @@ def _piece(raw: object) -> str:
 
 
 def _launcher(reading: LaunchReading, entry: Entry, key: str) -> bool:
-    """Whether an entry is a flag of the program that starts the processes; its sizes are noted."""
-    if key not in SIZES and key not in LAUNCHER:
+    """Whether an entry is a flag of the program that starts the processes, or of their environment; its sizes are noted."""
+    if key not in SIZES and key not in LAUNCHER and key != ALLOCATED:
         return False
     raw, *others = entry.raw if isinstance(entry.raw, list) else [entry.raw]
     reading.irrelevant += map(str, others)  # the program and its arguments
+    if key == ALLOCATED:
+        reading.say(key, flag(raw), entry.shown)
+        return True
     if row := SIZES.get(key):
         if is_variable(raw):
             reading.unresolved[entry.shown] = str(raw)

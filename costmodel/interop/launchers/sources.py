@@ -74,6 +74,9 @@ FILLED_IN = {"ZERO_STAGE": "zero_stage"}
 
 ENVIRONMENT = {"NPROC_PER_NODE": "nproc_per_node", "NNODES": "nnodes"}
 """Variables by which programs that start torchrun themselves are told its sizes, where no flag says them."""
+ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+"""Variables that set PyTorch's allocator: docs/source/notes/cuda.rst."""
+EXPANDABLE = re.compile(r"\bexpandable_segments:(true|false)\b", re.IGNORECASE)
 JOB = {"SLURM_GPUS_PER_NODE": "nproc_per_node", "SLURM_NTASKS_PER_NODE": "nproc_per_node", "SLURM_NNODES": "nnodes"}
 """The same of a job of Slurm's, whose tasks are processes where a node has several and nothing says its GPUs."""
 WORLD = {
@@ -294,6 +297,9 @@ def arguments(
     for name, key in ENVIRONMENT.items():
         if name in environment and key not in said and held.known.get(name, "").isdigit():
             found.append(Entry(key, held.known[name], environment[name]))
+    for name in ALLOCATOR:
+        if name in environment and (segments := EXPANDABLE.search(held.known.get(name, ""))):
+            found.append(Entry("expandable_segments", segments[1].lower(), environment[name]))
     for variable, key in JOB.items() if not said & SIZED else ():
         alone = "TASKS" in variable and job.get(variable) == "1"  # which starts the others
         if variable in job and not alone and key not in {entry.key for entry in found}:

@@ -60,3 +60,13 @@ def test_processes_are_told_by_the_environment_and_one_runs_where_nothing_starts
     alone = read_launch(f"CUDA_VISIBLE_DEVICES=0,1 {text}")
     assert alone.gpus == 1 and any("one process" in note for note in alone.notes)
     assert read_launch(text).gpus is None
+
+
+@pytest.mark.parametrize(("environment", "expected"), [
+    ("PYTORCH_CUDA_ALLOC_CONF='expandable_segments:True' \\\n", True),
+    ("export PYTORCH_ALLOC_CONF=max_split_size_mb:128,expandable_segments:False\n", False),
+    ("PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128 \\\n", None),
+])  # fmt: skip
+def test_the_environment_says_whether_segments_expand(environment, expected):
+    text = "NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen3-8B --max_length 4096 --global_batch_size 8"
+    assert read_launch(environment + text).plan.expandable_segments is expected
