@@ -1028,8 +1028,9 @@ def idle_bytes(
     """Bytes that the allocator keeps idle at a stage's fullest moment; it gives them back before memory runs out.
 
     Blocks that are freed wait for tensors of their size, so that more is reserved than any moment needs: a share of what comes
-    and goes, or much more where micro-batches have another shape each, unless segments are expandable. Where an update works
-    in flat buffers, no block that the passes have freed is large enough for a whole shard, nor does a pass need one:
+    and goes, or a `broken_block` where that is more, less what the fullest moment has of it; or much more where micro-batches
+    have another shape each, unless segments are expandable. Where an update works in flat buffers, no block that the passes have
+    freed is large enough for a whole shard, nor does a pass need one:
     what the lesser of the two moments took stays reserved beside the other.
 
     References
