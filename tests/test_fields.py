@@ -111,7 +111,7 @@ def test_a_field_is_named_in_fewer_files_than_it_was():
 
 
 def test_expandable_segments_leave_no_gaps_and_are_torchtitan_s_default():
-    """pytorch/torchtitan run_train.sh @0168bd5, pytorch/pytorch#96995."""
+    """pytorch/torchtitan run_train.sh @0168bd5, pytorch/pytorch#96995. An unfused loss in 32 bit needs a block for itself."""
     model, cluster = load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8)
     for name, usual in itertools.product(("megatron-core", "fsdp2"), (None, True, False)):
         software = load_framework(name, "hopper")
@@ -120,7 +120,8 @@ def test_expandable_segments_leave_no_gaps_and_are_torchtitan_s_default():
         passing = bill.activations + bill.temporaries + bill.logits + bill.buffers
         gaps = bool(usual is False or (usual is None and name == "megatron-core"))
         whole = estimate(model, cluster, dataclasses.replace(plan, expandable_segments=True), software).memory
-        wanted = software.constants.memory.fragmentation * passing if gaps else 0.0
+        block = 4.0 * 4096 * 128256 if name == "fsdp2" else 0.0
+        wanted = software.constants.memory.fragmentation * passing + block if gaps else 0.0
         assert bill.total - whole.total == pytest.approx(wanted, rel=1e-9, abs=1.0)
 
 

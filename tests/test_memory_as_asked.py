@@ -8,6 +8,7 @@ import dataclasses
 import pytest
 
 from costmodel import Plan, Transformer, estimate, load_cluster, load_framework, load_model, search
+from costmodel.description.judgement import EVEN, JUDGED
 from costmodel.description.labels import rejections
 from costmodel.formulas.settings import LOSSES
 from costmodel.text.errors import IllegalPlan, InvalidValue
@@ -150,7 +151,7 @@ def test_a_plan_that_more_likely_fits_than_not_is_never_told_not_to(run):
     for micro_batch in range(8, 41, 4):
         answer, out = _judged(run, micro_batch)
         chance = answer["fit_probability"]
-        expected = "fits" if chance >= 0.9 else "may run out" if chance >= 0.5 else "does not fit"
+        expected = "fits" if chance >= JUDGED else "may run out" if chance >= EVEN else "does not fit"
         assert answer["judgement"] == expected
         assert f"{ {'fits': 'Fits', 'may run out': 'MAY RUN OUT', 'does not fit': 'DOES NOT FIT'}[expected]}: " in out
         said.setdefault(expected, []).append(micro_batch)

@@ -135,6 +135,8 @@ FACTORY_RUNS = {
     "qlora-2048": (FACTORY.format(length=2048, micro=1) + IN_4_BIT, "", 7),
     "qlora-4096": (FACTORY.format(length=4096, micro=1) + IN_4_BIT, "", 9),
     "qlora-8192": (FACTORY.format(length=8192, micro=1) + IN_4_BIT, "", 12),
+    "qlora-16384": (FACTORY.format(length=16384, micro=1) + IN_4_BIT, "2024-04", 19),
+    "qlora-32768": (FACTORY.format(length=32768, micro=1) + IN_4_BIT, "2024-04", 32),
     "qlora-of-four": (FACTORY.format(length=1024, micro=4) + IN_4_BIT, "", 9),
     "lora-of-four": (FACTORY.format(length=1024, micro=4), "", 17),
     "unsloth-2048": (FACTORY.format(length=2048, micro=1) + IN_4_BIT + UNSLOTH, "2024-04", 6),
@@ -345,7 +347,8 @@ HUGGING_FACE = (
 
 
 @pytest.mark.parametrize(("model", "tokens", "memory"), [
-    ("llama3.1-8b", 932, 12), ("llama3.1-8b", 2551, 16), ("llama3.1-8b", 5789, 24), ("llama3-70b", 6916, 80),
+    ("llama3.1-8b", 932, 12), ("llama3.1-8b", 2551, 16), ("llama3.1-8b", 5789, 24), ("llama3.1-8b", 12264, 40),
+    ("llama3.1-8b", 15502, 48), ("llama3.1-8b", 28454, 80), ("llama3-70b", 6916, 80),
 ])  # fmt: skip
 def test_the_longest_sequences_beside_unsloths_fill_the_gpu(model, tokens, memory):
     """https://docs.unsloth.ai/basics/unsloth-benchmarks, "Hugging Face + FA2": QLoRA of rank 32 on every matrix."""

@@ -308,18 +308,20 @@ def timeline_of(asked: MemoryInputs, stage: int) -> MemoryTimeline:
     chunks, end = order.chunks, order.stages - 1
     kept = compression_bytes(asked, place)
 
-    _, early, _, _, pooled = formula.fullest_moment(has, plan, float(asked.micro_batches))
-    ended = 0.0 if early else float(pooled)  # what the last backward pass finds kept for others
+    _, in_a_pass, _, _, outgrown = formula.fullest_moment(has, plan, float(asked.micro_batches))
+    ended = 0.0 if in_a_pass else float(outgrown)  # what the last backward pass finds kept for others
 
     moments: list[Moment] = []
 
     def note(event: str, number: int, running: float, temporaries: float, logits: float, late: bool = False) -> None:
         updating = event == "update"
+        pooled = has.pooled_gradients + (0.0 if temporaries > 0.0 else has.pooled_unit)
+        pooled += formula.broken_block(has) if event == "loss" else 0.0
         bill = formula.memory_of(
             has.weights, has.gradients if late else has.gradients - has.late_gradients, has.optimizer,
             has.captured + running * has.saved,
             temporaries, logits, software.memory.workspace + has.buckets + (0.0 if updating else has.gathered),
-            (0.0 if updating else ended) if late else has.pooled_gradients + (0.0 if temporaries > 0.0 else has.pooled_unit),
+            (0.0 if updating else ended) if late else pooled,
             asked.settings, plan, asked.network, software,
         )  # fmt: skip
         bill = formula.with_buffers(bill, kept, asked.settings, software)

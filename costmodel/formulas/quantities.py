@@ -927,6 +927,7 @@ class Contents(NamedTuple):
     saved: Number  # of one micro-batch, for its backward pass
     in_flight: Number  # micro-batches held at the fullest
     logits: Number  # of one micro-batch at its loss
+    loss_block: Number  # of these, the largest tensor of a loss that has three such at once
     waiting_logits: Number  # of one between its loss and its backward pass
     backward: Number  # temporaries of a layer's backward pass
     ending: Number  # what is there beside whole gradients as the last backward pass ends

@@ -282,6 +282,7 @@ CASES = {
         case(Choices("llama3.2-1b", 4, door="sft"), "Llama by SFTTrainer"),
         case(Choices("qwen3-4b", 4, door="sft", adapter="lora", seq_len=2048), "Qwen3 with LoRA by SFTTrainer"),
         case(Choices("llama3-8b", 4, "fsdp2", 4, recompute="full"), "Llama by FSDP2"),
+        case(Choices("llama3-8b", 4, "fsdp2", 4, recompute="full", accumulation=4), "Llama by FSDP2, four micro-batches"),
         case(Choices("llama3-8b", 4, "fsdp2", 4, adapter="lora"), "Llama with LoRA by FSDP2"),
         case(Choices("qwen3-4b", 4, "fsdp2", 2, recompute="full", seq_len=512), "Qwen3 by FSDP2"),
         case(Choices("llama3-8b", 4, "fsdp2", 4, autocast=False, recompute="full"), "Llama in 16 bit by FSDP2"),

@@ -60,6 +60,8 @@ TILE_TOKENS, TILE_COLUMNS = 4096.0, 32768.0
 ``TOKEN_CHUNK_SIZE``, trl/trainer/utils.py ``_CHUNKED_LOGPROB_CHUNK_SIZE``."""
 FORWARD_LOGIT = 10.0 / 12.0
 """Of what a loss holds in its backward pass, as it ends its forward pass: 16-bit logits, 32-bit ones and their log-softmax."""
+WIDE_LOGIT = 4.0
+"""Of a logit in 32 bit [bytes]."""
 LEFT = 1.0 / 3.0
 """Of what a layer's backward pass holds at its fullest, as the gradients of its first products are made: the inputs of norm and
 projections, and the projections' gradients."""
@@ -117,8 +119,7 @@ def logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers, micro_bat
     inputs = 2.0 * widths.activation * lengths.norm_tokens(settings, plan) * model.hidden
     columns = traffic.loss_columns(model, settings, plan)
     before = ops.where(micro_batches > 1.0, widths.retained_logit, 0.0)
-    held = ops.where(traffic.norms_are_rms(model), widths.logit, widths.layernorm_logit)
-    held = ops.where((plan.tensor > 1.0) & (widths.tensor_logit > 0.0), widths.tensor_logit, held)
+    held = held_per_logit(model, settings, plan)
     capped = model.vocabulary.capped * (1.0 - settings.framework.compiled) * widths.activation
     of_weight = (1.0 - settings.adapter.frozen) * columns
     by_chunks = model.hidden * (2.0 * widths.activation * tokens + widths.parameter * of_weight)
@@ -129,6 +130,19 @@ def logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers, micro_bat
     linear_bytes = (1.0 - settings.adapter.frozen) * cast + by_chunks
     whole = cast + ops.where(linear, linear_bytes, (held + before + staged + capped) * tokens * columns)
     return inputs + ops.where(settings.kernels.tiled_loss > 0.0, tiled_logits(model, settings, plan), whole)
+
+
+def held_per_logit(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
+    """Bytes that a loss holds at its fullest for each logit of a micro-batch."""
+    widths = settings.widths
+    held = ops.where(traffic.norms_are_rms(model), widths.logit, widths.layernorm_logit)
+    return ops.where((plan.tensor > 1.0) & (widths.tensor_logit > 0.0), widths.tensor_logit, held)
+
+
+def wide_logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
+    """Bytes of all logits of a micro-batch in 32 bit on one rank, of which an unfused loss has three tensors; 0 of any other."""
+    there = ops.where(held_per_logit(model, settings, plan) >= 3.0 * WIDE_LOGIT, 1.0 - settings.expandable_segments, 0.0)
+    return there * WIDE_LOGIT * lengths.local_tokens(settings, plan) * traffic.loss_columns(model, settings, plan)
 
 
 def by_linear_loss(settings: Settings) -> Number:
@@ -911,6 +925,7 @@ def stage_contents(
         late_gradients=late,
         pooled_gradients=settings.framework.stream_pools * late,
         pooled_unit=settings.framework.stream_pools * own_unit(owned, settings, plan, layers, experts),
+        loss_block=place.last * wide_logits(model, settings, plan),
         optimizer=optimizer,
         gathered=gathered,
         buckets=here * bucket_buffers(settings, plan) + staged.always,
@@ -983,14 +998,39 @@ def passing_bytes(contents: Contents, plan: PlanNumbers, micro_batches: Number) 
     return saved + others + working + contents.gathered - (contents.late_gradients - contents.pooled_gradients)
 
 
+def broken_block(contents: Contents) -> Number:
+    """Bytes of one more block of logits that an unfused loss takes from the device.
+
+    Such a loss wants three of the largest blocks of a step at once, and frees them. Of these the next forward pass cuts what it
+    saves, so that one isn't whole when the loss comes; what layers have freed is too small for any, and a block of which a part
+    is in use goes back to no driver. At most what is saved breaks it.
+
+    References
+    ----------
+    pytorch/pytorch c10/cuda/CUDACachingAllocator.cpp (``get_free_block``, ``release_cached_blocks``); the lengths that just fit
+    on six GPUs by https://docs.unsloth.ai/basics/unsloth-benchmarks, "Hugging Face + FA2", leave room for one block
+    """
+    return ops.minimum(contents.loss_block, contents.in_flight * contents.saved)
+
+
+def broken_bytes(contents: Contents, plan: PlanNumbers, micro_batches: Number) -> Number:
+    """Bytes by which a loss with its `broken_block` takes more than the fullest moment of a step."""
+    _, alone = logits_in_flight(contents, plan, micro_batches)
+    passing = passing_bytes(contents, plan, micro_batches)
+    lower = ops.maximum(contents.backward - (alone + contents.pooled_unit), 0.0)
+    fullest = ops.maximum(passing, ops.maximum(contents.ending, contents.update))
+    return ops.maximum(passing - lower + broken_block(contents) - fullest, 0.0)
+
+
 def idle_bytes(
     contents: Contents, settings: Settings, plan: PlanNumbers, software: Software, micro_batches: Number,
 ) -> Number:  # fmt: skip
     """Bytes that the allocator keeps idle at a stage's fullest moment; it gives them back before memory runs out.
 
     Blocks that are freed wait for tensors of their size, so that more is reserved than any moment needs: a share of what comes
-    and goes, or much more where micro-batches have another shape each, unless segments are expandable. Where an update works
-    in flat buffers, no block that the passes have freed is large enough for a whole shard, nor does a pass need one:
+    and goes, or a `broken_block` where that is more, less what the fullest moment has of it; or much more where micro-batches
+    have another shape each, unless segments are expandable. Where an update works in flat buffers, no block that the passes have
+    freed is large enough for a whole shard, nor does a pass need one:
     what the lesser of the two moments took stays reserved beside the other.
 
     References
@@ -1001,8 +1041,9 @@ def idle_bytes(
     passing = ops.maximum(passing_bytes(contents, plan, micro_batches), 0.0)
     lesser = settings.framework.flat_updates * ops.minimum(ops.maximum(contents.update, 0.0), passing)
     unlike = lengths.shapes_vary(settings) * (1.0 - settings.expandable_segments)
-    alike = software.memory.idle * ops.maximum(contents.update, passing)
-    return lesser + ops.maximum(alike, software.memory.unlike_idle * unlike * passing)
+    alike = ops.maximum(software.memory.idle * ops.maximum(contents.update, passing), broken_block(contents))
+    kept = ops.maximum(alike, software.memory.unlike_idle * unlike * passing)
+    return lesser + kept - broken_bytes(contents, plan, micro_batches)
 
 
 def fullest_moment(
@@ -1034,6 +1075,7 @@ def stage_memory(
 ) -> Memory:  # fmt: skip
     """The bill of one stage at its `fullest_moment`, `Memory` [bytes]."""
     waiting, early, at_loss, updating, pooled = fullest_moment(contents, plan, micro_batches)
+    broken = broken_bytes(contents, plan, micro_batches)
     ended = contents.ending - contents.gathered
     return memory_of(
         contents.weights, contents.gradients - early * contents.late_gradients, contents.optimizer,
@@ -1041,7 +1083,7 @@ def stage_memory(
         ops.where(updating > 0.0, contents.update, ops.where(early > 0.0, (1.0 - at_loss) * contents.backward, ended)),
         early * waiting,
         software.memory.workspace + contents.buckets + (1.0 - updating) * contents.gathered,
-        pooled, settings, plan, network, software,
+        pooled + broken, settings, plan, network, software,
     )  # fmt: skip
 
 
