@@ -124,11 +124,6 @@ class StageSplit:
         return self.micro_batches * max(self.times)
 
     @property
-    def even_step_time(self) -> float:
-        """The same for the even split [s]."""
-        return self.micro_batches * max(self.even_times)
-
-    @property
     def gain(self) -> float:
         """How much longer the even split takes, as a share."""
         return max(self.even_times) / max(self.times) - 1.0
