@@ -8,17 +8,7 @@ from typing import TYPE_CHECKING
 
 from costmodel.catalogue.clusters import load_cluster
 from costmodel.catalogue.loader import load_device
-from costmodel.cli.arguments import (
-    Commands,
-    Misused,
-    Parser,
-    add_output,
-    length,
-    many,
-    number,
-    spelled,
-    whole,
-)
+from costmodel.cli.arguments import Commands, Misused, Parser, add_output, length, many, number, spelled, whole
 from costmodel.cli.calibrated import add_calibration, calibrated_software, each_calibrated
 from costmodel.cli.defaults import ADAPTED_BATCH, ADAPTED_LENGTH, fill_work, priced
 from costmodel.cli.files import add_files, check_files

@@ -35,14 +35,7 @@ from costmodel.description.cluster import Cluster
 from costmodel.description.judgement import CHOSEN, JUDGED
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
-from costmodel.description.usual_work import (
-    OF_ADAPTERS,
-    adapts,
-    implied_choices,
-    usual_batch,
-    usual_choices,
-    usual_length,
-)
+from costmodel.description.usual_work import OF_ADAPTERS, adapts, implied_choices, usual_batch, usual_choices, usual_length
 from costmodel.evaluation.estimation import Estimate
 
 if TYPE_CHECKING:

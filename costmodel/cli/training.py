@@ -10,24 +10,8 @@ from typing import TYPE_CHECKING, SupportsFloat
 
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, Misused, add_output, chosen, hours, nbytes, number, seconds
-from costmodel.cli.output import (
-    TerminalTable,
-    judged,
-    plan_heading,
-    print_json,
-    print_page,
-    respond,
-    share,
-    table,
-)
-from costmodel.cli.question import (
-    USAGE,
-    add_question,
-    cluster_names,
-    read_asked_model,
-    read_hardware,
-    read_plan,
-)
+from costmodel.cli.output import TerminalTable, judged, plan_heading, print_json, print_page, respond, share, table
+from costmodel.cli.question import USAGE, add_question, cluster_names, read_asked_model, read_hardware, read_plan
 from costmodel.cli.runs import amounts
 from costmodel.description.judgement import CHOSEN
 from costmodel.evaluation.estimation import Estimate, estimate, memory_limit

@@ -17,17 +17,7 @@ from numpy.typing import NDArray
 from costmodel.arithmetic.named_tuples import as_column, as_number
 from costmodel.compilation.fields import INNER, LANES
 from costmodel.description import recomputation
-from costmodel.evaluation.search_space import (
-    NEUTRAL,
-    RULES,
-    SPLIT,
-    ChoiceRows,
-    Column,
-    LeftOut,
-    Space,
-    Tables,
-    columns_of,
-)
+from costmodel.evaluation.search_space import NEUTRAL, RULES, SPLIT, ChoiceRows, Column, LeftOut, Space, Tables, columns_of
 from costmodel.formulas.quantities import PlanNumbers, RecomputedParts, Settings
 from costmodel.text.errors import InvalidValue
 

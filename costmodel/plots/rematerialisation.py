@@ -6,17 +6,7 @@ from typing import NamedTuple
 
 import plotly.graph_objects as go
 
-from costmodel.plots.style import (
-    BLACK,
-    BLUE,
-    GREEN,
-    LEGEND_BELOW,
-    PURPLE,
-    SKY,
-    TEMPLATE,
-    VERMILLION,
-    bytes_unit,
-)
+from costmodel.plots.style import BLACK, BLUE, GREEN, LEGEND_BELOW, PURPLE, SKY, TEMPLATE, VERMILLION, bytes_unit
 from costmodel.studies.rematerialisation.study import Checkpointing, MemoryCurve
 from costmodel.text.units import format_bytes
 

@@ -25,17 +25,7 @@ from costmodel.traces.allocator import NEVER, Reserved, replay
 from costmodel.traces.fusion import Fused, fused, graph_launches
 from costmodel.traces.kernels import kernel_times, processor_times, rates_of
 from costmodel.traces.places import checked_cluster, software_of
-from costmodel.traces.record import (
-    END_OF_GRAPH,
-    GRAPH,
-    KERNEL,
-    NOWHERE,
-    PHASES,
-    STEP,
-    TRANSACTION,
-    Role,
-    Trace,
-)
+from costmodel.traces.record import END_OF_GRAPH, GRAPH, KERNEL, NOWHERE, PHASES, STEP, TRANSACTION, Role, Trace
 from costmodel.traces.room import room
 from costmodel.traces.scheduling import Durations, PlayedRole, play
 from costmodel.traces.transactions import PricedTransactions, transaction_times

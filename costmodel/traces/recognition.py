@@ -25,18 +25,7 @@ from costmodel.text.results import brief
 from costmodel.text.units import counted
 from costmodel.traces.builder import shape_of
 from costmodel.traces.places import LEAST, even, framework_of
-from costmodel.traces.record import (
-    BORN,
-    KERNEL,
-    KINDS,
-    NOWHERE,
-    PHASES,
-    RECEIVE,
-    SEND,
-    TRANSACTION,
-    Role,
-    Trace,
-)
+from costmodel.traces.record import BORN, KERNEL, KINDS, NOWHERE, PHASES, RECEIVE, SEND, TRANSACTION, Role, Trace
 
 FORWARD, BACKWARD, OTHER = map(PHASES.index, ("forward", "backward", "other"))
 RECOMPUTED, PARTLY = 2.6, 2.2

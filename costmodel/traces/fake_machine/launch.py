@@ -107,16 +107,7 @@ def machine(
     guard = preload.prepared(cache, gpus, rank % gpus)
 
     from costmodel.traces.builder import RoleBuilder
-    from costmodel.traces.fake_machine import (
-        fake_cuda,
-        functional,
-        group_making,
-        recurrent,
-        shims,
-        software,
-        special,
-        watching,
-    )
+    from costmodel.traces.fake_machine import fake_cuda, functional, group_making, recurrent, shims, software, special, watching
     from costmodel.traces.fake_machine.mailbox import Mailbox
     from costmodel.traces.fake_machine.recorder import Recorder
     from costmodel.traces.fake_machine.shims import bitsandbytes
