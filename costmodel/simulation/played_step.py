@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-KINDS = ("forward", "backward-input", "backward-weight", "backward", "sending", "optimizer", "host", "fullest", "start",
-         "wait")  # fmt: skip
+KINDS = ("forward", "backward-input", "backward-weight", "backward", "sending", "optimizer", "host", "fullest", "start", "wait")
 """What a rank does: four passes; what of a send it doesn't overlap; the update; the host; it waits for the replica with most
 tokens; it starts or awaits a transfer."""
 SENDING, OPTIMIZER, HOST, FULLEST, START, WAIT = range(4, 10)

@@ -72,9 +72,7 @@ BY_VALUE = {
     }.items() for word in words},
 }  # fmt: skip
 """Options of other programs of which one value says what options here say, each with its value; none where it is so anyway."""
-USUAL = {
-    "--zero-stage", "--framework", ("--dtype", "bf16"), ("--adapter", "none"), ("--synchronisation", "all-reduce"),
-}  # fmt: skip
+USUAL = {"--zero-stage", "--framework", ("--dtype", "bf16"), ("--adapter", "none"), ("--synchronisation", "all-reduce")}
 """What may be so without its switch, so that the switch turned off doesn't say what is."""
 VALUED = (
     "--seq-len", "--gpus", "--nodes", "--device", "--micro-batch", "--global-batch", "--tensor-parallel", "--pipeline-parallel",

@@ -182,9 +182,7 @@ class SideBySide(AnswerTable[ComparedAnswer]):
         )
 
 
-def against(
-    first: Estimate, choice: Estimate, first_price: float | None = None, price: float | None = None
-) -> Against:
+def against(first: Estimate, choice: Estimate, first_price: float | None = None, price: float | None = None) -> Against:
     """A choice against another, for as many tokens.
 
     Parameters

@@ -154,9 +154,7 @@ exaone4 = family(DENSE, windows(pattern(4), length=4096), qk_norm="head")
 granite_moe = family(
     ROUTED, mixture(width="intermediate_size"), keys=SMALL_EXPERTS, switches=ATTENTION_BIAS,
 )  # fmt: skip
-glm = family(
-    GROUPED, optional={"head_dim": 128}, switches={"attention_bias": ("attention_bias", True)}, split_rotation=True,
-)  # fmt: skip
+glm = family(GROUPED, optional={"head_dim": 128}, switches={"attention_bias": ("attention_bias", True)}, split_rotation=True)
 glm4_moe = family(
     f"{ROUTED} kv_heads", mixture(first=1, shared=1), when("use_qk_norm", False, {"qk_norm": "head"}),
     switches=QKV_BIAS, optional=MTP,

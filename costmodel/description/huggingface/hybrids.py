@@ -107,9 +107,7 @@ def _kimi(config: Config, fields: Fields) -> Fields:
     })  # fmt: skip
 
 
-kimi_delta = FieldRule(
-    _kimi, LISTS | words("linear_attn_config linear_num_heads linear_head_dim linear_conv_kernel_dim"),
-)  # fmt: skip
+kimi_delta = FieldRule(_kimi, LISTS | words("linear_attn_config linear_num_heads linear_head_dim linear_conv_kernel_dim"))
 """Kimi's delta attention in all but one of four layers."""
 
 

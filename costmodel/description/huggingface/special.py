@@ -57,9 +57,7 @@ def _opt(config: Config, fields: Fields) -> Fields:
     return found
 
 
-opt = FieldRule(
-    _opt, words("word_embed_proj_dim max_position_embeddings do_layer_norm_before _remove_final_layer_norm")
-)  # fmt: skip
+opt = FieldRule(_opt, words("word_embed_proj_dim max_position_embeddings do_layer_norm_before _remove_final_layer_norm"))
 """OPT: positions, a narrow embedding, norms after the block."""
 
 
