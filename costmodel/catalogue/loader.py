@@ -633,13 +633,9 @@ def read_cluster_file(path: str | Path) -> Cluster:
         _require(path, per_gpu, _LEVEL_NEEDED)
         read.append(made(Level, per_gpu))
     return Cluster(
-        name=text("name", entry.get("name", name)),
-        device=built,
-        levels=tuple(read),
-        gpus=entry.get("gpus", read[0].size),
-        title=entry.get("title", ""),
-        host_memory=entry.get("host_memory"),
-    )
+        name=text("name", entry.get("name", name)), device=built, levels=tuple(read), gpus=entry.get("gpus", read[0].size),
+        title=entry.get("title", ""), host_memory=entry.get("host_memory"),
+    )  # fmt: skip
 
 
 def _checked_device(path: str | Path, name: str, entry: Row) -> Device:

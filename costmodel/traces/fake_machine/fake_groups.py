@@ -62,20 +62,11 @@ class FakeGroup(NamedGroup):
         for tensor in tensors if put_together else ():
             recorder.storages.is_bucket(tensor)
         event = recorder.builder.transaction(
-            op,
-            nbytes,
-            word_of(first.dtype),
-            group=self.number,
-            peer=peer,
-            stream=recorder.builder.stream(channel or self._channel),
-            phase=phase,
-            module=module,
-            line=line,
-            storage=rows[0] if rows else NOWHERE,
-            tag=tag,
-            issued_from=stream,
+            op, nbytes, word_of(first.dtype), group=self.number, peer=peer,
+            stream=recorder.builder.stream(channel or self._channel), phase=phase, module=module, line=line,
+            storage=rows[0] if rows else NOWHERE, tag=tag, issued_from=stream,
             parameter=recorder.storages.parameter_of(tensors) or (SEVERAL if put_together else ""),
-        )
+        )  # fmt: skip
         return [event]
 
     def _work(self, op: str, nbytes: int, outs: Sequence[Tensor], others: Sequence[Tensor] = (), **how: Any) -> Done:
