@@ -120,10 +120,7 @@ BREAKDOWN: Drawing = {
             "type": "bar", "x": of("it.times"), "y": of("places"), "orientation": "h", "width": 0.6, "offset": -0.3,
             "name": of("it.name"), "customdata": of("it.shares"),
             "hovertemplate": "{it.name}: %{x:.4g} {unit}, %{customdata:.1f} % of the {whole}<extra></extra>",
-            "marker": {
-                "color": of("it.colour"), "pattern": hatched(of("it.pattern")),
-                "line": {"width": 0},
-            },
+            "marker": {"color": of("it.colour"), "pattern": hatched(of("it.pattern")), "line": {"width": 0}},
         }),
         when("above", {
             "type": "scatter", "x": of("totals"), "y": of("places"), "mode": "markers", "showlegend": False, "name": "90 %",

@@ -212,9 +212,7 @@ FAMILIES: dict[str, Family] = {
         tied=True, switches={"enable_bias": (EVERY, True)}, ignored="layerdrop output_projection",
         positions=True, only={"layer_norm_elementwise_affine": (True,)}, **CLASSIC,
     ),
-    "xglm": family(
-        DENSE, tied=True, ignored="layerdrop scale_embedding attention_heads", **CLASSIC, **BIASED,
-    ),
+    "xglm": family(DENSE, tied=True, ignored="layerdrop scale_embedding attention_heads", **CLASSIC, **BIASED),
     "biogpt": family(
         "layers hidden heads vocabulary feed_forward", special.opt_positions, tied=True, positions=True,
         ignored="layerdrop scale_embedding", **CLASSIC, **BIASED,
@@ -229,9 +227,7 @@ FAMILIES: dict[str, Family] = {
         # With ALiBi no position is learned, whatever learned_pos_emb says.
         ignored="learned_pos_emb norm_type use_pad_tok_in_ffn fc_type",
     ),
-    "persimmon": family(
-        DENSE, when("qk_layernorm", True, {"qk_norm": "head"}), **CLASSIC, **BIASED,
-    ),
+    "persimmon": family(DENSE, when("qk_layernorm", True, {"qk_norm": "head"}), **CLASSIC, **BIASED),
     "nemotron": family(switches=LLAMA_SWITCHES, **CLASSIC),
     "stablelm": family(
         DENSE, when("qk_layernorm", False, {"qk_norm": "full"}),
@@ -311,9 +307,7 @@ FAMILIES: dict[str, Family] = {
     "granitemoeshared": granite_moe,
     "exaone": family(),
     "exaone4": exaone4,
-    "exaone_moe": family(
-        ROUTED, windows(pattern(4), length=4096), mixture(first=1, shared=1), qk_norm="head", optional=MTP,
-    ),
+    "exaone_moe": family(ROUTED, windows(pattern(4), length=4096), mixture(first=1, shared=1), qk_norm="head", optional=MTP),
     "olmo": family(switches=ATTENTION_BIAS, norm="none"),
     "olmo2": olmo2,
     "olmo3": olmo2._replace(rules=(windows(pattern(4), length=4096),)),
@@ -340,9 +334,7 @@ FAMILIES: dict[str, Family] = {
         "fuse_gate_detach_matmul fuse_linear fuse_rms_norm fuse_rope fuse_ln use_rmsnorm use_fast_ln compression_ratio "
         "add_tail_layers weight_share_add_bias freq_allocation enable_mtp_magic_send multi_token_pred_lambda",
     ),
-    "hunyuan_v1_dense": family(
-        switches=LLAMA_SWITCHES, qk_norm="head", only=NOT_SHARED, ignored=HUNYUAN,
-    ),
+    "hunyuan_v1_dense": family(switches=LLAMA_SWITCHES, qk_norm="head", only=NOT_SHARED, ignored=HUNYUAN),
     "hunyuan_v1_moe": family(
         "layers hidden heads vocabulary experts experts_per_token", special.hunyuan, optional={"expert_feed_forward": None},
         switches=LLAMA_SWITCHES, qk_norm="head", only=NOT_SHARED, ignored=HUNYUAN,
@@ -372,9 +364,7 @@ FAMILIES: dict[str, Family] = {
     "ministral": family(GROUPED, windows(no_layer)),
     "ministral3": family(GROUPED, windows(every_layer), optional={"head_dim": 128}),
     "mistral4": deepseek._replace(rules=(latent(), mixture(shared=1))),
-    "mixtral": family(
-        f"{ROUTED} kv_heads", windows(every_layer), mixture(), keys=SMALL_EXPERTS,
-    ),
+    "mixtral": family(f"{ROUTED} kv_heads", windows(every_layer), mixture(), keys=SMALL_EXPERTS),
 
     # Qwen
     "qwen": family(

@@ -407,10 +407,7 @@ HYBRIDS: dict[str, Family] = {
     ),
     "minimax": minimax, "minimax_text_01": minimax, "minimax_m1": minimax, "MiniMaxText01": minimax, "MiniMaxM1": minimax,
     "lfm2": family("layers hidden heads vocabulary kv_heads", lfm2, lfm2_mlp, tied=True, qk_norm="head"),
-    "lfm2_moe": family(
-        f"{ROUTED} kv_heads feed_forward", lfm2, mixture(), tied=True, qk_norm="head",
-        ignored="use_expert_bias",
-    ),
+    "lfm2_moe": family(f"{ROUTED} kv_heads feed_forward", lfm2, mixture(), tied=True, qk_norm="head", ignored="use_expert_bias"),
     "olmo_hybrid": family(DENSE, delta_net, qk_norm="full", switches=ATTENTION_BIAS, ignored="linear_allow_neg_eigval"),
 }  # fmt: skip
 """Every hybrid's `model_type` that can be read."""

@@ -81,9 +81,7 @@ def _falcon(config: Config, fields: Fields) -> Fields:
 
 falcon = FieldRule(
     _falcon,
-    words(
-        "new_decoder_architecture parallel_attn multi_query num_kv_heads n_head_kv ffn_hidden_size num_ln_in_parallel_attn"
-    ),
+    words("new_decoder_architecture parallel_attn multi_query num_kv_heads n_head_kv ffn_hidden_size num_ln_in_parallel_attn"),
 )
 """Falcon: groups, norms and the parallel block follow from its generation."""
 
