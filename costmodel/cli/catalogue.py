@@ -211,8 +211,7 @@ _COLUMNS: dict[str, list[tuple[str, str, Callable[[Any], str]]]] = {
     ],
     "framework": [
         ("name", "name", str), ("title", "title", str), ("attention", "attention", str),
-        ("zero_stage", "ZeRO", shown), ("gradient_bytes", "gradient bytes", shown),
-        ("optimizer_bytes", "optimizer bytes", shown),
+        ("zero_stage", "ZeRO", shown), ("gradient_bytes", "gradient bytes", shown), ("optimizer_bytes", "optimizer bytes", shown),
     ],
 }  # fmt: skip
 """Columns of a listing, in the order in which they matter: key of its JSON, title, and how people read it."""

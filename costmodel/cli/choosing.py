@@ -107,8 +107,7 @@ def _cards(arguments: argparse.Namespace) -> int:
         software = calibrated_software(arguments, software) or software
     made = cards(
         model, arguments.device, adapter=arguments.adapter or ADAPTERS, gpus=arguments.gpus, tokens=arguments.tokens, price=price,
-        global_batch=arguments.global_batch, seq_len=arguments.seq_len, framework=software,
-        calibration=arguments.calibration,
+        global_batch=arguments.global_batch, seq_len=arguments.seq_len, framework=software, calibration=arguments.calibration,
     )  # fmt: skip
     files = rows_file(arguments.csv, made.to_rows, "card")
     head = "\n".join(filter(None, (f"{model.name}: {of_a_step(arguments.global_batch, arguments.seq_len)}", taken)))
@@ -165,8 +164,7 @@ def _gpus(arguments: argparse.Namespace) -> int:
         clusters = each_calibrated(arguments, usual_clusters() if clusters is None else clusters)
     made = gpus_in_time(
         model, clusters, tokens=arguments.tokens, days=arguments.days, global_batch=arguments.global_batch,
-        seq_len=arguments.seq_len, framework=arguments.framework,
-        price=_prices(arguments, clusters), sure=arguments.sure,
+        seq_len=arguments.seq_len, framework=arguments.framework, price=_prices(arguments, clusters), sure=arguments.sure,
     )  # fmt: skip
     taken = fill_work(arguments, model, global_batch=made.global_batch, seq_len=LENGTH)
     files = rows_file(arguments.csv, made.to_rows, "cluster")

@@ -128,8 +128,7 @@ def add_plan(
             parser.rarely(added)
     needed = CHOSEN if several else JUDGED
     parser.rarely(plan.add_argument(
-        "--fit-probability", type=number, default=needed, metavar="P",
-        help=f"{FITS} (default: %(default)g)",
+        "--fit-probability", type=number, default=needed, metavar="P", help=f"{FITS} (default: %(default)g)",
     ))  # fmt: skip
 
 

@@ -124,8 +124,7 @@ def _train(arguments: argparse.Namespace) -> int:
     reliability = Reliability(
         device_mtbf=_seconds(arguments.mtbf_hours), checkpoint_time=arguments.checkpoint_time,
         checkpoint_bytes=arguments.checkpoint_bytes, storage_bandwidth=arguments.storage_bandwidth,
-        interval=arguments.checkpoint_interval,
-        restart=arguments.restart, preemption_mtbf=_seconds(arguments.preemption_hours),
+        interval=arguments.checkpoint_interval, restart=arguments.restart, preemption_mtbf=_seconds(arguments.preemption_hours),
         preemption_restart=arguments.preemption_restart,
     )  # fmt: skip
     tariff = Tariff(

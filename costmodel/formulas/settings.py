@@ -299,8 +299,7 @@ upcast, each with its backward pass (pytorch/torchtitan@b5bcd76 torchtitan/compo
 LOSS_TRAFFIC = {
     "upcast": 36.0, "upcast-autocast": 42.0, "16-bit": 20.0, "in-place": 24.0, "compiled": 8.0, "loss-parallel": 80.0,
     "vocab-parallel": 52.0, "fused": 8.0, "fused-linear": 8.0, "chunked": 8.0, "upcast-kept": 36.0, "16-bit-kept": 20.0,
-    "chunked-upcast": 36.0, "chunked-eager": 36.0, "tiled": 6.0, "chunk-by-chunk": 36.0,
-    "vocab-parallel-compiled": 32.0,
+    "chunked-upcast": 36.0, "chunked-eager": 36.0, "tiled": 6.0, "chunk-by-chunk": 36.0, "vocab-parallel-compiled": 32.0,
 }  # fmt: skip
 """Bytes read and written per logit, forward and backward, beside the head's products; each kernel reads and writes a tensor
 once. Hugging Face's upcast: a cast of 6, a log-softmax of 8; zeros of 4, the log-softmax's gradient of 12, a cast of 6. Under

@@ -115,8 +115,7 @@ def measured_figure(runs: Iterable[MeasuredTime], quantity: str = "step time", u
         )  # fmt: skip
     axis = {"type": "log", "range": [math.log10(end) for end in ends], "exponentformat": "SI", "dtick": "D2"}
     figure.update_layout(
-        template=TEMPLATE, title=shown.title, height=560, margin={"l": 70, "r": 20, "t": 60, "b": 40},
-        legend=LEGEND_BELOW,
+        template=TEMPLATE, title=shown.title, height=560, margin={"l": 70, "r": 20, "t": 60, "b": 40}, legend=LEGEND_BELOW,
         xaxis={**axis, "title": f"measured {quantity} [{unit}]", "constrain": "domain"},
         yaxis={**axis, "title": ordinate, "scaleanchor": "x", "constrain": "domain"},
     )  # fmt: skip

@@ -132,8 +132,7 @@ BREAKDOWN: Drawing = {
         }),
     ],
     "layout": {
-        "template": TEMPLATE, "title": {"text": of("title")}, "barmode": "stack",
-        "legend": LEGEND_BELOW,
+        "template": TEMPLATE, "title": {"text": of("title")}, "barmode": "stack", "legend": LEGEND_BELOW,
         "height": of("height"), "margin": {"l": 10, "r": 20, "t": 48, "b": 40},
         "shapes": [each("lines", {
             "type": "line", "x0": of("it.at"), "x1": of("it.at"), "y0": 0, "y1": 1, "yref": "paper",

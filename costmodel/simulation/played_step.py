@@ -381,8 +381,7 @@ class Simulation:
         replica[made.number.ravel()[::-1]] = np.tile(np.arange(many), len(made.number))[::-1]
         exchanged = {
             "stage": moves.stage[made.of], "replica": replica, "event": np.asarray(STREAMS)[moves.stream[made.of]],
-            "micro_batch": moves.micro_batch[made.of], "nbytes": moves.nbytes[made.of],
-            "start_s": made.start, "end_s": made.end,
+            "micro_batch": moves.micro_batch[made.of], "nbytes": moves.nbytes[made.of], "start_s": made.start, "end_s": made.end,
         }  # fmt: skip
         rows = pandas.concat([pandas.DataFrame(work), pandas.DataFrame(exchanged)], ignore_index=True)
         return rows.rename(columns={"nbytes": "buffer_bytes"})

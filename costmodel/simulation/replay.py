@@ -235,8 +235,7 @@ def stretched_play(played: Simulation, asked: Estimate, factor: float) -> Simula
     """
     entries, moves, groups, pieces = played.entries, played.transfers, played.instances, played.pieces
     return dataclasses.replace(
-        played, ledger=ledger_of(asked), start=factor * played.start, end=factor * played.end,
-        duration=factor * played.duration,
+        played, ledger=ledger_of(asked), start=factor * played.start, end=factor * played.end, duration=factor * played.duration,
         entries=entries._replace(
             duration=factor * entries.duration, exchange=factor * entries.exchange, host=factor * entries.host
         ),

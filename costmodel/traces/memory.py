@@ -244,8 +244,7 @@ def _memory_of(
         phase=PHASES[storages.phase[newest]] if newest >= 0 else "other",
         module=texts[storages.module[newest]] if newest >= 0 else "", line=texts[timeline.line[at]] if len(timeline) else "",
         by_kind=by_kind, by_module=dict(modules.most_common()),
-        largest=tuple(_held(role, int(storage)) for storage in order[:largest]), outside=outside,
-        capacity=usable_bytes(cluster),
+        largest=tuple(_held(role, int(storage)) for storage in order[:largest]), outside=outside, capacity=usable_bytes(cluster),
         failed_at=None if failed == NOWHERE else texts[timeline.line[failed]], helps=(), role=role, played=played,
     )  # fmt: skip
     return dataclasses.replace(made, helps=tuple(_helps(made, role, order)))

@@ -382,9 +382,7 @@ minimax = family(
 )  # fmt: skip
 
 HYBRIDS: dict[str, Family] = {
-    "qwen3_next": qwen_moe,
-    "qwen3_5_text": qwen_dense,
-    "qwen3_5_moe_text": qwen_moe,
+    "qwen3_next": qwen_moe, "qwen3_5_text": qwen_dense, "qwen3_5_moe_text": qwen_moe,
     "kimi_linear": family(
         f"{LATENT_FIELDS} experts experts_per_token expert_feed_forward", latent(), kimi_delta, mixture(first=0, shared=None),
         optional=MTP, ignored="mla_use_nope moe_renormalize moe_router_activation_func use_grouped_topk",

@@ -180,8 +180,7 @@ Answers = dict[str, Any]
 """Of `torch.cuda`, by the names of what is asked."""
 OF_MEMORY = ("memory", "max_memory", "reset", "mem_get", "empty")
 OF_RANDOM = (
-    "get_rng_state", "set_rng_state", "get_rng_state_all", "set_rng_state_all", "manual_seed", "manual_seed_all",
-    "initial_seed",
+    "get_rng_state", "set_rng_state", "get_rng_state_all", "set_rng_state_all", "manual_seed", "manual_seed_all", "initial_seed",
 )  # fmt: skip
 RANDOM_STATE = 16
 """Of a device's random numbers: seed and offset [bytes]."""
