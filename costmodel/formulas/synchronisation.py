@@ -663,6 +663,8 @@ def stage_synchronisation(
     return Synchronised(
         each.forward - each.forward_hidden + slowed * each.forward_hidden,
         each.backward - each.backward_hidden + slowed * each.backward_hidden,
-        each.weight, each.forward_hidden, each.backward_hidden,
-        once * scatter.time - step_hidden, after * gather.time - opening_hidden + apart, step_hidden, opening_hidden,
+        each.weight,
+        each.forward_hidden, each.backward_hidden,
+        once * scatter.time - step_hidden, after * gather.time - opening_hidden + apart,
+        step_hidden, opening_hidden,
     )  # fmt: skip

@@ -344,7 +344,8 @@ def _ends(
     return _Ends(
         embed_forward, embed_backward, embed_forward + embed_backward + once,
         head_forward, head_backward, head_weight, head_forward + head_backward + head_weight + once, once, inputs,
-        1.0 - 0.5 * mirrored, 0.5 * mirrored, 1.0 - piped + fold * (1.0 - 0.5 * mirrored), 1.0 - fold + 0.5 * mirrored,
+        1.0 - 0.5 * mirrored, 0.5 * mirrored,
+        1.0 - piped + fold * (1.0 - 0.5 * mirrored), 1.0 - fold + 0.5 * mirrored,
     )  # fmt: skip
 
 
@@ -406,7 +407,8 @@ def _slowest(model: ModelNumbers, settings: Settings, plan: PlanNumbers, one: La
     half = ops.ceil(0.5 * first_layers)
     every = (model.layers + depth) * one.total + ends.embedding + ends.head + gathered
     return _Slowest(
-        at_front, at_back, is_middle, has_head, has_embedding, layers, ops.maximum(edge, is_middle * middle), every,
+        at_front, at_back, is_middle, has_head, has_embedding, layers,
+        ops.maximum(edge, is_middle * middle), every,
         PassSpan(
             first_layers * one.total_forward + ends.embedding_on_first * ends.embed_forward + ends.head_on_first * ahead
             + front.forward,

@@ -135,7 +135,8 @@ def tornado(estimate: Estimate, found: Sequence[Sensitivity], before: Before | N
             f"{quantity_name(one.quantity)}<br><b>{_percent(low)} to {_percent(high)}</b>"
             for one, (low, high) in zip(found, ends, strict=True)
         ),
-        tuple(low for low, _ in ends), tuple(high for _, high in ends), texts, _ends_before(found, before) if before else (),
+        tuple(low for low, _ in ends), tuple(high for _, high in ends), texts,
+        _ends_before(found, before) if before else (),
     )  # fmt: skip
 
 

@@ -321,7 +321,8 @@ def power_sgd_factors(matrices: Number, rows: Number, columns: Number, rank: Num
     kept = power_sgd_rank(rows, columns, rank)
     made = ops.where(kept * (rows + columns) < rows * columns, matrices, 0.0)
     return LowRankSizes(
-        made * kept * rows, made * kept * columns, made * rows * columns, made, matrices * power_sgd_flop(rows, columns, rank),
+        made * kept * rows, made * kept * columns, made * rows * columns, made,
+        matrices * power_sgd_flop(rows, columns, rank),
     )  # fmt: skip
 
 
