@@ -81,10 +81,6 @@ def memory_against_time(curve: MemoryCurve, *, most_extra: float = 5.0) -> go.Fi
     ----------
     curve : as `costmodel.studies.rematerialisation.study.curve` gives it
     most_extra : end of the axis of time [forward passes]
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
     """
     shown = trade(curve)
     figure = go.Figure()
@@ -131,10 +127,6 @@ def memory_of_schedule(schedule: Checkpointing) -> go.Figure:
     Parameters
     ----------
     schedule : as `costmodel.studies.rematerialisation.study.checkpoint` gives it
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
     """
     shown = bars(schedule)
     figure = go.Figure()

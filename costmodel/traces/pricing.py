@@ -302,7 +302,6 @@ def host_times(
 
     Parameters
     ----------
-    role : `Role`
     cluster : whose hosts these are
     framework : whose pace of the host, and call of a collective
     chains : kernels that a compiler makes one, which are launched once; none unless given

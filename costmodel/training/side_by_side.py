@@ -189,10 +189,6 @@ def against(first: Estimate, choice: Estimate, first_price: float | None = None,
     ----------
     first, choice : estimates
     first_price, price : of a GPU of each for an hour
-
-    Returns
-    -------
-    Against
     """
     ratio = first.tokens_per_second / choice.tokens_per_second
     error = difference_error(first, choice)
