@@ -63,8 +63,6 @@ def test_what_a_rank_does_and_waits_for_adds_up_to_the_step(question, apart):
     assert all((part > -1e-9 * step.total).all() for part in step.times.values())
     assert list(step.busy) + list(step.idle) == list(step.times)
     assert (step.instances.end <= step.total * (1 + 1e-12)).all()
-    shown = [stage.busy + stage.idle for stage in step.stage_times]
-    assert shown == pytest.approx([step.total] * step.stages)
 
 
 @quick

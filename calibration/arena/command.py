@@ -84,9 +84,7 @@ def regret(told: Sequence[tuple[Row, Row]]) -> list[float]:
         key = (row["model"]["name"], row["cluster"]["device"], row["cluster"]["gpus"], row["plan"]["global_batch"],
                row["plan"]["seq_len"])  # fmt: skip
         groups.setdefault(json.dumps(key), []).append((answer["step_time_s"], row["measured"]["step_time_s"]))
-    return [
-        min(pairs)[1] / min(measured for _, measured in pairs) - 1.0 for pairs in groups.values() if len(pairs) > 1
-    ]  # fmt: skip
+    return [min(pairs)[1] / min(measured for _, measured in pairs) - 1.0 for pairs in groups.values() if len(pairs) > 1]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

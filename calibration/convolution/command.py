@@ -21,16 +21,7 @@ from calibration.written import CATALOGUE, generated, write
 from costmodel.catalogue.loader import load_device
 from costmodel.description.device import Device, LayerEfficiency
 from costmodel.description.layers import LayerChain
-from costmodel.description.networks import (
-    BatchNorm,
-    Convolution,
-    Elementwise,
-    Kernels,
-    Linear,
-    NetworkLayer,
-    Pooling,
-    Shape,
-)
+from costmodel.description.networks import BatchNorm, Convolution, Elementwise, Kernels, Linear, NetworkLayer, Pooling, Shape
 from costmodel.evaluation.own_runs_fit import Array, Fit, UnknownConstant, fit
 from costmodel.text.errors import UnreadableFile
 

@@ -17,9 +17,7 @@ from costmodel.text.errors import UnreadableFile
 KINDS = ("product", "grouped product", "attention", "attention backward", "cast", "stream")
 DTYPES = {"bfloat16": "bf16", "fp8": "fp8", "fp8_block": "fp8-block", "nvfp4": "nvfp4"}
 """What a sweep calls a dtype, and its name here."""
-OPERATIONS = {
-    "allreduce": "all-reduce", "allgather": "all-gather", "reducescatter": "reduce-scatter", "alltoall": "all-to-all",
-}  # fmt: skip
+OPERATIONS = {"allreduce": "all-reduce", "allgather": "all-gather", "reducescatter": "reduce-scatter", "alltoall": "all-to-all"}
 """What sweeps call a collective, in small letters without a stroke, and its name here."""
 _NUMBERS = {
     "gemm_aic.csv": ("m", "n", "k", "latency_s"),

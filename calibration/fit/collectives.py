@@ -26,13 +26,7 @@ from costmodel.arithmetic.named_tuples import as_number
 from costmodel.catalogue.communication import family_of, network_kind
 from costmodel.description.cluster import Cluster, Level
 from costmodel.description.topology import Group
-from costmodel.evaluation.collectives import (
-    bus_factor,
-    expected_by_nccl,
-    expected_by_rccl,
-    library_of,
-    phases_of,
-)
+from costmodel.evaluation.collectives import bus_factor, expected_by_nccl, expected_by_rccl, library_of, phases_of
 from costmodel.evaluation.own_runs_fit import Array, Fit, UnknownConstant, fit
 from costmodel.formulas.network import nccl
 from costmodel.text.errors import UnreadableFile

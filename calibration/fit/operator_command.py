@@ -18,18 +18,7 @@ import numpy as np
 
 import costmodel
 from calibration.data.micro import Array, Sweep, read_sweeps
-from calibration.fit.devices import (
-    GENERATIONS,
-    SMALL,
-    Fitted,
-    Values,
-    blank,
-    devices_of,
-    fit_all,
-    fit_device,
-    pooled,
-    predict,
-)
+from calibration.fit.devices import GENERATIONS, SMALL, Fitted, Values, blank, devices_of, fit_all, fit_device, pooled, predict
 from calibration.fit.earlier_sweeps import read_earlier
 from calibration.fit.measured_layers import in_words, read_layers
 from calibration.fit.measured_operators import read_measured

@@ -98,9 +98,7 @@ class Posterior:
 
     def prior(self) -> Array:
         """Standard deviation of each effect before the data."""
-        return np.array([
-            self.spreads.effects[e.field, e.level] if e.field >= 0 else self.spreads.cluster for e in self.effects
-        ])  # fmt: skip
+        return np.array([self.spreads.effects[e.field, e.level] if e.field >= 0 else self.spreads.cluster for e in self.effects])
 
 
 Logarithms = Callable[[Array, Array | None], Array]

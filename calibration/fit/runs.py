@@ -15,15 +15,7 @@ from calibration.fit import pooled
 from calibration.fit.effects import Line, correlation_lines, effect_rows, timed_rows
 from calibration.fit.fields import MEMORY, TIME
 from calibration.fit.pooled import Effect, Model, Posterior
-from calibration.fit.problem import (
-    columns_at,
-    columns_of,
-    counted_otherwise,
-    memory_model,
-    take,
-    thinned,
-    time_model,
-)
+from calibration.fit.problem import columns_at, columns_of, counted_otherwise, memory_model, take, thinned, time_model
 from calibration.written import as_csv
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.catalogue.effects import CLOCKS, CORRELATIONS, FILE, TIMED, Timed, clocks, parts_of

@@ -24,9 +24,7 @@ from .timing import Call, summarize
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 
 
-def collective_call(
-    op: str, nbytes: int, ranks: int, rank: int, group: dist.ProcessGroup, device: torch.device
-) -> Call:
+def collective_call(op: str, nbytes: int, ranks: int, rank: int, group: dist.ProcessGroup, device: torch.device) -> Call:
     """Return a function that performs the collective once."""
     whole = torch.randn(max(nbytes // 2 // ranks, 1) * ranks, device=device).to(torch.bfloat16)
     part = torch.empty(whole.numel() // ranks, device=device, dtype=torch.bfloat16)
@@ -100,9 +98,7 @@ def work(rank: int, world: int, backend: str, sizes: list[int], seconds: float, 
     dist.destroy_process_group()
 
 
-def measure_collectives(
-    world: int, backend: str, quick: bool, seconds: float, skip: Callable[[object, str], None]
-) -> list[dict]:
+def measure_collectives(world: int, backend: str, quick: bool, seconds: float, skip: Callable[[object, str], None]) -> list[dict]:
     """Return the rows of family "collective", measured by ``world`` processes.
 
     `seconds` are the time budget once the processes have started; `skip` receives every point left out, and why.

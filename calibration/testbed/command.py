@@ -285,9 +285,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Measure, print and write: in a process of its own that is alone, so that nothing is left of an interrupted one."""
     repeats = arguments.repeats if arguments.repeats is not None else 3 if arguments.quick else 7
     if arguments.alone is not None:
-        measured = measure_all(
-            settings(arguments.quick), arguments.python, arguments.delay, repeats, arguments.alone.parent
-        )
+        measured = measure_all(settings(arguments.quick), arguments.python, arguments.delay, repeats, arguments.alone.parent)
         arguments.alone.write_text(json.dumps(measured), encoding="utf-8")
         return 0
     missing = missing_here()

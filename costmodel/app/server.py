@@ -68,9 +68,7 @@ def make_app(hosts: Sequence[str] = LOOPBACK) -> Dash:
         Output("said", "children"), Output("table", "children"), Output("tabs", "children"), Output("chart", "figure"),
         Output("heading", "children"), Output("chart-beside", "figure"), Output("heading-beside", "children"),
         Output("pane-beside", "style"), Output("diff", "children"), Output("strip", "data"), Output("wrong", "children"),
-        Output("panel", "style"),
-        Input("answer", "data"),
-        prevent_initial_call=True,
+        Output("panel", "style"), Input("answer", "data"), prevent_initial_call=True,
     )  # fmt: skip
     app.callback(Output("opened", "data"), Input("upload", "data"), State("query", "data"), prevent_initial_call=True)(opened)
     app.callback(
@@ -159,8 +157,7 @@ def show(query: str) -> tuple[object, ...]:
         view.said(answer), view.table(answer), view.tabs(answer.state), figures[0] if figures else empty,
         heads[:1], figures[1] if second else no_update, heads[1:],  # what is hidden is not drawn anew
         {} if second else {"display": "none"}, difference(answer),
-        {**view.strip(answer), "other": view.other(answer), **on_show(answer, drawn)}, "",
-        {} if figures else {"display": "none"},
+        {**view.strip(answer), "other": view.other(answer), **on_show(answer, drawn)}, "", {} if figures else {"display": "none"},
     )  # fmt: skip
 
 

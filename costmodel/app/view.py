@@ -189,9 +189,7 @@ def _head(state: State, key: str, text: str, kind: str) -> object:
     return html.Th(button, className=kind, scope="col", **order)
 
 
-def _row(
-    answer: Answer, place: int, one: Estimate, standing: Rank | None, longest: float, fullest: float, either: str
-) -> object:
+def _row(answer: Answer, place: int, one: Estimate, standing: Rank | None, longest: float, fullest: float, either: str) -> object:
     state = answer.state
     on, beside = place == state.row and place >= 0, place == state.beside and place >= 0
     times = [(part, one.times[part], fill) for part, (fill, _) in LOOKS.items()]

@@ -207,10 +207,7 @@ def runs_of(framework: str, architecture: str | None) -> int:
     framework : of the catalogue, or empty, of any
     architecture : of devices, or None, of any
     """
-    return sum(
-        one.runs for one in timed_runs()
-        if framework in ("", one.framework) and architecture in (None, one.architecture)
-    )  # fmt: skip
+    return sum(one.runs for one in timed_runs() if framework in ("", one.framework) and architecture in (None, one.architecture))
 
 
 def usual_device(framework: str, architecture: str | None) -> str:

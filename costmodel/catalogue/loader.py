@@ -571,7 +571,7 @@ def read_model_file(path: str | Path) -> Transformer:
     InvalidValue
         where a value is of the wrong type or range
     """
-    name, entry = _read(path, _MODEL_KEYS)
+    name, entry = read_entry(path, _MODEL_KEYS)
     _require(path, entry, ("layers", "hidden", "heads", "vocabulary"))
     if "published_parameters" in entry:
         real("published_parameters", entry["published_parameters"], 1.0, 1e18)
@@ -592,7 +592,7 @@ def read_device_file(path: str | Path) -> Device:
     InvalidValue
         where a value is of the wrong type or range
     """
-    name, entry = _read(path, _DEVICE_KEYS)
+    name, entry = read_entry(path, _DEVICE_KEYS)
     return _checked_device(path, name, entry)
 
 
@@ -612,11 +612,11 @@ def read_cluster_file(path: str | Path) -> Cluster:
     InvalidValue
         where a value is of the wrong type or range
     """
-    name, entry = _read(path, _CLUSTER_KEYS)
+    name, entry = read_entry(path, _CLUSTER_KEYS)
     _require(path, entry, ("device", "levels"))
     device = entry["device"]
     if isinstance(device, dict):
-        _known(path, device, _DEVICE_KEYS)
+        refuse_unknown(path, device, _DEVICE_KEYS)
         built = _checked_device(path, f"device of {name}"[:500], device)
     else:
         built = load_device(text("device", device))
@@ -628,18 +628,14 @@ def read_cluster_file(path: str | Path) -> Cluster:
     node = tables[0].get("size")
     read = []
     for table in tables:
-        _known(path, table, (*_LEVEL_KEYS, *readings.SHARED))
+        refuse_unknown(path, table, (*_LEVEL_KEYS, *readings.SHARED))
         per_gpu = readings.level(table, whole("size", node, 10**7) or 1)
         _require(path, per_gpu, _LEVEL_NEEDED)
         read.append(made(Level, per_gpu))
     return Cluster(
-        name=text("name", entry.get("name", name)),
-        device=built,
-        levels=tuple(read),
-        gpus=entry.get("gpus", read[0].size),
-        title=entry.get("title", ""),
-        host_memory=entry.get("host_memory"),
-    )
+        name=text("name", entry.get("name", name)), device=built, levels=tuple(read), gpus=entry.get("gpus", read[0].size),
+        title=entry.get("title", ""), host_memory=entry.get("host_memory"),
+    )  # fmt: skip
 
 
 def _checked_device(path: str | Path, name: str, entry: Row) -> Device:
@@ -654,10 +650,10 @@ def _checked_device(path: str | Path, name: str, entry: Row) -> Device:
     if "best_product" in entry:
         _check_best(name, entry)
     efficiency = _table("efficiency", entry.get("efficiency", {}))
-    _known(path, efficiency, _EFFICIENCY_KEYS)
+    refuse_unknown(path, efficiency, _EFFICIENCY_KEYS)
     for dtype in _table("gemm", efficiency.get("gemm", {})):
         choice("gemm", dtype, DTYPES)
-    _known(path, _table("layer_efficiency", entry.get("layer_efficiency", {})), _LAYER_EFFICIENCY_KEYS)
+    refuse_unknown(path, _table("layer_efficiency", entry.get("layer_efficiency", {})), _LAYER_EFFICIENCY_KEYS)
     return _device(name, entry)
 
 
@@ -682,16 +678,6 @@ def read_entry(path: str | Path, keys: Collection[str]) -> tuple[str, Row]:
     UnreadableFile
         where the file is missing, larger than 1 MiB, not TOML, or has a key that is unknown
     """
-    return _read(path, keys)
-
-
-def refuse_unknown(path: str | Path, entry: Mapping[str, object], keys: Collection[str]) -> None:
-    """Refuse a table of a user's file with a key that is none of `keys`, naming the nearest."""
-    _known(path, entry, keys)
-
-
-def _read(path: str | Path, keys: Collection[str]) -> tuple[str, Row]:
-    """Name and fields of the one entry of a user's file."""
     data = _parse(path)
     tables = [key for key in data if key not in keys]
     if len(data) == len(tables) == 1 and isinstance(data[tables[0]], dict):
@@ -702,7 +688,7 @@ def _read(path: str | Path, keys: Collection[str]) -> tuple[str, Row]:
         name, entry = os.path.splitext(os.path.basename(path))[0], data
     entry = {key: value for key, value in entry.items() if key != "provenance"}
     _plain("", entry)
-    _known(path, entry, keys)
+    refuse_unknown(path, entry, keys)
     if "title" in entry:
         text("title", entry["title"])
     return text("name", entry.get("name", name)), entry
@@ -725,7 +711,8 @@ def _fail(path: str | Path, message: str) -> NoReturn:
     raise UnreadableFile(f"{_one_line(path)}: {message}") from None
 
 
-def _known(path: str | Path, entry: Mapping[str, object], keys: Collection[str]) -> None:
+def refuse_unknown(path: str | Path, entry: Mapping[str, object], keys: Collection[str]) -> None:
+    """Refuse a table of a user's file with a key that is none of `keys`, naming the nearest."""
     for key in entry:
         if key not in keys:
             import difflib

@@ -51,10 +51,6 @@ def server_system(name: str, field: str = "server_system") -> ServerSystem:
     name : of `server_systems`
     field : that a refusal names
 
-    Returns
-    -------
-    ServerSystem
-
     Raises
     ------
     InvalidValue

@@ -29,32 +29,15 @@ from costmodel.text.suggestions import MEANT, did_you_mean
 from costmodel.text.version import __version__
 
 FAMILIES = {
-    "searching": ("search",),
-    "sweeping": ("sweep",),
-    "warming": ("warmup",),
-    "estimating": ("estimate",),
-    "holding": ("memory",),
-    "stretching": ("capacity",),
-    "designing": ("design",),
-    "choosing": ("cards", "gpus"),
-    "comparing": ("compare",),
-    "diagnosing": ("diagnose",),
-    "training": ("train", "formula"),
-    "rollouts": ("post-train",),
-    "towers": ("multimodal",),
-    "pipelines": ("timeline", "simulate"),
-    "communication": ("ledger", "collective"),
+    "searching": ("search",), "sweeping": ("sweep",), "warming": ("warmup",), "estimating": ("estimate",), "holding": ("memory",),
+    "stretching": ("capacity",), "designing": ("design",), "choosing": ("cards", "gpus"), "comparing": ("compare",),
+    "diagnosing": ("diagnose",), "training": ("train", "formula"), "rollouts": ("post-train",), "towers": ("multimodal",),
+    "pipelines": ("timeline", "simulate"), "communication": ("ledger", "collective"),
     "chains": ("checkpoint", "partition", "networks", "network"),
-    "catalogue": ("models", "devices", "clusters", "frameworks", "accuracy", "show"),
-    "new": ("new",),
-    "launchers": ("explain", "read", "write"),
-    "calibrating": ("calibrate",),
-    "figures": ("report", "app"),
-    "dragging": ("whatif", "site"),
-    "serving": ("mcp",),
-    "scripts": ("trace",),
-    "completing": ("completion",),
-}
+    "catalogue": ("models", "devices", "clusters", "frameworks", "accuracy", "show"), "new": ("new",),
+    "launchers": ("explain", "read", "write"), "calibrating": ("calibrate",), "figures": ("report", "app"),
+    "dragging": ("whatif", "site"), "serving": ("mcp",), "scripts": ("trace",), "completing": ("completion",),
+}  # fmt: skip
 """Modules that add commands, in the order of the help, and the commands of each: the one that is asked for alone is loaded."""
 WHERE = {"--device", "--cluster", "--help", "-h", "--help-all"}
 """Options that say on what a model is trained."""

@@ -16,17 +16,7 @@ from costmodel.catalogue.loader import Kind, efficiency_source
 from costmodel.catalogue.software import constants_by_owner, is_framework, load_framework
 from costmodel.catalogue.spellings import squeezed
 from costmodel.cli import codes, layout
-from costmodel.cli.arguments import (
-    Commands,
-    Misused,
-    add_output,
-    is_file,
-    length,
-    many,
-    read_cluster,
-    read_device,
-    read_model,
-)
+from costmodel.cli.arguments import Commands, Misused, add_output, is_file, length, many, read_cluster, read_device, read_model
 from costmodel.cli.output import TerminalTable, gib, print_json, print_page, respond, shown, table
 from costmodel.cli.question import read_with_notes
 from costmodel.description.cluster import Cluster
@@ -221,8 +211,7 @@ _COLUMNS: dict[str, list[tuple[str, str, Callable[[Any], str]]]] = {
     ],
     "framework": [
         ("name", "name", str), ("title", "title", str), ("attention", "attention", str),
-        ("zero_stage", "ZeRO", shown), ("gradient_bytes", "gradient bytes", shown),
-        ("optimizer_bytes", "optimizer bytes", shown),
+        ("zero_stage", "ZeRO", shown), ("gradient_bytes", "gradient bytes", shown), ("optimizer_bytes", "optimizer bytes", shown),
     ],
 }  # fmt: skip
 """Columns of a listing, in the order in which they matter: key of its JSON, title, and how people read it."""

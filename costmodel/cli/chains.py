@@ -7,18 +7,7 @@ from typing import TYPE_CHECKING
 
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.catalogue import loader
-from costmodel.cli.arguments import (
-    Commands,
-    Misused,
-    add_output,
-    is_file,
-    many,
-    nbytes,
-    rate,
-    read_device,
-    seconds,
-    whole,
-)
+from costmodel.cli.arguments import Commands, Misused, add_output, is_file, many, nbytes, rate, read_device, seconds, whole
 from costmodel.cli.output import respond, share, table
 from costmodel.text.checks import positive_int
 from costmodel.text.errors import InvalidValue

@@ -8,17 +8,7 @@ from typing import TYPE_CHECKING
 
 from costmodel.catalogue.clusters import load_cluster
 from costmodel.catalogue.loader import load_device
-from costmodel.cli.arguments import (
-    Commands,
-    Misused,
-    Parser,
-    add_output,
-    length,
-    many,
-    number,
-    spelled,
-    whole,
-)
+from costmodel.cli.arguments import Commands, Misused, Parser, add_output, length, many, number, spelled, whole
 from costmodel.cli.calibrated import add_calibration, calibrated_software, each_calibrated
 from costmodel.cli.defaults import ADAPTED_BATCH, ADAPTED_LENGTH, fill_work, priced
 from costmodel.cli.files import add_files, check_files
@@ -117,8 +107,7 @@ def _cards(arguments: argparse.Namespace) -> int:
         software = calibrated_software(arguments, software) or software
     made = cards(
         model, arguments.device, adapter=arguments.adapter or ADAPTERS, gpus=arguments.gpus, tokens=arguments.tokens, price=price,
-        global_batch=arguments.global_batch, seq_len=arguments.seq_len, framework=software,
-        calibration=arguments.calibration,
+        global_batch=arguments.global_batch, seq_len=arguments.seq_len, framework=software, calibration=arguments.calibration,
     )  # fmt: skip
     files = rows_file(arguments.csv, made.to_rows, "card")
     head = "\n".join(filter(None, (f"{model.name}: {of_a_step(arguments.global_batch, arguments.seq_len)}", taken)))
@@ -175,8 +164,7 @@ def _gpus(arguments: argparse.Namespace) -> int:
         clusters = each_calibrated(arguments, usual_clusters() if clusters is None else clusters)
     made = gpus_in_time(
         model, clusters, tokens=arguments.tokens, days=arguments.days, global_batch=arguments.global_batch,
-        seq_len=arguments.seq_len, framework=arguments.framework,
-        price=_prices(arguments, clusters), sure=arguments.sure,
+        seq_len=arguments.seq_len, framework=arguments.framework, price=_prices(arguments, clusters), sure=arguments.sure,
     )  # fmt: skip
     taken = fill_work(arguments, model, global_batch=made.global_batch, seq_len=LENGTH)
     files = rows_file(arguments.csv, made.to_rows, "cluster")

@@ -9,16 +9,7 @@ from costmodel.arithmetic.named_tuples import Row
 from costmodel.cli.arguments import Commands, add_output, add_size, gpus_of, nbytes, sized_cluster, whole, yes
 from costmodel.cli.calibrated import add_calibration, calibrated_software, with_calibration
 from costmodel.cli.files import add_files, check_files
-from costmodel.cli.output import (
-    TerminalTable,
-    judged,
-    plan_heading,
-    respond,
-    rows_file,
-    share,
-    table,
-    written,
-)
+from costmodel.cli.output import TerminalTable, judged, plan_heading, respond, rows_file, share, table, written
 from costmodel.cli.question import PLAYED, add_question, judged_by, read_asked_model, read_plan
 from costmodel.evaluation.estimation import Estimate
 from costmodel.text.suggestions import MEANT

@@ -9,28 +9,11 @@ from typing import TYPE_CHECKING
 
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.cli import codes
-from costmodel.cli.arguments import (
-    Commands,
-    Misused,
-    add_output,
-    chosen,
-    length,
-    many,
-    plan_fields,
-    reader,
-    whole,
-)
+from costmodel.cli.arguments import Commands, Misused, add_output, chosen, length, many, plan_fields, reader, whole
 from costmodel.cli.defaults import BATCH, fill_work, priced
 from costmodel.cli.files import add_files, check_files
 from costmodel.cli.output import TerminalTable, named, print_page, respond, rows_file, table, written
-from costmodel.cli.question import (
-    add_question,
-    comma_names,
-    read_asked_model,
-    read_hardware,
-    take_adapter,
-    take_software,
-)
+from costmodel.cli.question import add_question, comma_names, read_asked_model, read_hardware, take_adapter, take_software
 from costmodel.cli.systems import systems_parser
 from costmodel.cli.training import add_run
 from costmodel.description.labels import of_a_step, part_name

@@ -6,17 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from costmodel.catalogue.loader import alias
-from costmodel.cli.arguments import (
-    Commands,
-    Misused,
-    add_output,
-    length,
-    many,
-    number,
-    read_model,
-    spelled,
-    whole,
-)
+from costmodel.cli.arguments import Commands, Misused, add_output, length, many, number, read_model, spelled, whole
 from costmodel.cli.calibrated import add_calibration, calibrated_software, each_calibrated
 from costmodel.cli.defaults import as_note, fill_work
 from costmodel.cli.files import add_files, check_files

@@ -65,9 +65,7 @@ def _whatif(arguments: argparse.Namespace) -> int:
     fits = "" if found.ranked else "; no plan fits, so it starts from the nearest"
     legal = counted(found.evaluated, "legal plan")
     print_page(
-        heading(
-            model, cluster, found.framework, work=(arguments.global_batch, arguments.seq_len), departures=found.departures
-        ),
+        heading(model, cluster, found.framework, work=(arguments.global_batch, arguments.seq_len), departures=found.departures),
         written(f"{arguments.output} ({size}, {len(made.candidates.plans):,} of {legal}{fits})"),
     )
     return codes.ANSWERED if found.ranked else codes.NOTHING_FITS

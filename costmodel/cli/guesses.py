@@ -400,9 +400,7 @@ def _planned(words: Sequence[str], known: dict[str, argparse.Action], notes: lis
     return found
 
 
-def _as_plans(
-    words: Sequence[str], known: dict[str, argparse.Action], notes: list[str]
-) -> tuple[list[str], list[str]]:
+def _as_plans(words: Sequence[str], known: dict[str, argparse.Action], notes: list[str]) -> tuple[list[str], list[str]]:
     """The words without those that are whole plans, ``tp=8,pp=2``, and software beside these; and the options that say them."""
     whole = {word for word in words if SETTINGS.fullmatch(word)}
     if not whole:

@@ -124,10 +124,6 @@ def launched(words: Sequence[str], known: Mapping[str, argparse.Action]) -> Laun
     words : behind the command's name
     known : its options
 
-    Returns
-    -------
-    Launched
-
     Raises
     ------
     Misused

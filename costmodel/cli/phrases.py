@@ -12,9 +12,7 @@ from costmodel.cli.arguments import Several, plan_fields
 from costmodel.description.fields import Flag
 from costmodel.text.suggestions import MEANT
 
-NUMBERS = {
-    "one": "1", "single": "1", "two": "2", "three": "3", "four": "4", "eight": "8", "sixteen": "16", "thirty-two": "32",
-}  # fmt: skip
+NUMBERS = {"one": "1", "single": "1", "two": "2", "three": "3", "four": "4", "eight": "8", "sixteen": "16", "thirty-two": "32"}
 """Numbers that are written out."""
 PAIRS = {
     ("seq", "len"): "seq-len", ("seq", "length"): "seq-len", ("sequence", "length"): "seq-len", ("batch", "size"): "batch-size",

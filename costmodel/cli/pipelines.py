@@ -8,17 +8,7 @@ from typing import TYPE_CHECKING
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.cli.arguments import Commands, Misused, Parser, add_output, number, whole
 from costmodel.cli.files import add_files, check_files, perfetto_file
-from costmodel.cli.output import (
-    TerminalTable,
-    gib,
-    judged,
-    plan_heading,
-    respond,
-    share,
-    table,
-    write_csv,
-    written,
-)
+from costmodel.cli.output import TerminalTable, gib, judged, plan_heading, respond, share, table, write_csv, written
 from costmodel.cli.question import PLAYED, add_question, judged_by, read_asked_model, read_plan
 from costmodel.evaluation.estimation import Estimate, estimate
 from costmodel.text.units import counted, format_bytes, format_seconds

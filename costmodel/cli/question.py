@@ -35,14 +35,7 @@ from costmodel.description.cluster import Cluster
 from costmodel.description.judgement import CHOSEN, JUDGED
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
-from costmodel.description.usual_work import (
-    OF_ADAPTERS,
-    adapts,
-    implied_choices,
-    usual_batch,
-    usual_choices,
-    usual_length,
-)
+from costmodel.description.usual_work import OF_ADAPTERS, adapts, implied_choices, usual_batch, usual_choices, usual_length
 from costmodel.evaluation.estimation import Estimate
 
 if TYPE_CHECKING:
@@ -64,7 +57,7 @@ LAUNCHING = (".sh", ".bash", ".slurm", ".sbatch", ".args", ".yaml", ".yml")
 """How names of launch files end that no model's file has."""
 
 def add_question(
-    parser: Parser, several: bool, fixed: bool = True, launches: bool = False, assumed: bool = True, without: Sequence[str] = ()
+    parser: Parser, several: bool, fixed: bool = True, launches: bool = False, without: Sequence[str] = ()
 ) -> None:  # fmt: skip
     """Arguments of a question about plans.
 
@@ -74,7 +67,6 @@ def add_question(
     several : values of a dimension, or one
     fixed : with a batch and a length
     launches : a launch file may stand where the model does, and gives what isn't given
-    assumed : a usual batch and length are taken where they aren't said
     without : fields of a plan that the command says in its own words
     """
     model = parser.add_argument_group("model")
@@ -84,11 +76,10 @@ def add_question(
         add_launched(parser, model)
     else:
         model.add_argument("model", metavar="MODEL", help="name in the catalogue, a TOML file, or a Hugging Face config.json")
-    needed = fixed and not launches and not assumed
-    parser.set_defaults(work_assumed=fixed and assumed)
-    model.add_argument(*spelled("global_batch"), type=whole, required=needed, metavar="N", help="sequences per step")
-    model.add_argument("--seq-len", type=length, required=needed, metavar="N", help="tokens of a sequence")
-    if fixed and assumed and not several:
+    parser.set_defaults(work_assumed=fixed)  # a usual batch and length are taken where they aren't said
+    model.add_argument(*spelled("global_batch"), type=whole, metavar="N", help="sequences per step")
+    model.add_argument("--seq-len", type=length, metavar="N", help="tokens of a sequence")
+    if fixed and not several:
         model.add_argument("--gradient-accumulation", type=whole, metavar="N",
                            help="micro-batches of each replica in a step, in place of --global-batch")  # fmt: skip
     add_hardware(parser)
@@ -135,8 +126,7 @@ def add_plan(
             parser.rarely(added)
     needed = CHOSEN if several else JUDGED
     parser.rarely(plan.add_argument(
-        "--fit-probability", type=number, default=needed, metavar="P",
-        help=f"{FITS} (default: %(default)g)",
+        "--fit-probability", type=number, default=needed, metavar="P", help=f"{FITS} (default: %(default)g)",
     ))  # fmt: skip
 
 

@@ -198,8 +198,7 @@ def offers_table(offered: Sequence[Offer]) -> list[TerminalTable | str]:
     def row(best: Estimate, change: str) -> list[str]:
         return [
             change_as_options(asked_again(change, best.framework.name)), f"{best.plan.gpus:,}", format_seconds(best.step_time),
-            f"{best.tokens_per_second / best.plan.gpus:,.0f}",
-            f"{gib(float(best.memory.total))} GiB", named(best.plan),
+            f"{best.tokens_per_second / best.plan.gpus:,.0f}", f"{gib(float(best.memory.total))} GiB", named(best.plan),
         ]  # fmt: skip
 
     columns = ["would fit with", "GPUs", "step", "tokens/s/GPU", "memory", "its best plan"]
@@ -218,8 +217,7 @@ def faster(found: Sequence[Faster]) -> TerminalTable | str:
     rows = [
         [
             change_as_options(one.words), format_seconds(one.best.step_time), share(one.gain, 1.0),
-            f"{gib(float(one.best.memory.total))} GiB",
-            named(one.best.plan),
+            f"{gib(float(one.best.memory.total))} GiB", named(one.best.plan),
         ]
         for one in found
     ]  # fmt: skip

@@ -129,9 +129,6 @@ def _page(step: PostTraining, asked: argparse.Namespace) -> list[TerminalTable |
         f"{plan_heading(step.update)}\n"
         f"A step of {step.algorithm}: {format_seconds(step.step_time)}, 90 % from {format_seconds(low)} to "
         f"{format_seconds(high)}; {step.tokens_per_second_per_gpu:,.0f} tokens/s a GPU of {counted(step.gpus, 'GPU')}",
-        table(
-            ["part", "time", "share"],
-            [[name, format_seconds(time), share(time, total)] for name, time in step.times.items()],
-        ),
+        table(["part", "time", "share"], [[name, format_seconds(time), share(time, total)] for name, time in step.times.items()]),
         "\n".join(lines),
     ]

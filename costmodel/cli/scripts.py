@@ -7,16 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from costmodel.catalogue.releases import asked
 from costmodel.cli import codes
-from costmodel.cli.arguments import (
-    Commands,
-    Misused,
-    add_output,
-    add_size,
-    gpus_of,
-    read_model,
-    sized_cluster,
-    whole,
-)
+from costmodel.cli.arguments import Commands, Misused, add_output, add_size, gpus_of, read_model, sized_cluster, whole
 from costmodel.cli.calibrated import add_calibration, calibrated_software, with_calibration
 from costmodel.cli.files import perfetto_file
 from costmodel.cli.output import gib, print_json, print_page, share, table, whole_plan, written

@@ -7,17 +7,7 @@ from typing import TYPE_CHECKING
 
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, add_output, chosen, is_file, whole
-from costmodel.cli.output import (
-    TerminalTable,
-    gib,
-    heading_of,
-    print_json,
-    print_page,
-    respond,
-    share,
-    table,
-    whole_plan,
-)
+from costmodel.cli.output import TerminalTable, gib, heading_of, print_json, print_page, respond, share, table, whole_plan
 from costmodel.cli.question import USAGE, add_question, read_asked_model, read_hardware
 from costmodel.cli.training import asked_plan, is_split
 from costmodel.description.labels import label

@@ -10,24 +10,8 @@ from typing import TYPE_CHECKING, SupportsFloat
 
 from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, Misused, add_output, chosen, hours, nbytes, number, seconds
-from costmodel.cli.output import (
-    TerminalTable,
-    judged,
-    plan_heading,
-    print_json,
-    print_page,
-    respond,
-    share,
-    table,
-)
-from costmodel.cli.question import (
-    USAGE,
-    add_question,
-    cluster_names,
-    read_asked_model,
-    read_hardware,
-    read_plan,
-)
+from costmodel.cli.output import TerminalTable, judged, plan_heading, print_json, print_page, respond, share, table
+from costmodel.cli.question import USAGE, add_question, cluster_names, read_asked_model, read_hardware, read_plan
 from costmodel.cli.runs import amounts
 from costmodel.description.judgement import CHOSEN
 from costmodel.evaluation.estimation import Estimate, estimate, memory_limit
@@ -140,8 +124,7 @@ def _train(arguments: argparse.Namespace) -> int:
     reliability = Reliability(
         device_mtbf=_seconds(arguments.mtbf_hours), checkpoint_time=arguments.checkpoint_time,
         checkpoint_bytes=arguments.checkpoint_bytes, storage_bandwidth=arguments.storage_bandwidth,
-        interval=arguments.checkpoint_interval,
-        restart=arguments.restart, preemption_mtbf=_seconds(arguments.preemption_hours),
+        interval=arguments.checkpoint_interval, restart=arguments.restart, preemption_mtbf=_seconds(arguments.preemption_hours),
         preemption_restart=arguments.preemption_restart,
     )  # fmt: skip
     tariff = Tariff(

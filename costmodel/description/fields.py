@@ -367,9 +367,7 @@ def meanings(described: type[DataclassInstance]) -> dict[str, str]:
         names = left.split(", ") if colon else names
         words |= {name: f"{words.get(name, '')} {right or left}".strip() for name in names}
     module = sys.modules[described.__module__]
-    return {
-        name: re.sub(r"`([A-Z]+)`", lambda match: ", ".join(getattr(module, match[1])), text) for name, text in words.items()
-    }
+    return {name: re.sub(r"`([A-Z]+)`", lambda match: ", ".join(getattr(module, match[1])), text) for name, text in words.items()}
 
 
 def short_names(described: type[DataclassInstance]) -> dict[str, str]:

@@ -151,8 +151,7 @@ class LayerChain:
         factor = positive_int("minibatch", minibatch, 10**7) / self.minibatch
         layers = [
             dataclasses.replace(
-                layer, forward=layer.forward * factor, backward=layer.backward * factor,
-                output_bytes=layer.output_bytes * factor,
+                layer, forward=layer.forward * factor, backward=layer.backward * factor, output_bytes=layer.output_bytes * factor,
                 saved_bytes=None if layer.saved_bytes is None else layer.saved_bytes * factor,
             )
             for layer in self.layers

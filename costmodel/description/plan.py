@@ -316,8 +316,7 @@ class Plan:
     cuda_graphs: bool = field(default=False, metadata=row(Flag(), rare=True, software=True, called="CUDA graphs"))
     graph_modules: str | None = field(default=None, metadata=row(
         Spelled(graphs.captured_or_all, ("all", graphs.ITERATION, *graphs.MODULES), graphs.module_numbers),
-        unset="all", rare=True, software=True,
-        owner=Owner("cuda_graphs", (True,)),
+        unset="all", rare=True, software=True, owner=Owner("cuda_graphs", (True,)),
         inert="this model has none of them, or its host is faster than its device"))  # fmt: skip
     fused_experts: bool = field(default=False, metadata=row(Flag(), rare=True, software=True, owner=Owner("dtype", ("mxfp8",))))
     narrow_parameters: bool | None = field(default=None, metadata=row(

@@ -147,10 +147,5 @@ def _stacked(runs: Sequence[OwnRun], axes: int) -> OwnRun:
 
 
 def without_load(model: ModelNumbers) -> ModelNumbers:
-    """A model but for the load of its experts, which is a run's rather than its own.
-
-    Parameters
-    ----------
-    model : `ModelNumbers`
-    """
+    """A model but for the load of its experts, which is a run's rather than its own."""
     return model._replace(experts=model.experts._replace(load=0.0))

@@ -130,15 +130,9 @@ def _short_convolution(shape: StateShape) -> RecurrentNumbers:
 
 NONE = RecurrentNumbers(*[0.0] * len(RecurrentNumbers._fields))
 RECURRENCES: dict[str, Callable[[StateShape], RecurrentNumbers]] = {
-    "none": lambda shape: NONE,
-    "gated-delta-net": _gated_delta_net,
-    "kimi-delta": _kimi_delta,
-    "channel-delta": _channel_delta,
-    "mamba2": _mamba2,
-    "mamba": _mamba,
-    "lightning": _lightning,
-    "short-convolution": _short_convolution,
-}
+    "none": lambda shape: NONE, "gated-delta-net": _gated_delta_net, "kimi-delta": _kimi_delta, "channel-delta": _channel_delta,
+    "mamba2": _mamba2, "mamba": _mamba, "lightning": _lightning, "short-convolution": _short_convolution,
+}  # fmt: skip
 """Each kind: Qwen3-Next's and Qwen3.5's [yang2025]_; Kimi Linear's (arXiv:2510.26692), and Ling's
 like it; Mamba 2 [dao2024]_ of Nemotron-H and
 Granite 4; Mamba of Jamba; MiniMax-01's (arXiv:2501.08313); LFM2's gated convolutions (arXiv:2511.23404). Tensors are those of

@@ -77,8 +77,7 @@ def _of_device(estimate: Estimate) -> list[Assumption]:
         ),
         Assumption(
             "share of the peak that large products reach",
-            f"{100 * device.gemm_efficiency(dtype) * scale:.0f} %", _percent(quality),
-            f"efficiency {measured}; {family}",
+            f"{100 * device.gemm_efficiency(dtype) * scale:.0f} %", _percent(quality), f"efficiency {measured}; {family}",
         ),
     ]  # fmt: skip
 
@@ -117,8 +116,7 @@ def _of_software(estimate: Estimate) -> list[Assumption]:
         ),
         Assumption(
             "share of the memory up to which a plan is called fitting",
-            f"{100 * spread.margin(estimate.required_probability):.0f} %", "",
-            "runs that ran, and runs that ran out of memory",
+            f"{100 * spread.margin(estimate.required_probability):.0f} %", "", "runs that ran, and runs that ran out of memory",
         ),
     ]  # fmt: skip
     if estimate.model.experts and estimate.model.expert_capacity is None:

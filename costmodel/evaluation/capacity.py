@@ -194,9 +194,7 @@ class _CapacityQuestion:
 
         model, cluster = changes.pop("model", self.model), changes.pop("cluster", self.cluster)
         asked = {**self.work, **self.dimensions, **changes}
-        return search_by_name(
-            model, cluster, framework=self.framework, fit_probability=self.fit_probability, top=1, **asked
-        )
+        return search_by_name(model, cluster, framework=self.framework, fit_probability=self.fit_probability, top=1, **asked)
 
     def best(self, **changes: object) -> Estimate | None:
         """The best plan that fits with some values fixed, or None where none does."""

@@ -16,14 +16,7 @@ from costmodel.catalogue.loader import constant_errors, names
 from costmodel.catalogue.releases import base_name
 from costmodel.description.device import Device
 from costmodel.description.framework import Framework
-from costmodel.evaluation.first_contacts import (
-    NINETY,
-    Error,
-    memory_error,
-    room_error,
-    time_error,
-    usual_constants,
-)
+from costmodel.evaluation.first_contacts import NINETY, Error, memory_error, room_error, time_error, usual_constants
 from costmodel.formulas.quantities import DeviceNumbers, Number, Software
 from costmodel.text.errors import InvalidValue
 

@@ -22,14 +22,7 @@ from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
 from costmodel.evaluation import engine
 from costmodel.evaluation.engine import evaluate_one, evaluate_several, stretched, total_time
-from costmodel.evaluation.error_model import (
-    Slopes,
-    Spread,
-    slopes_of,
-    slopes_of_plans,
-    spread_of,
-    widest_unknown,
-)
+from costmodel.evaluation.error_model import Slopes, Spread, slopes_of, slopes_of_plans, spread_of, widest_unknown
 from costmodel.evaluation.first_contacts import Error
 from costmodel.evaluation.loading import Loading
 from costmodel.evaluation.memory_breakdown import PARTS as MEMORY_PARTS

@@ -161,8 +161,7 @@ def _moments(bill: StageBill) -> Iterator[HeldTensor]:
     name = "copies of the update" if updating else "of the layer at work"
     moment = ("update", "update") if updating else ("backward", "backward")
     yield HeldTensor("temporaries", "step", name, 1.0, float(bill.parts.temporaries), *moment)
-    yield HeldTensor("logits", "head", "logits, and what the loss makes", 1.0, float(bill.parts.logits), "loss",
-                     "backward")  # fmt: skip
+    yield HeldTensor("logits", "head", "logits, and what the loss makes", 1.0, float(bill.parts.logits), "loss", "backward")
 
 
 def _buffers(asked: MemoryInputs, held: Contents, bill: StageBill) -> Iterator[HeldTensor]:

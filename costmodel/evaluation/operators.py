@@ -145,6 +145,5 @@ def _rated(device: DeviceNumbers, rate: float, bandwidth: float) -> DeviceNumber
     return device._replace(
         flop_rate=rate, base_flop_rate=rate, vector_flop_rate=rate, int8_flop_rate=rate, split_flop_rate=rate,
         best_flop_rate=rate, base_best_flop_rate=rate, memory_bandwidth=bandwidth,
-        product_bandwidth=bandwidth, grouped_bandwidth=bandwidth,
-        cast_bandwidth=bandwidth, cache_bandwidth=bandwidth,
+        product_bandwidth=bandwidth, grouped_bandwidth=bandwidth, cast_bandwidth=bandwidth, cache_bandwidth=bandwidth,
     )  # fmt: skip

@@ -24,15 +24,7 @@ from costmodel.evaluation.error_model import covariance_of, novelty
 from costmodel.evaluation.estimation import Estimate, estimate
 from costmodel.evaluation.first_contacts import time_error, usual_constants
 from costmodel.evaluation.own_run_posterior import OWN, Posterior, posterior
-from costmodel.evaluation.run_columns import (
-    Array,
-    RunColumns,
-    common,
-    in_common,
-    logarithms,
-    of_one_model,
-    runs_of,
-)
+from costmodel.evaluation.run_columns import Array, RunColumns, common, in_common, logarithms, of_one_model, runs_of
 from costmodel.formulas.quantities import Memory, OwnRun, Software
 from costmodel.formulas.transformer.memory import outside_allocator
 

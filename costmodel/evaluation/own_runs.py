@@ -15,15 +15,7 @@ from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
 from costmodel.evaluation.own_run_files import FARTHEST, Given, check_count, measured_runs
 from costmodel.evaluation.own_run_posterior import SCATTER, Hypotheses, covariance, hypotheses, posterior
-from costmodel.evaluation.own_run_update import (
-    Measured,
-    asked_of,
-    learnt,
-    prior_of,
-    slopes_of,
-    spread_of_clusters,
-    told_before,
-)
+from costmodel.evaluation.own_run_update import Measured, asked_of, learnt, prior_of, slopes_of, spread_of_clusters, told_before
 from costmodel.evaluation.run_columns import Array, common, logarithms
 from costmodel.text.checks import kind, listing
 from costmodel.text.errors import CostModelError, InvalidValue

@@ -74,10 +74,6 @@ def fit(
     noise : log error of a typical good row, or of each row; larger errors count linearly
     iterations : most evaluations of the Jacobian
     start : values to start from; the priors if not given
-
-    Returns
-    -------
-    Fit
     """
     prior = np.log([constant.value for constant in constants])
     spread = np.array([constant.spread for constant in constants])

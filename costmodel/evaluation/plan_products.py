@@ -17,17 +17,7 @@ from numpy.typing import NDArray
 from costmodel.arithmetic.named_tuples import as_column, as_number
 from costmodel.compilation.fields import INNER, LANES
 from costmodel.description import recomputation
-from costmodel.evaluation.search_space import (
-    NEUTRAL,
-    RULES,
-    SPLIT,
-    ChoiceRows,
-    Column,
-    LeftOut,
-    Space,
-    Tables,
-    columns_of,
-)
+from costmodel.evaluation.search_space import NEUTRAL, RULES, SPLIT, ChoiceRows, Column, LeftOut, Space, Tables, columns_of
 from costmodel.formulas.quantities import PlanNumbers, RecomputedParts, Settings
 from costmodel.text.errors import InvalidValue
 
@@ -241,9 +231,7 @@ def legal_plans(space: Space, settings: Settings, order: Sequence[str], most: in
     if considered > most:
         raise InvalidValue("search", f"more than {most} combinations", "fewer values along some dimension")
     first = [space.first_broken(factor, split, settings, order) for factor in factors]
-    experts, pipelines, shards = (
-        (factor, broken == len(RULES)) for factor, broken in zip(factors, first, strict=True)
-    )  # fmt: skip
+    experts, pipelines, shards = ((factor, broken == len(RULES)) for factor, broken in zip(factors, first, strict=True))
     many = len(made.micro_batches)
     passes = pipelines[1].reshape(-1, many)
     some = passes.any(axis=1)

@@ -272,9 +272,7 @@ class SearchResult(AnswerTable[Estimate]):
                 "memory_high_bytes": plan.memory_interval[1], "alternatives": said,
                 **({"replayed_s": self.replays[i].seconds} if i < len(self.replays) else {}), **plan.to_dict(),
             }
-            for i, (plan, standing, said) in enumerate(
-                zip(self.ranked, self.standings.plans, self.alternatives, strict=True)
-            )
+            for i, (plan, standing, said) in enumerate(zip(self.ranked, self.standings.plans, self.alternatives, strict=True))
         ]  # fmt: skip
 
     def to_json(self, path: str | Path | None = None) -> str:

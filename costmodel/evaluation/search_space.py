@@ -57,9 +57,7 @@ OF_STAGES = {"dtype": None, "synchronisation": "all-reduce"}
 """Choices of which the stages of ZeRO are that a framework has, as they are unasked."""
 EXPERT_RULES = ("degrees_of_framework", "experts", "expert_ranks", "expert_feed_forward")
 SHARD_RULES = ("zero_stage", "zero_pipeline", CHOSEN, "shard_group", "synchronisation", "compression")
-RULES = (
-    "degrees_of_framework", "zero_stage", "zero_pipeline", CHOSEN, "schedule_of_framework", *legality.Violations._fields,
-)  # fmt: skip
+RULES = ("degrees_of_framework", "zero_stage", "zero_pipeline", CHOSEN, "schedule_of_framework", *legality.Violations._fields)
 """Every rule, in the order in which a combination that breaks several is counted."""
 PIPELINE_RULES = tuple(rule for rule in RULES if rule not in (*EXPERT_RULES, *SHARD_RULES))
 
@@ -214,9 +212,7 @@ class Space:
     def pipelines(self, p: int) -> tuple[tuple[float, float], ...]:
         """Virtual stages and schedule."""
         defaults = self.question.framework.default_schedules if p > 1 else ("1f1b", "interleaved")
-        return tuple(
-            (float(v), CODES[name]) for v in self.chunks(p) for name in self.given["schedule"] or [defaults[v > 1]]
-        )  # fmt: skip
+        return tuple((float(v), CODES[name]) for v in self.chunks(p) for name in self.given["schedule"] or [defaults[v > 1]])
 
     def left_out(self, tables: Tables, sample: Plan) -> LeftOut:
         """Rows that aren't tried with the choices of a plan: an earlier choice has them too, or the framework refuses them.

@@ -82,9 +82,7 @@ def _switched(result: SearchResult) -> Iterator[tuple[Row, Estimate]]:
         change: Row = {name: value}
         try:
             plan = dataclasses.replace(best.plan, **change)
-            yield change, estimate(
-                best.model, best.cluster, plan, best.framework, fit_probability=best.required_probability
-            )  # fmt: skip
+            yield change, estimate(best.model, best.cluster, plan, best.framework, fit_probability=best.required_probability)
         except CostModelError:  # this plan, model or device can't have it
             continue
 

@@ -76,17 +76,6 @@ def doubts_of(runs: Sequence[Run], estimates: Sequence[Estimate | CostModelError
     return found
 
 
-def clusters_of(run: Run) -> list[tuple[str, float, Cluster]]:
-    """Clusters that a run may have had in place of the one that is assumed, by what its record leaves unstated.
-
-    Returns
-    -------
-    list of (key, how likely it is, cluster)
-    """
-    return [(key, weight, other.cluster) for key in _unstated(run) for weight, other in _others(run, key, {})
-            if other.cluster is not run.cluster]  # fmt: skip
-
-
 def _unstated(run: Run) -> Sequence[str]:
     undated = run.source and releases.month_of(run.release) is None
     return [*run.unstated, RELEASE] if undated and RELEASE not in run.unstated else run.unstated

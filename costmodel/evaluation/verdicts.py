@@ -105,9 +105,7 @@ def _fixes(answer: Estimate) -> Iterator[Fix]:
     for fields in changes_to_fit(answer.plan, answer.framework, light_modules(answer.model, answer.framework)):
         try:
             plan = dataclasses.replace(answer.plan, **fields)
-            found = estimate(
-                answer.model, answer.cluster, plan, answer.framework, fit_probability=answer.required_probability
-            )  # fmt: skip
+            found = estimate(answer.model, answer.cluster, plan, answer.framework, fit_probability=answer.required_probability)
         except CostModelError:  # a change that this plan, model, cluster or framework can't make is no offer
             continue
         if found.fits:

@@ -63,10 +63,8 @@ RULES = {
     "one": BucketTraits(),
     # huggingface/nanotron@2411b022 src/nanotron/optim/gradient_accumulator.py (``dist.all_reduce``), optim/zero.py
     "nanotron": BucketTraits(all_reduced=1.0, by_tensor=1.0),
-    "ddp": _DISTRIBUTED,
-    "megatron": _MEGATRON, "nemo": _MEGATRON._replace(elements=float(NEMO_BUCKET), elements_per_rank=0.0),
-    "fsdp1": _DISTRIBUTED, "fsdp2": _DISTRIBUTED._replace(padded=1.0),
-    "deepspeed": _DEEPSPEED,
+    "ddp": _DISTRIBUTED, "megatron": _MEGATRON, "nemo": _MEGATRON._replace(elements=float(NEMO_BUCKET), elements_per_rank=0.0),
+    "fsdp1": _DISTRIBUTED, "fsdp2": _DISTRIBUTED._replace(padded=1.0), "deepspeed": _DEEPSPEED,
     "deepspeed-2021": _DEEPSPEED._replace(one_by_one=0.0),  # ``_allgather_params`` put them into one flat tensor
     "oneflow": _DISTRIBUTED._replace(cap=ONEFLOW_CAP),
 }  # fmt: skip

@@ -14,9 +14,7 @@ from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import KernelChoices, ModelNumbers, Number, PlanNumbers, Settings
 from costmodel.formulas.transformer.repetition import experts_again
 
-ARGUMENTS = {
-    "settings": "of one", "plan": "of one", "other_settings": "of the other", "other_plan": "of the other",
-}  # fmt: skip
+ARGUMENTS = {"settings": "of one", "plan": "of one", "other_settings": "of the other", "other_plan": "of the other"}
 """What arguments mean in all formulas here that say nothing else of them."""
 APART = (
     "captured_iteration", "fused_casts", "masked_padding", "tiled_loss", "host_reads",

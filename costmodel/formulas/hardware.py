@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from costmodel.arithmetic import ops
-from costmodel.formulas.quantities import (
-    WITHOUT_LIMIT,
-    DeviceFigures,
-    DeviceNumbers,
-    LevelFigures,
-    LevelNumbers,
-)
+from costmodel.formulas.quantities import WITHOUT_LIMIT, DeviceFigures, DeviceNumbers, LevelFigures, LevelNumbers
 
 SPLIT = 3.0
 """Products in TF32 that make one in 32 bit (pytorch/pytorch@001f694 aten/src/ATen/native/transformers/cuda/mem_eff_attention/

@@ -41,9 +41,7 @@ class Violations(NamedTuple):
     mean_length: Number
 
 
-READ = (
-    "global_batch", "seq_len", "framework", "kernels", "optimizer", "synchronisation", "compression", "lengths", "adapter",
-)  # fmt: skip
+READ = ("global_batch", "seq_len", "framework", "kernels", "optimizer", "synchronisation", "compression", "lengths", "adapter")
 """Settings that rules read: plans whose settings are alike in these are legal or not together."""
 
 

@@ -5,15 +5,7 @@ from __future__ import annotations
 from costmodel.arithmetic import ops
 from costmodel.formulas import training_step
 from costmodel.formulas.network import communication
-from costmodel.formulas.quantities import (
-    DeviceNumbers,
-    ModelNumbers,
-    NetworkNumbers,
-    Number,
-    PlanNumbers,
-    Settings,
-    Software,
-)
+from costmodel.formulas.quantities import DeviceNumbers, ModelNumbers, NetworkNumbers, Number, PlanNumbers, Settings, Software
 from costmodel.formulas.transformer import adapters, launches, memory
 from costmodel.formulas.transformer.parameters import dense_layer_of_rank
 

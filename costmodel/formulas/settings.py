@@ -225,9 +225,7 @@ WRITTEN_CAST = ("fp8", "mxfp8")
 """Dtypes whose operands an activation's kernel writes itself: their scales are of former steps, or of few elements. For nvfp4, of
 two levels, it writes 16 bits first, as it does for fp8 by current scaling (NVIDIA/TransformerEngine@d0067d0
 transformer_engine/pytorch/csrc/extensions/activation.cpp)."""
-LOADINGS = {
-    "parts": loading.PARTS, "one-rank": loading.ONE_RANK, "every-rank": loading.EVERY_RANK, "whole": loading.WHOLE,
-}  # fmt: skip
+LOADINGS = {"parts": loading.PARTS, "one-rank": loading.ONE_RANK, "every-rank": loading.EVERY_RANK, "whole": loading.WHOLE}
 """Codes of the ways in which a model comes to its ranks, which are their places."""
 OPTIMIZERS = {
     "adam": (4.0, 8.0), "adam-precision-aware": (2.0, 8.0), "adam-bf16-moments": (4.0, 4.0), "adam-8bit": (4.0, 2.0),
@@ -301,8 +299,7 @@ upcast, each with its backward pass (pytorch/torchtitan@b5bcd76 torchtitan/compo
 LOSS_TRAFFIC = {
     "upcast": 36.0, "upcast-autocast": 42.0, "16-bit": 20.0, "in-place": 24.0, "compiled": 8.0, "loss-parallel": 80.0,
     "vocab-parallel": 52.0, "fused": 8.0, "fused-linear": 8.0, "chunked": 8.0, "upcast-kept": 36.0, "16-bit-kept": 20.0,
-    "chunked-upcast": 36.0, "chunked-eager": 36.0, "tiled": 6.0, "chunk-by-chunk": 36.0,
-    "vocab-parallel-compiled": 32.0,
+    "chunked-upcast": 36.0, "chunked-eager": 36.0, "tiled": 6.0, "chunk-by-chunk": 36.0, "vocab-parallel-compiled": 32.0,
 }  # fmt: skip
 """Bytes read and written per logit, forward and backward, beside the head's products; each kernel reads and writes a tensor
 once. Hugging Face's upcast: a cast of 6, a log-softmax of 8; zeros of 4, the log-softmax's gradient of 12, a cast of 6. Under
@@ -467,9 +464,7 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
     trains = choices.adapter < 0.5
     base = _wide_base(choices, defaults) > 0.0
     least = ops.where(wide | base, FULL_BYTES, 0.0)  # what is in the weights' width in 16 bit is in 32
-    half = (
-        defaults.half_gradients * _is(choices.dtype, _HALF) * ops.where(choices.gradient_bytes < 0.0, 1.0, 0.0)
-    )  # fmt: skip
+    half = defaults.half_gradients * _is(choices.dtype, _HALF) * ops.where(choices.gradient_bytes < 0.0, 1.0, 0.0)
     another = _sharded_by_another(choices, defaults) > 0.0
     states = _usual_states(choices, defaults)
     usual_update = ops.where(another, defaults.sharded_update_bytes, defaults.update_bytes)
@@ -570,9 +565,7 @@ def _sharded_by_another(choices: PlanChoices, defaults: FrameworkDefaults) -> Nu
 
 def _usual_states(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
     """Bytes of the framework's own optimizer states per parameter, as whoever shards them has them."""
-    return ops.where(
-        _sharded_by_another(choices, defaults) > 0.0, defaults.sharded_optimizer_bytes, defaults.optimizer_bytes
-    )  # fmt: skip
+    return ops.where(_sharded_by_another(choices, defaults) > 0.0, defaults.sharded_optimizer_bytes, defaults.optimizer_bytes)
 
 
 def _lifted(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
@@ -706,9 +699,7 @@ def plan_numbers(choices: PlanChoices, layers: Number) -> PlanNumbers:
     ----------
     layers : of the model
     """
-    degrees = RankPlaces(
-        choices.tensor_parallel, choices.context_parallel, choices.data_parallel, choices.pipeline_parallel
-    )  # fmt: skip
+    degrees = RankPlaces(choices.tensor_parallel, choices.context_parallel, choices.data_parallel, choices.pipeline_parallel)
     order = choices.rank_order
     tensor, context = _stride(order.tensor, order, degrees), _stride(order.context, order, degrees)
     data, pipeline = _stride(order.data, order, degrees), _stride(order.pipeline, order, degrees)

@@ -24,16 +24,7 @@ from costmodel.formulas.quantities import (
     Summed,
     Synchronised,
 )
-from costmodel.formulas.transformer import (
-    activations,
-    adapters,
-    attention,
-    flops,
-    launches,
-    layer,
-    lengths,
-    update,
-)
+from costmodel.formulas.transformer import activations, adapters, attention, flops, launches, layer, lengths, update
 
 GRAPH_LAUNCH = 2.5e-6
 """Host time to launch a graph of a layer's pass [s]: NVIDIA, "Constant Time Launch for Straight-Line CUDA Graphs" (2024), of

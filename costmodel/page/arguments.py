@@ -26,8 +26,7 @@ def arguments(question: PageQuestion, domains: Mapping[str, Domain]) -> Row:
     device, asked = cluster.device, Question(model, cluster, framework)
     levels = [level.name for level in cluster.levels]
     return {
-        "open": OPEN, "codes": _codes(domains), "counted": _counted(), "choices": PlanChoices._fields,
-        "overruled": OVERRULED,
+        "open": OPEN, "codes": _codes(domains), "counted": _counted(), "choices": PlanChoices._fields, "overruled": OVERRULED,
         "model": nested(asked.shape), "parameters": float(model.parameters), "software": nested(asked.software),
         "defaults": nested(framework.defaults()),
         "servers": {name: nested(framework.defaults(name).server) for name in SYNCHRONISATIONS},

@@ -188,8 +188,7 @@ class WhatIf:
                  "error": one.time_error.half, "unknown": one.widest_unknown}
                 for one, standing, either in zip(found.ranked, found.standings.plans, found.alternatives, strict=True)
             ],
-            "offers": offered_cells(offers(found)),
-            "none": "" if found.ranked else found.why_none(),
+            "offers": offered_cells(offers(found)), "none": "" if found.ranked else found.why_none(),
             "margin": first.spread.margin(first.required_probability),
             "error": first.time_error.half, "shift": first.time_error.shift,
             "runs": first.spread.rows, "calibrated": first.spread.calibrated,

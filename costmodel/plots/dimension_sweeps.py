@@ -130,9 +130,7 @@ def heat_map_figure(made: HeatMap) -> go.Figure:
                 )
     if shown.best is not None:
         x, y = shown.best
-        figure.add_shape(
-            type="rect", x0=x - 0.49, x1=x + 0.49, y0=y - 0.49, y1=y + 0.49, line={"color": VERMILLION, "width": 4}
-        )  # fmt: skip
+        figure.add_shape(type="rect", x0=x - 0.49, x1=x + 0.49, y0=y - 0.49, y1=y + 0.49, line={"color": VERMILLION, "width": 4})
     figure.update_layout(
         template=TEMPLATE, title=f"{shown.title}<br><sub>framed: the best of all; {DASH} no legal plan</sub>",
         margin={"l": 70, "r": 20, "t": 80, "b": 60}, height=max(360, 110 + 46 * len(shown.rows)),

@@ -372,8 +372,7 @@ FIGURES: dict[str, Callable[[], go.Figure]] = {
         tornado_figure, measured_figure, pipeline_figure, memory_figure, utilisation, time_parts, transaction_sizes, link_loads,
         communication_figure, memory_against_time, memory_of_schedule, iteration_times, communication_overhead,
         published_beside_predicted, waiting_against_delay, change_figure, compared_systems, hours_against_machines,
-        traced_parts, traced_streams, traced_memory, post_training_figure, difference_waterfall, card_bars,
-        reliability_figure,
+        traced_parts, traced_streams, traced_memory, post_training_figure, difference_waterfall, card_bars, reliability_figure,
     )
 }  # fmt: skip
 """By the name of the function that draws it: an example of every figure, and in its docstring what it shows."""

@@ -36,7 +36,6 @@ class MeasuredChart(NamedTuple):
     quantity: str  # quantity, unit: on both axes
     unit: str
     runs: dict[str, tuple[MeasuredTime, ...]]  # by series, in order
-    mean_error: float  # mean of the absolute relative errors
     low: float  # low, high: of both axes
     high: float
 
@@ -66,7 +65,7 @@ def comparison(runs: Iterable[MeasuredTime], quantity: str = "step time", unit: 
     ends = [end for run in every for end in (run.measured, run.low, run.high)]
     return MeasuredChart(
         f"Measured against predicted {quantity}: {len(every)} runs, mean error {100 * error:.1f} %", quantity, unit,
-        {name: tuple(members) for name, members in series.items()}, error, min(ends) / 1.2, max(ends) * 1.2,
+        {name: tuple(members) for name, members in series.items()}, min(ends) / 1.2, max(ends) * 1.2,
     )  # fmt: skip
 
 
@@ -116,8 +115,7 @@ def measured_figure(runs: Iterable[MeasuredTime], quantity: str = "step time", u
         )  # fmt: skip
     axis = {"type": "log", "range": [math.log10(end) for end in ends], "exponentformat": "SI", "dtick": "D2"}
     figure.update_layout(
-        template=TEMPLATE, title=shown.title, height=560, margin={"l": 70, "r": 20, "t": 60, "b": 40},
-        legend=LEGEND_BELOW,
+        template=TEMPLATE, title=shown.title, height=560, margin={"l": 70, "r": 20, "t": 60, "b": 40}, legend=LEGEND_BELOW,
         xaxis={**axis, "title": f"measured {quantity} [{unit}]", "constrain": "domain"},
         yaxis={**axis, "title": ordinate, "scaleanchor": "x", "constrain": "domain"},
     )  # fmt: skip

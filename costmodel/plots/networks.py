@@ -65,10 +65,6 @@ def communication_overhead(points: Iterable[OverheadPoint], source: str = "publi
     ----------
     points : published and predicted shares [%]
     source : where the published ones are from
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
     """
     panels = overhead_panels(points)
     figure = make_subplots(cols=max(1, len(panels.instances)), shared_yaxes=True, subplot_titles=panels.instances,

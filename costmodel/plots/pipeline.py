@@ -203,8 +203,7 @@ TIMELINE: Drawing = {
             "type": "bar", "x": of("it.widths"), "base": of("it.starts"), "y": of("it.ranks"), "orientation": "h",
             "name": of("it.name"), "legendgroup": "passes", "text": of("it.label"), "textposition": "inside",
             "insidetextanchor": "middle", "textangle": 0, "hovertext": of("it.hover"), "hoverinfo": "text",
-            "constraintext": "none", "width": of("high"), "offset": of("top"),
-            "textfont": {"color": of("it.ink"), "size": 11},
+            "constraintext": "none", "width": of("high"), "offset": of("top"), "textfont": {"color": of("it.ink"), "size": 11},
             "marker": {"color": of("it.colour"), "line": {"color": "white", "width": 0.5}, "pattern": hatched(of("it.pattern"))},
         }),
         each("boxes", {

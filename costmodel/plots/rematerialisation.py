@@ -6,17 +6,7 @@ from typing import NamedTuple
 
 import plotly.graph_objects as go
 
-from costmodel.plots.style import (
-    BLACK,
-    BLUE,
-    GREEN,
-    LEGEND_BELOW,
-    PURPLE,
-    SKY,
-    TEMPLATE,
-    VERMILLION,
-    bytes_unit,
-)
+from costmodel.plots.style import BLACK, BLUE, GREEN, LEGEND_BELOW, PURPLE, SKY, TEMPLATE, VERMILLION, bytes_unit
 from costmodel.studies.rematerialisation.study import Checkpointing, MemoryCurve
 from costmodel.text.units import format_bytes
 
@@ -91,10 +81,6 @@ def memory_against_time(curve: MemoryCurve, *, most_extra: float = 5.0) -> go.Fi
     ----------
     curve : as `costmodel.studies.rematerialisation.study.curve` gives it
     most_extra : end of the axis of time [forward passes]
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
     """
     shown = trade(curve)
     figure = go.Figure()
@@ -141,10 +127,6 @@ def memory_of_schedule(schedule: Checkpointing) -> go.Figure:
     Parameters
     ----------
     schedule : as `costmodel.studies.rematerialisation.study.checkpoint` gives it
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
     """
     shown = bars(schedule)
     figure = go.Figure()

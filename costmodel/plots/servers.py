@@ -82,10 +82,6 @@ def published_beside_predicted(
     x_title, y_title : of the axes, with their units
     columns : panels side by side
     logarithmic : whether both axes are
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
     """
     panels = comparison_panels(points)
     columns = max(1, min(columns, len(panels.titles)))
@@ -155,10 +151,6 @@ def waiting_against_delay(lines: Iterable[Waiting], title: str = "What a bounded
     ----------
     lines : one for each distribution of computing times
     title : of the figure
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
     """
     figure = make_subplots(cols=2, subplot_titles=("Waiting for other workers", "Throughput"), horizontal_spacing=0.1)
     delays: set[int] = set()

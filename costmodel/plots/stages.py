@@ -10,19 +10,7 @@ from costmodel.description.labels import label
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.memory_breakdown import PARTS
 from costmodel.plots.specification import each, filled, named, of, when
-from costmodel.plots.style import (
-    BLACK,
-    GREY,
-    LEGEND_BELOW,
-    TEMPLATE,
-    Drawing,
-    bytes_unit,
-    colour,
-    gaps,
-    hatch,
-    hatched,
-    level,
-)
+from costmodel.plots.style import BLACK, GREY, LEGEND_BELOW, TEMPLATE, Drawing, bytes_unit, colour, gaps, hatch, hatched, level
 from costmodel.text.units import format_bytes
 
 FEW = 16

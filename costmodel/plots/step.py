@@ -120,10 +120,7 @@ BREAKDOWN: Drawing = {
             "type": "bar", "x": of("it.times"), "y": of("places"), "orientation": "h", "width": 0.6, "offset": -0.3,
             "name": of("it.name"), "customdata": of("it.shares"),
             "hovertemplate": "{it.name}: %{x:.4g} {unit}, %{customdata:.1f} % of the {whole}<extra></extra>",
-            "marker": {
-                "color": of("it.colour"), "pattern": hatched(of("it.pattern")),
-                "line": {"width": 0},
-            },
+            "marker": {"color": of("it.colour"), "pattern": hatched(of("it.pattern")), "line": {"width": 0}},
         }),
         when("above", {
             "type": "scatter", "x": of("totals"), "y": of("places"), "mode": "markers", "showlegend": False, "name": "90 %",
@@ -135,8 +132,7 @@ BREAKDOWN: Drawing = {
         }),
     ],
     "layout": {
-        "template": TEMPLATE, "title": {"text": of("title")}, "barmode": "stack",
-        "legend": LEGEND_BELOW,
+        "template": TEMPLATE, "title": {"text": of("title")}, "barmode": "stack", "legend": LEGEND_BELOW,
         "height": of("height"), "margin": {"l": 10, "r": 20, "t": 48, "b": 40},
         "shapes": [each("lines", {
             "type": "line", "x0": of("it.at"), "x1": of("it.at"), "y0": 0, "y1": 1, "yref": "paper",

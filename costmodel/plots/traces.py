@@ -5,17 +5,7 @@ from __future__ import annotations
 import numpy as np
 import plotly.graph_objects as go
 
-from costmodel.plots.style import (
-    BLACK,
-    BLUE,
-    GREY,
-    TEMPLATE,
-    VERMILLION,
-    bytes_unit,
-    colour,
-    hatch,
-    seconds_unit,
-)
+from costmodel.plots.style import BLACK, BLUE, GREY, TEMPLATE, VERMILLION, bytes_unit, colour, hatch, seconds_unit
 from costmodel.text.units import counted, format_bytes, format_seconds
 from costmodel.traces.memory import TraceMemory, held_bytes
 from costmodel.traces.pricing import TimeParts, TraceEstimate, merged

@@ -422,7 +422,6 @@ def kept_by_stages(model: Transformer, layers: Floats, settings: Settings, plan:
     ----------
     model : what is trained
     layers : of each stage, as `stage_layers` has them
-    settings, plan, software : `Settings`, `PlanNumbers`, `Software`
     """
     before = np.cumsum([0, *map(model.has_experts, range(model.layers))], dtype=np.int64)
     experts = np.diff(before[np.cumsum([0, *layers], dtype=np.int64)])

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.description.labels import label
-from costmodel.description.schedule import BACKWARD, FORWARD, Schedule
+from costmodel.description.schedule import BACKWARD, Schedule
 from costmodel.evaluation.estimation import Estimate, title
 from costmodel.formulas.pipeline.schedules import SCHEDULES
 from costmodel.simulation.transactions import Ledger
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-KINDS = ("forward", "backward-input", "backward-weight", "backward", "sending", "optimizer", "host", "fullest", "start",
-         "wait")  # fmt: skip
+KINDS = ("forward", "backward-input", "backward-weight", "backward", "sending", "optimizer", "host", "fullest", "start", "wait")
 """What a rank does: four passes; what of a send it doesn't overlap; the update; the host; it waits for the replica with most
 tokens; it starts or awaits a transfer."""
 SENDING, OPTIMIZER, HOST, FULLEST, START, WAIT = range(4, 10)
@@ -101,18 +100,6 @@ class Utilisation(NamedTuple):
     compute: Floats  # share of the time in which a GPU computes, stages x bins
     held: Floats  # on a GPU, stages x bins [bytes]
     links: dict[str, Floats]  # of each level, what a GPU's link carries, stages x bins [bytes/s]
-
-
-class StageTime(NamedTuple):
-    """How a pipeline stage spent the step."""
-
-    stage: int  # rank in the pipeline
-    forward: float  # forward, backward: mean time of a micro-batch's passes, all chunks [s]
-    backward: float
-    busy: float  # busy, idle: mean of its GPUs [s]
-    idle: float
-    start: float  # start, end: of its first work and of its last [s]
-    end: float
 
 
 class LinkLoad(NamedTuple):
@@ -285,22 +272,6 @@ class Simulation:
         return {name: self.times[name] for name in IDLE}
 
     @functools.cached_property
-    def stage_times(self) -> tuple[StageTime, ...]:
-        """How each pipeline stage spent the step."""
-        offsets, kind, took = self.entries.offsets, self.entries.kind, self.end - self.start
-        micro_batches = self.schedule.micro_batches
-
-        def mean(chosen: NDArray[np.bool_]) -> Floats:
-            return np.add.reduceat(np.where(chosen, took, 0.0), offsets[:-1], axis=1).mean(0) / micro_batches
-
-        forward, backward = mean(kind == FORWARD), mean((kind > FORWARD) & (kind <= BACKWARD))
-        busy = sum(self.busy.values(), np.zeros((self.stages, 1))).mean(1)
-        starts = np.minimum.reduceat(np.where(kind < START, self.start, np.inf), offsets[:-1], axis=1).min(0)
-        ends = np.maximum.reduceat(self.end, offsets[:-1], axis=1).max(0)
-        columns = (forward, backward, busy, self.total - busy, starts, ends)
-        return tuple(StageTime(stage, *map(float, row)) for stage, row in enumerate(zip(*columns, strict=True)))
-
-    @functools.cached_property
     def sent_bytes(self) -> dict[str, Floats]:
         """What a GPU of each stage sends in the step, by the ledger's groups [bytes]."""
         sent = {group: np.zeros(self.stages) for group in (*GROUPS, "data", "expert data", "embedding", "pipeline")}
@@ -410,8 +381,7 @@ class Simulation:
         replica[made.number.ravel()[::-1]] = np.tile(np.arange(many), len(made.number))[::-1]
         exchanged = {
             "stage": moves.stage[made.of], "replica": replica, "event": np.asarray(STREAMS)[moves.stream[made.of]],
-            "micro_batch": moves.micro_batch[made.of], "nbytes": moves.nbytes[made.of],
-            "start_s": made.start, "end_s": made.end,
+            "micro_batch": moves.micro_batch[made.of], "nbytes": moves.nbytes[made.of], "start_s": made.start, "end_s": made.end,
         }  # fmt: skip
         rows = pandas.concat([pandas.DataFrame(work), pandas.DataFrame(exchanged)], ignore_index=True)
         return rows.rename(columns={"nbytes": "buffer_bytes"})

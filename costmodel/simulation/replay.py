@@ -16,16 +16,7 @@ from costmodel.formulas.pipeline.schedules import SCHEDULES
 from costmodel.simulation import step_kernel as kernel
 from costmodel.simulation.pass_times import PassTimes
 from costmodel.simulation.playback import schedule_of
-from costmodel.simulation.played_step import (
-    KINDS,
-    START,
-    STREAMS,
-    Floats,
-    Instances,
-    Pieces,
-    Simulation,
-    link_bandwidths,
-)
+from costmodel.simulation.played_step import KINDS, START, STREAMS, Floats, Instances, Pieces, Simulation, link_bandwidths
 from costmodel.simulation.programs import Programs, kernel_programs, programs_of
 from costmodel.simulation.replicas import Replicas, durations, instances_of, replicas_of, slowness
 from costmodel.simulation.transactions import Ledger, ledger_of
@@ -244,8 +235,7 @@ def stretched_play(played: Simulation, asked: Estimate, factor: float) -> Simula
     """
     entries, moves, groups, pieces = played.entries, played.transfers, played.instances, played.pieces
     return dataclasses.replace(
-        played, ledger=ledger_of(asked), start=factor * played.start, end=factor * played.end,
-        duration=factor * played.duration,
+        played, ledger=ledger_of(asked), start=factor * played.start, end=factor * played.end, duration=factor * played.duration,
         entries=entries._replace(
             duration=factor * entries.duration, exchange=factor * entries.exchange, host=factor * entries.host
         ),

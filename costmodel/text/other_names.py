@@ -8,49 +8,35 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from costmodel.text.errors import InvalidValue
 from costmodel.text.suggestions import MEANT, meant, squeezed
 
-FLAGS = {
-    "--lora": ("--adapter", "lora"), "--qlora": ("--adapter", "qlora"), "--bf16": ("--dtype", "bf16"),
-    "--zero1": ("--zero-stage", "1"), "--zero2": ("--zero-stage", "2"), "--zero3": ("--zero-stage", "3"),
-    "--zero-1": ("--zero-stage", "1"), "--zero-2": ("--zero-stage", "2"), "--zero-3": ("--zero-stage", "3"),
-    "--zero3-offload": ("--zero-stage", "3", "--optimizer-offload", "1", "--parameter-offload", "1"),
-    "--zero2-offload": ("--zero-stage", "2", "--optimizer-offload", "1"),
-    "--zero-offload": ("--zero-stage", "2", "--optimizer-offload", "1"),
-    "--fsdp": ("--framework", "fsdp2"), "--fsdp2": ("--framework", "fsdp2"), "--full-shard": ("--zero-stage", "3"),
-    "--use-liger-kernel": ("--fused-cross-entropy", "yes", "--fused-norms", "yes", "--fused-activation", "yes"),
-    "--recompute-activations": ("--recompute", "selective"), "--fp8": ("--dtype", "fp8"), "--fp16": ("--dtype", "fp16"),
-    "--ddp": ("--framework", "ddp"), "--deepspeed": ("--framework", "deepspeed"), "--megatron": ("--framework", "megatron-core"),
-    "--gradient-checkpointing": ("--recompute", "full"), "--grad-checkpointing": ("--recompute", "full"),
-    "--activation-checkpointing": ("--recompute", "full"),
-    "--use-distributed-optimizer": ("--zero-stage", "1"),
-    "--flash-attn": ("--attention", "flash"), "--use-flash-attn": ("--attention", "flash"),
-    "--no-flash": ("--attention", "unfused"), "--no-flash-attn": ("--attention", "unfused"),
-    "--flash-attention": ("--attention", "flash"), "--no-tp": ("--tensor-parallel", "1"), "--no-pp": ("--pipeline-parallel", "1"),
-    "--no-cp": ("--context-parallel", "1"), "--no-ep": ("--expert-parallel", "1"),
-    "--max-batch": ("--find", "batch"), "--max-batch-size": ("--find", "batch"), "--longest": ("--find", "sequence"),
-    "--max-sequence": ("--find", "sequence"), "--no-recompute": ("--recompute", "none"),
-    "--max-seq-len": ("--find", "sequence"), "--load-in-4bit": ("--adapter", "qlora"), "--4bit": ("--adapter", "qlora"),
-    "--load-in-8bit": ("--adapter", "int8-lora"), "--8bit": ("--adapter", "int8-lora"),
-    "--use-lora": ("--adapter", "lora"), "--use-peft": ("--adapter", "lora"),
-    "--cpu-offload": ("--optimizer-offload", "1"), "--offload": ("--optimizer-offload", "1"),
-    "--offload-optimizer": ("--optimizer-offload", "1"), "--offload-params": ("--parameter-offload", "1"),
-    "--packing": ("--batching", "packed"), "--sample-packing": ("--batching", "packed"),
-    "--full-recompute": ("--recompute", "full"), "--full": ("--adapter", "none"), "--full-finetune": ("--adapter", "none"),
-    "--grpo": ("--algorithm", "grpo"), "--ppo": ("--algorithm", "ppo"), "--dpo": ("--algorithm", "dpo"),
-    "--rloo": ("--algorithm", "rloo"), "--kto": ("--algorithm", "kto"),
-    "--ulysses": ("--context-communication", "all-to-all"),
-    "--parameter-server": ("--synchronisation", "parameter-server"),
-    "--allreduce": ("--synchronisation", "all-reduce"),
-}  # fmt: skip
+FLAGS = {f"--{word}": said for said, words in {
+    ("--adapter", "lora"): "lora use-lora use-peft", ("--adapter", "qlora"): "qlora load-in-4bit 4bit",
+    ("--dtype", "bf16"): "bf16", ("--zero-stage", "1"): "zero1 zero-1 use-distributed-optimizer",
+    ("--zero-stage", "2"): "zero2 zero-2", ("--zero-stage", "3"): "zero3 zero-3 full-shard",
+    ("--zero-stage", "3", "--optimizer-offload", "1", "--parameter-offload", "1"): "zero3-offload",
+    ("--zero-stage", "2", "--optimizer-offload", "1"): "zero2-offload zero-offload", ("--framework", "fsdp2"): "fsdp fsdp2",
+    ("--fused-cross-entropy", "yes", "--fused-norms", "yes", "--fused-activation", "yes"): "use-liger-kernel",
+    ("--recompute", "selective"): "recompute-activations", ("--dtype", "fp8"): "fp8", ("--dtype", "fp16"): "fp16",
+    ("--framework", "ddp"): "ddp", ("--framework", "deepspeed"): "deepspeed", ("--framework", "megatron-core"): "megatron",
+    ("--recompute", "full"): "gradient-checkpointing grad-checkpointing activation-checkpointing full-recompute",
+    ("--attention", "flash"): "flash-attn use-flash-attn flash-attention",
+    ("--attention", "unfused"): "no-flash no-flash-attn", ("--tensor-parallel", "1"): "no-tp",
+    ("--pipeline-parallel", "1"): "no-pp", ("--context-parallel", "1"): "no-cp", ("--expert-parallel", "1"): "no-ep",
+    ("--find", "batch"): "max-batch max-batch-size", ("--find", "sequence"): "longest max-sequence max-seq-len",
+    ("--recompute", "none"): "no-recompute", ("--adapter", "int8-lora"): "load-in-8bit 8bit",
+    ("--optimizer-offload", "1"): "cpu-offload offload offload-optimizer", ("--parameter-offload", "1"): "offload-params",
+    ("--batching", "packed"): "packing sample-packing", ("--adapter", "none"): "full full-finetune",
+    ("--algorithm", "grpo"): "grpo", ("--algorithm", "ppo"): "ppo", ("--algorithm", "dpo"): "dpo",
+    ("--algorithm", "rloo"): "rloo", ("--algorithm", "kto"): "kto", ("--context-communication", "all-to-all"): "ulysses",
+    ("--synchronisation", "parameter-server"): "parameter-server", ("--synchronisation", "all-reduce"): "allreduce",
+}.items() for word in words.split()}  # fmt: skip
 """Switches of other programs, and the options that say the same, each with its value."""
 ALGORITHMS = tuple(said[1] for said in FLAGS.values() if said[0] == "--algorithm")
 """Of post-training, which others name where an adapter stands here."""
-OFF = {
-    "--gradient-checkpointing": ("--recompute", "none"), "--grad-checkpointing": ("--recompute", "none"),
-    "--activation-checkpointing": ("--recompute", "none"),
-    "--full-recompute": ("--recompute", "none"), "--flash-attn": ("--attention", "unfused"),
-    "--use-flash-attn": ("--attention", "unfused"), "--flash-attention": ("--attention", "unfused"),
-    "--use-distributed-optimizer": ("--zero-stage", "0"),
-}  # fmt: skip
+OFF = {f"--{word}": said for said, words in {
+    ("--recompute", "none"): "gradient-checkpointing grad-checkpointing activation-checkpointing full-recompute",
+    ("--attention", "unfused"): "flash-attn use-flash-attn flash-attention",
+    ("--zero-stage", "0"): "use-distributed-optimizer",
+}.items() for word in words.split()}  # fmt: skip
 """The same where such a switch is turned off; one that isn't here says then what is so without it."""
 BY_VALUE = {
     ("--recompute-method", "uniform"): ("--recompute", "full"), ("--recompute-num-layers", "1"): (),
@@ -72,9 +58,7 @@ BY_VALUE = {
     }.items() for word in words},
 }  # fmt: skip
 """Options of other programs of which one value says what options here say, each with its value; none where it is so anyway."""
-USUAL = {
-    "--zero-stage", "--framework", ("--dtype", "bf16"), ("--adapter", "none"), ("--synchronisation", "all-reduce"),
-}  # fmt: skip
+USUAL = {"--zero-stage", "--framework", ("--dtype", "bf16"), ("--adapter", "none"), ("--synchronisation", "all-reduce")}
 """What may be so without its switch, so that the switch turned off doesn't say what is."""
 VALUED = (
     "--seq-len", "--gpus", "--nodes", "--device", "--micro-batch", "--global-batch", "--tensor-parallel", "--pipeline-parallel",

@@ -310,7 +310,6 @@ def replay(
 
     Parameters
     ----------
-    role : `Role`
     capacity : of the device for the allocator [bytes]
     expandable : whether its segments are expandable
     host : when the host does each row of the timeline [s]

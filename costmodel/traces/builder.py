@@ -113,8 +113,7 @@ class RoleBuilder:
         """
         row = [
             self._text(op), self._text(" ".join(map(shape_text, shapes))), self._text(" ".join(dtypes)), int(bytes_read),
-            int(bytes_written), int(flop), stream, _phase(phase), self._text(module), self._text(line),
-            compiled,
+            int(bytes_written), int(flop), stream, _phase(phase), self._text(module), self._text(line), compiled,
         ]  # fmt: skip
         self._launch(StreamOperation(KERNEL, row, stream, line, reads, writes))
 

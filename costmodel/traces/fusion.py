@@ -45,7 +45,6 @@ class Fused(NamedTuple):
         Parameters
         ----------
         alone : time of each by itself [s]
-        device : `DeviceNumbers`
         """
         firsts = np.unique(self.first[self.gone])
         found = np.where(self.gone, 0.0, alone)
@@ -59,10 +58,6 @@ def fused(role: Role) -> Fused:
     Between two products, or what else stays a kernel of its own, all that follows on one stream in one compiled region is one
     kernel. It reads what it doesn't make, once, and writes what others read later, once; of values that a backward pass reads,
     too, which a compiler may work out again in place of keeping them.
-
-    Parameters
-    ----------
-    role : `Role`
 
     References
     ----------
@@ -89,7 +84,6 @@ def graph_launches(role: Role, graphed: Collection[int]) -> NDArray[np.int64]:
 
     Parameters
     ----------
-    role : `Role`
     graphed : numbers of the compiled parts that are launched as CUDA graphs
     """
     timeline, rows = role.timeline, np.flatnonzero(role.timeline.action == KERNEL)

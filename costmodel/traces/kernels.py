@@ -165,12 +165,7 @@ class Rates:
         return self._known[dtype]
 
     def time(self, kernel: Kernel) -> float:
-        """Of a kernel on the device [s].
-
-        Parameters
-        ----------
-        kernel : `Kernel`
-        """
+        """Of a kernel on the device [s]."""
         if kernel.is_copy:
             return (kernel.read + kernel.written) / 2.0 / self.base.host_bandwidth + self.base.kernel_time
         if kernel.is_attention and kernel.shapes:
@@ -267,12 +262,7 @@ def _in_int8(numbers: DeviceNumbers) -> DeviceNumbers:
 
 
 def signatures(role: Role) -> tuple[list[Kernel], NDArray[np.int64]]:
-    """The different kernels of a role, and which of them each of its kernels is.
-
-    Parameters
-    ----------
-    role : `Role`
-    """
+    """The different kernels of a role, and which of them each of its kernels is."""
     kernels, texts = role.kernels, role.texts
     columns = (
         kernels.op, kernels.shapes, kernels.dtypes, kernels.bytes_read, kernels.bytes_written, kernels.flop, kernels.compiled > 0,
@@ -303,13 +293,7 @@ def rates_of(
 
 
 def kernel_times(role: Role, rates: Rates) -> Floats:
-    """Time of each kernel of a role on a device, alone; 0 of those that its host computes, in whose time they are [s].
-
-    Parameters
-    ----------
-    role : `Role`
-    rates : `Rates`
-    """
+    """Time of each kernel of a role on a device, alone; 0 of those that its host computes, in whose time they are [s]."""
     if not len(role.kernels):
         return np.zeros(0)
     made, which = signatures(role)
@@ -317,12 +301,7 @@ def kernel_times(role: Role, rates: Rates) -> Floats:
 
 
 def on_processors(role: Role) -> NDArray[np.bool_]:
-    """Which kernels of a role its host computes.
-
-    Parameters
-    ----------
-    role : `Role`
-    """
+    """Which kernels of a role its host computes."""
     return role.kernels.stream == (role.streams.index(PROCESSORS) if PROCESSORS in role.streams else NOWHERE)
 
 
@@ -333,7 +312,6 @@ def processor_times(role: Role, cluster: Cluster, framework: Framework) -> Float
 
     Parameters
     ----------
-    role : `Role`
     cluster : whose hosts these are
     framework : whose optimizer runs there
     """

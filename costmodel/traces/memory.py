@@ -195,7 +195,6 @@ def held_bytes(role: Role, kind: str | None = None) -> NDArray[np.int64]:
 
     Parameters
     ----------
-    role : `Role`
     kind : of `KINDS`; all of them unless given
     """
     timeline, storages = role.timeline, role.storages
@@ -212,7 +211,6 @@ def living(role: Role, row: int) -> NDArray[np.int64]:
 
     Parameters
     ----------
-    role : `Role`
     row : of its timeline
     """
     storages = role.storages
@@ -244,8 +242,7 @@ def _memory_of(
         phase=PHASES[storages.phase[newest]] if newest >= 0 else "other",
         module=texts[storages.module[newest]] if newest >= 0 else "", line=texts[timeline.line[at]] if len(timeline) else "",
         by_kind=by_kind, by_module=dict(modules.most_common()),
-        largest=tuple(_held(role, int(storage)) for storage in order[:largest]), outside=outside,
-        capacity=usable_bytes(cluster),
+        largest=tuple(_held(role, int(storage)) for storage in order[:largest]), outside=outside, capacity=usable_bytes(cluster),
         failed_at=None if failed == NOWHERE else texts[timeline.line[failed]], helps=(), role=role, played=played,
     )  # fmt: skip
     return dataclasses.replace(made, helps=tuple(_helps(made, role, order)))
@@ -303,12 +300,7 @@ def _helps(made: TraceMemory, role: Role, alive: NDArray[np.int64]) -> list[str]
 
 
 def classes_of(role: Role) -> set[int]:
-    """Sizes over which a loss takes softmaxes: of a vocabulary, of classes.
-
-    Parameters
-    ----------
-    role : `Role`
-    """
+    """Sizes over which a loss takes softmaxes: of a vocabulary, of classes."""
     made = role.storages
     pairs = set(zip(made.op.tolist(), made.shape.tolist(), strict=True))
     sizes = {role.texts[shape].rpartition("x")[2] for op, shape in pairs if role.texts[op].endswith("_log_softmax")}

@@ -55,12 +55,7 @@ def even(ranks: Sequence[int]) -> bool:
 
 
 def framework_of(trace: Trace) -> tuple[str, list[str]]:
-    """The framework of the catalogue that ran, as the trace's facts, its packages or its exchanges say, and what was taken.
-
-    Parameters
-    ----------
-    trace : `Trace`
-    """
+    """The framework of the catalogue that ran, as the trace's facts, its packages or its exchanges say, and what was taken."""
     facts = trace.facts
     if "framework" in facts:
         return facts["framework"], []

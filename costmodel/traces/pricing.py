@@ -25,17 +25,7 @@ from costmodel.traces.allocator import NEVER, Reserved, replay
 from costmodel.traces.fusion import Fused, fused, graph_launches
 from costmodel.traces.kernels import kernel_times, processor_times, rates_of
 from costmodel.traces.places import checked_cluster, software_of
-from costmodel.traces.record import (
-    END_OF_GRAPH,
-    GRAPH,
-    KERNEL,
-    NOWHERE,
-    PHASES,
-    STEP,
-    TRANSACTION,
-    Role,
-    Trace,
-)
+from costmodel.traces.record import END_OF_GRAPH, GRAPH, KERNEL, NOWHERE, PHASES, STEP, TRANSACTION, Role, Trace
 from costmodel.traces.room import room
 from costmodel.traces.scheduling import Durations, PlayedRole, play
 from costmodel.traces.transactions import PricedTransactions, transaction_times
@@ -312,7 +302,6 @@ def host_times(
 
     Parameters
     ----------
-    role : `Role`
     cluster : whose hosts these are
     framework : whose pace of the host, and call of a collective
     chains : kernels that a compiler makes one, which are launched once; none unless given

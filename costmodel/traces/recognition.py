@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +20,12 @@ from costmodel.description.transformer import Transformer
 from costmodel.evaluation.estimation import Estimate, estimate
 from costmodel.evaluation.search_result import SearchResult
 from costmodel.simulation.checking import search
-from costmodel.text.errors import CostModelError, InvalidValue, NotModelled
+from costmodel.text.errors import CostModelError, NotModelled
 from costmodel.text.results import brief
 from costmodel.text.units import counted
 from costmodel.traces.builder import shape_of
 from costmodel.traces.places import LEAST, even, framework_of
-from costmodel.traces.record import (
-    BORN,
-    KERNEL,
-    KINDS,
-    NOWHERE,
-    PHASES,
-    RECEIVE,
-    SEND,
-    TRANSACTION,
-    Role,
-    Trace,
-)
+from costmodel.traces.record import BORN, KERNEL, KINDS, NOWHERE, PHASES, RECEIVE, SEND, TRANSACTION, Role, Trace
 
 FORWARD, BACKWARD, OTHER = map(PHASES.index, ("forward", "backward", "other"))
 RECOMPUTED, PARTLY = 2.6, 2.2
@@ -100,7 +88,7 @@ def recognise(trace: Trace, model: Transformer | None = None) -> Recognised:
     ------
     NotModelled
         where there is no model, it isn't the trace's, or degrees don't multiply to its world: `price_trace` on other clusters
-        and `with_ranks` answer what-if on the trace itself
+        answers what-if on the trace itself
     """
     notes: list[str] = []
     known = model if model is not None else _model(trace, notes)
@@ -126,57 +114,6 @@ def recognise(trace: Trace, model: Transformer | None = None) -> Recognised:
         fields["sequence_parallel"] = _scatters(trace)
     fields |= _adapter(first)
     return Recognised(model=known, plan=Plan(**fields), framework=framework, notes=tuple(notes))  # type: ignore[arg-type]
-
-
-def with_ranks(trace: Trace, world_size: int) -> Trace:
-    """The same code on so many times the ranks: groups that exchange weights and gradients have as many more members.
-
-    Parameters
-    ----------
-    trace : `Trace`
-    world_size : a multiple of its own
-
-    Returns
-    -------
-    Trace
-        for `price_trace` and `play_cluster`; shards of states are as large as they were
-
-    Raises
-    ------
-    InvalidValue
-        of another number of ranks
-
-    Assumptions
-    -----------
-    Each rank's share of the batch stays, so that the global batch grows with the ranks.
-    """
-    times, left = divmod(world_size, trace.world_size)
-    if left or times < 1:
-        raise InvalidValue("world_size", world_size, f"a multiple of the trace's {trace.world_size} ranks")
-    before = trace.world_size
-
-    def shifted(ranks: Sequence[int]) -> tuple[int, ...]:
-        return tuple(rank + copy * before for copy in range(times) for rank in ranks)
-
-    roles = []
-    for role in trace.roles:
-        of_states = _state_groups(role)
-        groups = tuple(
-            shifted(ranks) if number in of_states or len(ranks) == before else ranks for number, ranks in enumerate(role.groups)
-        )
-        roles.append(dataclasses.replace(role, stands_for=shifted(role.stands_for), groups=groups))
-    assumed = f"{world_size} ranks in place of {before}: each with its share of the batch and its shards as they were"
-    return dataclasses.replace(trace, roles=tuple(roles), world_size=world_size, values_assumed=(*trace.values_assumed, assumed))
-
-
-def _state_groups(role: Role) -> set[int]:
-    """Groups over which weights or gradients are exchanged."""
-    moves, texts = role.transactions, role.texts
-    return {
-        int(group)
-        for op, group, parameter, phase in zip(moves.op, moves.group, moves.parameter, moves.phase, strict=True)
-        if group != NOWHERE and _is_of_states(texts[op], texts[parameter], int(phase))
-    }
 
 
 def _is_of_states(op: str, parameter: str, phase: int) -> bool:

@@ -89,16 +89,9 @@ def trace_script(
     first, more = _chosen(roles, world)
     with tempfile.TemporaryDirectory(prefix="costmodel-trace-") as folder:
         spec = {
-            "script": script,
-            "arguments": list(arguments),
-            "module": module,
-            "world": world,
-            "gpus": min(server, world),
-            "steps": steps,
-            "device": device_facts(home),
-            "folder": folder,
-            "cache": str(guard_folder()),
-        }
+            "script": script, "arguments": list(arguments), "module": module, "world": world, "gpus": min(server, world),
+            "steps": steps, "device": device_facts(home), "folder": folder, "cache": str(guard_folder()),
+        }  # fmt: skip
         done = _Runs(Path(folder), spec, limit, more).run(first)
         found = [Trace.load(Path(folder) / f"rank-{rank}" / "role.npz") for rank in done]
     return gathered(found, world, {"command": " ".join([script, *arguments])})
@@ -173,12 +166,9 @@ class _Runs:
         environment = os.environ | {"PYTHONPATH": f"{root}{os.pathsep}{known}" if known else root, "OMP_NUM_THREADS": "1"}
         with (own / "log.txt").open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "costmodel.traces.fake_machine.launch", str(path)],
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                env=environment,
-            )
+                [sys.executable, "-m", "costmodel.traces.fake_machine.launch", str(path)], stdout=log, stderr=log,
+                stdin=subprocess.DEVNULL, env=environment,
+            )  # fmt: skip
         self.running[rank] = (process, time.monotonic())
         report(f"tracing rank {rank}")
 
@@ -247,12 +237,9 @@ def gathered(found: Sequence[Trace], world: int, facts: dict[str, str]) -> Trace
     stood = _replicas(roles, same, world)
     assumed = dict.fromkeys(sentence for one in found for sentence in one.values_assumed)
     return Trace(
-        roles=tuple(dataclasses.replace(role, stands_for=tuple(sorted(stood[role.rank]))) for role in roles),
-        world_size=world,
-        versions=found[0].versions,
-        facts={**found[0].facts, **facts},
-        values_assumed=tuple(assumed),
-    )
+        roles=tuple(dataclasses.replace(role, stands_for=tuple(sorted(stood[role.rank]))) for role in roles), world_size=world,
+        versions=found[0].versions, facts={**found[0].facts, **facts}, values_assumed=tuple(assumed),
+    )  # fmt: skip
 
 
 def _alike(role: Role, other: Role) -> bool:

@@ -262,7 +262,6 @@ def play(trace: Trace, durations: Sequence[Durations]) -> tuple[PlayedRole, ...]
 
     Parameters
     ----------
-    trace : `Trace`
     durations : of each of its roles
 
     Assumptions

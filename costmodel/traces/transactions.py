@@ -44,7 +44,6 @@ def described(role: Role, row: int) -> TracedTransaction:
 
     Parameters
     ----------
-    role : `Role`
     row : of its transactions
     """
     moves, texts = role.transactions, role.texts
@@ -89,7 +88,6 @@ def transaction_times(role: Role, cluster: Cluster, framework: Framework) -> Pri
 
     Parameters
     ----------
-    role : `Role`
     cluster, framework : on what, with whose constants
     """
     known: dict[TracedTransaction, tuple[float, float, LinkBytes]] = {}

@@ -452,9 +452,7 @@ def _cost(one: Card) -> float:
 
 def _cells(one: Card) -> tuple[str, ...]:
     assert one.estimate is not None
-    return (
-        format_seconds(one.estimate.step_time), f"{_rate(one):,.0f}", f"{one.longest or 0:,}", one.estimate.framework.name
-    )  # fmt: skip
+    return format_seconds(one.estimate.step_time), f"{_rate(one):,.0f}", f"{one.longest or 0:,}", one.estimate.framework.name
 
 
 def _brief(one: Card) -> str:

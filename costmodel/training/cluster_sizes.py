@@ -245,9 +245,7 @@ def gpus_in_time(
     rows: list[ClusterSize] = []
     for batch in batches:
         work: Row = {"global_batch": batch, "seq_len": length, "framework": framework, **asked}
-        rows = [
-            _row(model, one, tokens, within, sure, prices.get(one.name, prices.get(one.device.name)), work) for one in tried
-        ]  # fmt: skip
+        rows = [_row(model, one, tokens, within, sure, prices.get(one.name, prices.get(one.device.name)), work) for one in tried]
         if any(one.expected for one in rows):
             break
     far = float("inf")

@@ -129,9 +129,7 @@ class _Transformer(ReplicatedWorkload):
     def split(self) -> System:
         """Megatron's tensor parallelism inside a node."""
         answer = self.tensor()
-        return self.planned(
-            "tensor parallelism", f"{answer.plan.tensor_parallel} GPUs a replica", answer, stale.synchronous()
-        )  # fmt: skip
+        return self.planned("tensor parallelism", f"{answer.plan.tensor_parallel} GPUs a replica", answer, stale.synchronous())
 
     def three_ways(self) -> System:
         """The fastest of all combinations that fit."""

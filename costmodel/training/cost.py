@@ -73,10 +73,6 @@ def cost(tariff: Tariff, device: Device, devices: int, time: float) -> Cost:
     devices : how many
     time : of the run [s]
 
-    Returns
-    -------
-    Cost
-
     Raises
     ------
     InvalidValue

@@ -182,19 +182,13 @@ class SideBySide(AnswerTable[ComparedAnswer]):
         )
 
 
-def against(
-    first: Estimate, choice: Estimate, first_price: float | None = None, price: float | None = None
-) -> Against:
+def against(first: Estimate, choice: Estimate, first_price: float | None = None, price: float | None = None) -> Against:
     """A choice against another, for as many tokens.
 
     Parameters
     ----------
     first, choice : estimates
     first_price, price : of a GPU of each for an hour
-
-    Returns
-    -------
-    Against
     """
     ratio = first.tokens_per_second / choice.tokens_per_second
     error = difference_error(first, choice)

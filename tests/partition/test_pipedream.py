@@ -372,7 +372,7 @@ def priced(chain, stages, question):
 @pytest.mark.parametrize(("name", "compress"), [("nasnetamobile", False), ("nasnetalarge", True)])
 def test_graphs_that_the_published_program_cannot_finish_are_split_near_to_the_bound(name, compress):
     result = partition(profile(name), [4], [1e10], compress_branches=compress)
-    assert result.time <= 1.001 * result.time_bound
+    assert result.time <= 1.001 * result.single_time / result.workers
 
 
 # What a partition says of itself
@@ -387,7 +387,7 @@ def test_stages_hold_every_layer_once_and_all_machines(costs, machines):
     assert [name for stage in result.pipeline for name in stage.layers] == [layer.name for layer in chain.layers]
     assert result.workers == math.prod(machines)
     assert result.single_time == pytest.approx(sum(stage.compute_time for stage in result.pipeline))
-    assert result.time >= result.time_bound * (1 - 1e-12)
+    assert result.time >= result.single_time / result.workers * (1 - 1e-12)
     assert result.time <= result.data_parallel_time * (1 + 1e-12)
 
 
@@ -398,7 +398,6 @@ def test_a_straight_pipeline_keeps_one_version_of_weights_for_each_stage_from_he
     assert result.weight_versions == (4, 3, 2, 1)
     assert result.staleness == (3, 2, 1, 0)
     assert result.in_flight == 4
-    assert result.weight_version_bytes == (8e6, 6e6, 4e6, 2e6)
     assert result.memory == (4 * 2.002e6, 3 * 2.002e6, 2 * 2.002e6, 2.002e6)
     assert result.sent_bytes == 2 * 3 * 1e3
     assert result.data_parallel_sent_bytes == 2 * 3 * 8e6 / 4

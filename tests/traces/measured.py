@@ -25,7 +25,7 @@ import numpy as np
 from costmodel.catalogue.records import run_of
 from costmodel.description.cluster import Cluster
 from costmodel.description.run import Run
-from costmodel.evaluation.unstated import clusters_of, widened
+from costmodel.evaluation.unstated import _others, _unstated, widened
 from costmodel.text.progress import LISTENERS
 from costmodel.traces.memory import memory_of_trace
 from costmodel.traces.pricing import price_trace
@@ -88,7 +88,8 @@ def ruled_out(run: str) -> list[str]:
 
 def machines(run: Run) -> list[tuple[float, Cluster]]:
     """Clusters that a run may have had, and how likely each is: the most likely first."""
-    others = clusters_of(run)
+    others = [(key, weight, other.cluster) for key in _unstated(run) for weight, other in _others(run, key, {})
+              if other.cluster is not run.cluster]  # fmt: skip
     excluded = [key for key in ruled_out(run.id) if any(key == other for other, _, _ in others)]
     if excluded:
         others = [other for other in others if other[0] in excluded]

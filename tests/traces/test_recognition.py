@@ -5,11 +5,11 @@ import json
 import pytest
 
 from costmodel import load_cluster
-from costmodel.text.errors import InvalidValue, NotModelled
+from costmodel.text.errors import NotModelled
 from costmodel.text.units import MiB
 from costmodel.traces.builder import RoleBuilder
 from costmodel.traces.pricing import price_trace
-from costmodel.traces.recognition import recognise, with_ranks
+from costmodel.traces.recognition import recognise
 from costmodel.traces.record import Trace
 
 CLUSTER = load_cluster("dgx-h100", gpus=16)
@@ -168,15 +168,3 @@ def test_a_model_that_is_not_the_trace_s_is_refused():
     trace = Run().trace()
     with pytest.raises(NotModelled, match=r"config\.json"):
         recognise(Trace(roles=trace.roles, world_size=16))
-
-
-def test_the_same_code_on_more_ranks_exchanges_its_states_among_more():
-    trace = Run().trace([("all-reduce", range(4))], [("all-reduce", range(0, 16, 4), "w", -1, 256 * MiB)])
-    more = with_ranks(trace, 64)
-    assert more.world_size == 64 and len(more.roles[0].stands_for) == 64
-    assert sorted(map(len, more.roles[0].groups)) == [4, 16]
-    assert recognise(more).plan.data_parallel == 16 and recognise(trace).plan.data_parallel == 4
-    few, many = price_trace(trace, CLUSTER), price_trace(more, load_cluster("dgx-h100", gpus=64))
-    assert many.step_time > few.step_time and "64 ranks" in more.values_assumed[-1]
-    with pytest.raises(InvalidValue, match="world_size"):
-        with_ranks(trace, 40)

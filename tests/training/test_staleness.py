@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from costmodel.description.layers import ChainLayer, LayerChain
-from costmodel.formulas.pipeline import staleness as formulas
 from costmodel.studies.parameter_servers import staleness
 from costmodel.studies.parameter_servers.servers import Stragglers, parameter_server
 from costmodel.studies.parameter_servers.staleness import Staleness
@@ -28,13 +27,6 @@ def test_pipedream_s_partitions_say_the_same():
     assert tuple(staleness.pipedream(len(found.pipeline)).by_name.values()) == found.staleness
 
 
-@given(st.integers(1, 300))
-def test_workers_that_never_wait_miss_as_many_updates_as_there_are_others(workers):
-    stale = staleness.memoryless(workers)
-    assert stale.mean == pytest.approx(formulas.mean_staleness(float(workers), 1.0, 1.0), abs=1e-4)
-    assert stale.quantile(0.0) == 0
-
-
 def test_a_bounded_delay_bounds_the_updates_missed_between_none_and_all():
     kept = {"compute_time": 1.0, "workers": 8, "servers": 2, "bandwidth": 1e9,
             "stragglers": Stragglers(distribution="exponential", spread=1.0)}  # fmt: skip
@@ -54,7 +46,6 @@ def test_local_sgd_misses_the_others_steps_since_the_last_exchange(steps):
 def test_synchronous_is_none_and_delayed_is_one():
     assert staleness.synchronous().mean == 0.0
     assert staleness.delayed().mean == 1.0 and staleness.delayed(0) == staleness.synchronous()
-    assert staleness.delayed().samples_behind(4096.0) == 4096.0
 
 
 @given(st.lists(st.floats(0.01, 1.0), min_size=1, max_size=20), st.floats(0.0, 1.0))

@@ -18,9 +18,7 @@ RECOMPUTE: dict[str, dict] = {
 
 def prepare(folder: str) -> Callable[[dict], dict]:
     """What answers a record."""
-    return functools.partial(
-        _answer, import_module("simumax.core.config"), import_module("simumax.core.perf_llm"), Path(folder)
-    )
+    return functools.partial(_answer, import_module("simumax.core.config"), import_module("simumax.core.perf_llm"), Path(folder))
 
 
 def _answer(config: types.ModuleType, perf: types.ModuleType, folder: Path, record: dict) -> dict:

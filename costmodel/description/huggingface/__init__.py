@@ -16,15 +16,7 @@ from costmodel.description.huggingface.families import CLASS_DEFAULTS, Family
 from costmodel.description.huggingface.families import FAMILIES as DECODERS
 from costmodel.description.huggingface.files import Config, load, name_of, short, shown
 from costmodel.description.huggingface.hybrids import HYBRIDS
-from costmodel.description.huggingface.keys import (
-    DECODER,
-    DROPOUT,
-    HARMLESS,
-    KEYS,
-    TOWER,
-    could_change_the_shape,
-    words,
-)
+from costmodel.description.huggingface.keys import DECODER, DROPOUT, HARMLESS, KEYS, TOWER, could_change_the_shape, words
 from costmodel.description.huggingface.refused import REFUSED
 from costmodel.description.huggingface.rules import Fields, one_of_all_layers
 from costmodel.description.huggingface.towers import TEXT_KINDS, TEXT_TABLES, TOWERS

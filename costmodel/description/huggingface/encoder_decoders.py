@@ -189,9 +189,7 @@ MARIAN = family(
     "hidden vocabulary", bart, tied=True, positions=True, **CLASSIC, **BIASED, last_norm=False, only=BEHIND_AN_ENCODER,
     ignored="gradient_checkpointing",
 )  # fmt: skip
-T5 = family(
-    "hidden heads feed_forward vocabulary head_dim", t5, tied=True, only=BEHIND_AN_ENCODER, keys={"head_dim": "d_kv"},
-)  # fmt: skip
+T5 = family("hidden heads feed_forward vocabulary head_dim", t5, tied=True, only=BEHIND_AN_ENCODER, keys={"head_dim": "d_kv"})
 JOINT: dict[str, Any] = {
     "tied": False, "positions": True, "causal": False, "gated": False, "norm": "none", "head_bias": True, "last_norm": False,
     **BIASED,
@@ -202,9 +200,7 @@ ENCODER_DECODERS: dict[str, Family] = {
         "hidden vocabulary", bart, tied=True, positions=True, **CLASSIC, **BIASED, only=BEHIND_AN_ENCODER,
         ignored="gradient_checkpointing",
     ),
-    "whisper": family(
-        "hidden vocabulary", whisper, tied=True, positions=True, **CLASSIC, **BIASED, only=BEHIND_AN_ENCODER,
-    ),
+    "whisper": family("hidden vocabulary", whisper, tied=True, positions=True, **CLASSIC, **BIASED, only=BEHIND_AN_ENCODER),
     "DiTTransformer2DModel": family(
         "", dit, tied=False, positions=True, causal=False, gated=False, norm="none", modulation=CONDITIONED, head_bias=True,
         last_norm=False, **BIASED, only={"norm_type": ("ada_norm_zero", None), "cross_attention_dim": (None,)},

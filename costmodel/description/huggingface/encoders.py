@@ -11,9 +11,7 @@ from costmodel.description.huggingface.files import Config
 from costmodel.description.huggingface.keys import words
 from costmodel.description.huggingface.rules import FieldRule, Fields, count, plus, windows, yes
 
-MASKED: Fields = {
-    "causal": False, "embedding_norm": True, "last_norm": False, "head_transform": True, "head_bias": True,
-}  # fmt: skip
+MASKED: Fields = {"causal": False, "embedding_norm": True, "last_norm": False, "head_transform": True, "head_bias": True}
 """BERT and its likenesses: norms after the block, and a head of a dense layer, a norm and the tied embedding."""
 
 

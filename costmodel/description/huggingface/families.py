@@ -154,9 +154,7 @@ exaone4 = family(DENSE, windows(pattern(4), length=4096), qk_norm="head")
 granite_moe = family(
     ROUTED, mixture(width="intermediate_size"), keys=SMALL_EXPERTS, switches=ATTENTION_BIAS,
 )  # fmt: skip
-glm = family(
-    GROUPED, optional={"head_dim": 128}, switches={"attention_bias": ("attention_bias", True)}, split_rotation=True,
-)  # fmt: skip
+glm = family(GROUPED, optional={"head_dim": 128}, switches={"attention_bias": ("attention_bias", True)}, split_rotation=True)
 glm4_moe = family(
     f"{ROUTED} kv_heads", mixture(first=1, shared=1), when("use_qk_norm", False, {"qk_norm": "head"}),
     switches=QKV_BIAS, optional=MTP,
@@ -195,8 +193,7 @@ FAMILIES: dict[str, Family] = {
         *gpt2.rules[:-1], plain_activation("activation_function", "gelu_pytorch_tanh"),
         when("multi_query", True, {"kv_heads": 1}),
     )),
-    "gptj": gptj,
-    "codegen": gptj,
+    "gptj": gptj, "codegen": gptj,
     "gpt_neo": family(
         "layers hidden heads vocabulary learned_positions", windows(no_layer, "window_size"), four_times_hidden,
         plain_activation("activation_function", "gelu_new"),
@@ -214,9 +211,7 @@ FAMILIES: dict[str, Family] = {
         tied=True, switches={"enable_bias": (EVERY, True)}, ignored="layerdrop output_projection",
         positions=True, only={"layer_norm_elementwise_affine": (True,)}, **CLASSIC,
     ),
-    "xglm": family(
-        DENSE, tied=True, ignored="layerdrop scale_embedding attention_heads", **CLASSIC, **BIASED,
-    ),
+    "xglm": family(DENSE, tied=True, ignored="layerdrop scale_embedding attention_heads", **CLASSIC, **BIASED),
     "biogpt": family(
         "layers hidden heads vocabulary feed_forward", special.opt_positions, tied=True, positions=True,
         ignored="layerdrop scale_embedding", **CLASSIC, **BIASED,
@@ -226,14 +221,11 @@ FAMILIES: dict[str, Family] = {
         ignored="activation apply_residual_connection_post_layernorm ff_factor", **CLASSIC,
     ),
     "mpt": family(
-        "layers hidden heads vocabulary", special.mpt, tied=True, gated=False,
-        only={"embedding_fraction": (1.0, 1)},
+        "layers hidden heads vocabulary", special.mpt, tied=True, gated=False, only={"embedding_fraction": (1.0, 1)},
         # With ALiBi no position is learned, whatever learned_pos_emb says.
         ignored="learned_pos_emb norm_type use_pad_tok_in_ffn fc_type",
     ),
-    "persimmon": family(
-        DENSE, when("qk_layernorm", True, {"qk_norm": "head"}), **CLASSIC, **BIASED,
-    ),
+    "persimmon": family(DENSE, when("qk_layernorm", True, {"qk_norm": "head"}), **CLASSIC, **BIASED),
     "nemotron": family(switches=LLAMA_SWITCHES, **CLASSIC),
     "stablelm": family(
         DENSE, when("qk_layernorm", False, {"qk_norm": "full"}),
@@ -242,8 +234,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "stablelm_epoch": family(DENSE, norm="layernorm", switches={"use_qkv_bias": ("attention_bias", False)}),
     "starcoder2": family(
-        GROUPED, windows(every_layer), tied=True, switches={"use_bias": (EVERY, True)}, ignored="mlp_type norm_type",
-        **CLASSIC,
+        GROUPED, windows(every_layer), tied=True, switches={"use_bias": (EVERY, True)}, ignored="mlp_type norm_type", **CLASSIC,
     ),
     "phi": phi,
     "phi-msft": phi._replace(
@@ -308,14 +299,9 @@ FAMILIES: dict[str, Family] = {
                   "mlp_bias": ("feed_forward_bias", False)},
     ),
     "jais2": family(switches={"attention_bias": (LINEAR, True), "mlp_bias": ("feed_forward_bias", True)}, **CLASSIC),
-    "granite": family(switches=LLAMA_SWITCHES),
-    "granitemoe": granite_moe,
-    "granitemoeshared": granite_moe,
-    "exaone": family(),
+    "granite": family(switches=LLAMA_SWITCHES), "granitemoe": granite_moe, "granitemoeshared": granite_moe, "exaone": family(),
     "exaone4": exaone4,
-    "exaone_moe": family(
-        ROUTED, windows(pattern(4), length=4096), mixture(first=1, shared=1), qk_norm="head", optional=MTP,
-    ),
+    "exaone_moe": family(ROUTED, windows(pattern(4), length=4096), mixture(first=1, shared=1), qk_norm="head", optional=MTP),
     "olmo": family(switches=ATTENTION_BIAS, norm="none"),
     "olmo2": olmo2,
     "olmo3": olmo2._replace(rules=(windows(pattern(4), length=4096),)),
@@ -342,9 +328,7 @@ FAMILIES: dict[str, Family] = {
         "fuse_gate_detach_matmul fuse_linear fuse_rms_norm fuse_rope fuse_ln use_rmsnorm use_fast_ln compression_ratio "
         "add_tail_layers weight_share_add_bias freq_allocation enable_mtp_magic_send multi_token_pred_lambda",
     ),
-    "hunyuan_v1_dense": family(
-        switches=LLAMA_SWITCHES, qk_norm="head", only=NOT_SHARED, ignored=HUNYUAN,
-    ),
+    "hunyuan_v1_dense": family(switches=LLAMA_SWITCHES, qk_norm="head", only=NOT_SHARED, ignored=HUNYUAN),
     "hunyuan_v1_moe": family(
         "layers hidden heads vocabulary experts experts_per_token", special.hunyuan, optional={"expert_feed_forward": None},
         switches=LLAMA_SWITCHES, qk_norm="head", only=NOT_SHARED, ignored=HUNYUAN,
@@ -370,13 +354,10 @@ FAMILIES: dict[str, Family] = {
     "seed": llama,
 
     # Mistral
-    "mistral": mistral,
-    "ministral": family(GROUPED, windows(no_layer)),
+    "mistral": mistral, "ministral": family(GROUPED, windows(no_layer)),
     "ministral3": family(GROUPED, windows(every_layer), optional={"head_dim": 128}),
     "mistral4": deepseek._replace(rules=(latent(), mixture(shared=1))),
-    "mixtral": family(
-        f"{ROUTED} kv_heads", windows(every_layer), mixture(), keys=SMALL_EXPERTS,
-    ),
+    "mixtral": family(f"{ROUTED} kv_heads", windows(every_layer), mixture(), keys=SMALL_EXPERTS),
 
     # Qwen
     "qwen": family(
@@ -432,8 +413,7 @@ FAMILIES: dict[str, Family] = {
     # Mixtures of experts with attention of the usual kind
     "gpt_oss": family(
         f"{ROUTED} kv_heads", windows(every_other, length=128), mixture(), keys=SMALL_EXPERTS, optional={"head_dim": 64},
-        switches={"attention_bias": (LINEAR, True)}, feed_forward_bias=True, attention_sinks=True,
-        clamped_activation=True,
+        switches={"attention_bias": (LINEAR, True)}, feed_forward_bias=True, attention_sinks=True, clamped_activation=True,
     ),
     "dbrx": family(
         "layers hidden heads vocabulary",
@@ -453,8 +433,7 @@ FAMILIES: dict[str, Family] = {
         ignored="attn_output_multiplier embedding_multiplier_scale output_multiplier_scale max_attn_value",
     ),
     "deepseek": family(ROUTED, mixture(shared=None), switches=ATTENTION_BIAS),
-    "bailing_moe": bailing(False),
-    "bailing_moe_v2": bailing(True),
+    "bailing_moe": bailing(False), "bailing_moe_v2": bailing(True),
     "afmoe": family(
         f"{ROUTED} kv_heads", windows(special.all_but_every), mixture(shared=1), qk_norm="head", norms_per_layer=4,
         gated_attention=True,
@@ -468,12 +447,9 @@ FAMILIES: dict[str, Family] = {
     ),
 
     # Latent attention
-    "deepseek_v2": deepseek,
-    "deepseek_v3": deepseek,
-    "kimi_k2": deepseek,
+    "deepseek_v2": deepseek, "deepseek_v3": deepseek, "kimi_k2": deepseek,
     "axk1": deepseek._replace(rules=(latent(), mixture(first=1, shared=1))),
-    "deepseek_v32": sparse,
-    "sarvam_mla": deepseek, "sarvam_moe": glm4_moe,
+    "deepseek_v32": sparse, "sarvam_mla": deepseek, "sarvam_moe": glm4_moe,
     "youtu": family(f"{LATENT_FIELDS} feed_forward", latent(), tied=True, switches=ATTENTION_BIAS,
                     ignored="embedding_initializer_range"),
     "iquestcoder": family(GROUPED, switches=LLAMA_SWITCHES),

@@ -7,15 +7,7 @@ from __future__ import annotations
 
 from costmodel.description.huggingface.files import Config, short
 from costmodel.description.huggingface.keys import words
-from costmodel.description.huggingface.rules import (
-    WINDOW_KEYS,
-    FieldRule,
-    Fields,
-    count,
-    mixture,
-    no_layer,
-    windows,
-)
+from costmodel.description.huggingface.rules import WINDOW_KEYS, FieldRule, Fields, count, mixture, no_layer, windows
 from costmodel.description.huggingface.special import two_shapes
 from costmodel.text.errors import InvalidValue, NotModelled
 

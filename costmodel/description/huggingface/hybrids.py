@@ -107,9 +107,7 @@ def _kimi(config: Config, fields: Fields) -> Fields:
     })  # fmt: skip
 
 
-kimi_delta = FieldRule(
-    _kimi, LISTS | words("linear_attn_config linear_num_heads linear_head_dim linear_conv_kernel_dim"),
-)  # fmt: skip
+kimi_delta = FieldRule(_kimi, LISTS | words("linear_attn_config linear_num_heads linear_head_dim linear_conv_kernel_dim"))
 """Kimi's delta attention in all but one of four layers."""
 
 
@@ -384,9 +382,7 @@ minimax = family(
 )  # fmt: skip
 
 HYBRIDS: dict[str, Family] = {
-    "qwen3_next": qwen_moe,
-    "qwen3_5_text": qwen_dense,
-    "qwen3_5_moe_text": qwen_moe,
+    "qwen3_next": qwen_moe, "qwen3_5_text": qwen_dense, "qwen3_5_moe_text": qwen_moe,
     "kimi_linear": family(
         f"{LATENT_FIELDS} experts experts_per_token expert_feed_forward", latent(), kimi_delta, mixture(first=0, shared=None),
         optional=MTP, ignored="mla_use_nope moe_renormalize moe_router_activation_func use_grouped_topk",
@@ -409,10 +405,7 @@ HYBRIDS: dict[str, Family] = {
     ),
     "minimax": minimax, "minimax_text_01": minimax, "minimax_m1": minimax, "MiniMaxText01": minimax, "MiniMaxM1": minimax,
     "lfm2": family("layers hidden heads vocabulary kv_heads", lfm2, lfm2_mlp, tied=True, qk_norm="head"),
-    "lfm2_moe": family(
-        f"{ROUTED} kv_heads feed_forward", lfm2, mixture(), tied=True, qk_norm="head",
-        ignored="use_expert_bias",
-    ),
+    "lfm2_moe": family(f"{ROUTED} kv_heads feed_forward", lfm2, mixture(), tied=True, qk_norm="head", ignored="use_expert_bias"),
     "olmo_hybrid": family(DENSE, delta_net, qk_norm="full", switches=ATTENTION_BIAS, ignored="linear_allow_neg_eigval"),
 }  # fmt: skip
 """Every hybrid's `model_type` that can be read."""

@@ -56,9 +56,7 @@ def first_of(config: Config, keys: str) -> str | None:
 
 # Windows
 
-ATTENTION_KINDS = {
-    "full_attention": 0, "global": 0, "attention": 0, "sliding_attention": 1, "local": 1, "chunked_attention": 1,
-}  # fmt: skip
+ATTENTION_KINDS = {"full_attention": 0, "global": 0, "attention": 0, "sliding_attention": 1, "local": 1, "chunked_attention": 1}
 """Names of layers with attention, and whether they look back through a window."""
 
 OTHER_KINDS = {

@@ -57,9 +57,7 @@ def _opt(config: Config, fields: Fields) -> Fields:
     return found
 
 
-opt = FieldRule(
-    _opt, words("word_embed_proj_dim max_position_embeddings do_layer_norm_before _remove_final_layer_norm")
-)  # fmt: skip
+opt = FieldRule(_opt, words("word_embed_proj_dim max_position_embeddings do_layer_norm_before _remove_final_layer_norm"))
 """OPT: positions, a narrow embedding, norms after the block."""
 
 
@@ -83,9 +81,7 @@ def _falcon(config: Config, fields: Fields) -> Fields:
 
 falcon = FieldRule(
     _falcon,
-    words(
-        "new_decoder_architecture parallel_attn multi_query num_kv_heads n_head_kv ffn_hidden_size num_ln_in_parallel_attn"
-    ),
+    words("new_decoder_architecture parallel_attn multi_query num_kv_heads n_head_kv ffn_hidden_size num_ln_in_parallel_attn"),
 )
 """Falcon: groups, norms and the parallel block follow from its generation."""
 

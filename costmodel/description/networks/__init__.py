@@ -3,16 +3,7 @@
 `layers` says what a layer does and costs, `graph` joins layers to a `Network`, `published` has those of the literature.
 """
 
-from costmodel.description.networks.graph import (
-    Branches,
-    GraphBuilder,
-    Item,
-    LayerCost,
-    Network,
-    Node,
-    Residual,
-    SideBranch,
-)
+from costmodel.description.networks.graph import Branches, GraphBuilder, Item, LayerCost, Network, Node, Residual, SideBranch
 from costmodel.description.networks.layers import (
     Attention,
     BatchNorm,

@@ -6,21 +6,10 @@
 ('nvls', 'simple', 4.1)
 """
 
-from costmodel.evaluation.collectives.answer import (
-    OPERATIONS,
-    Alternative,
-    CollectiveTime,
-    bus_factor,
-    phases_of,
-)
+from costmodel.evaluation.collectives.answer import OPERATIONS, Alternative, CollectiveTime, bus_factor, phases_of
 from costmodel.evaluation.collectives.libraries import LIBRARIES, NCCL_NAMES, RCCL_NAMES, library_of
 from costmodel.evaluation.collectives.place import TEXTBOOK
-from costmodel.evaluation.collectives.questions import (
-    LATEST,
-    collective_time,
-    expected_by_nccl,
-    expected_by_rccl,
-)
+from costmodel.evaluation.collectives.questions import LATEST, collective_time, expected_by_nccl, expected_by_rccl
 
 __all__ = [
     "LATEST", "LIBRARIES", "NCCL_NAMES", "OPERATIONS", "RCCL_NAMES", "TEXTBOOK", "Alternative", "CollectiveTime",

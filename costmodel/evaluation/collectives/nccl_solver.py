@@ -9,16 +9,7 @@ import dataclasses
 import math
 
 from costmodel.formulas.network import nccl
-from costmodel.formulas.network.nccl import (
-    FAMILIES,
-    LL,
-    LL128,
-    LL128_SHARE,
-    SIMPLE,
-    TREE_SHARE,
-    Limits,
-    Release,
-)
+from costmodel.formulas.network.nccl import FAMILIES, LL, LL128, LL128_SHARE, SIMPLE, TREE_SHARE, Limits, Release
 
 GB = 1e9
 MOST_CHANNELS = 16

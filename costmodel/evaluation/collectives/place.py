@@ -44,10 +44,7 @@ _FLAT: dict[str, dict[str, tuple[Callable[[float, float, float, float], float], 
         "binomial-tree": (algorithms.binomial_all_reduce, False),
         "double-binary-tree": (algorithms.double_binary_tree_all_reduce, False),
     },
-    "all-gather": {
-        "ring": (algorithms.ring_all_gather, True),
-        "recursive-doubling": (algorithms.bruck_all_gather, False),
-    },
+    "all-gather": {"ring": (algorithms.ring_all_gather, True), "recursive-doubling": (algorithms.bruck_all_gather, False)},
     "reduce-scatter": {
         "ring": (algorithms.ring_reduce_scatter, True),
         "recursive-halving": (algorithms.bruck_reduce_scatter, False),

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from costmodel.arithmetic import ops
 from costmodel.formulas.network import collectives
-from costmodel.formulas.quantities import (
-    Exchange,
-    ModelNumbers,
-    NetworkNumbers,
-    Number,
-    PlanNumbers,
-    Settings,
-    Software,
-)
+from costmodel.formulas.quantities import Exchange, ModelNumbers, NetworkNumbers, Number, PlanNumbers, Settings, Software
 from costmodel.formulas.systems import byteps_shares, server_exchange
 from costmodel.formulas.transformer import lengths, parameters, precision
 from costmodel.formulas.transformer.repetition import experts_again

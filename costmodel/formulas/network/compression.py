@@ -10,15 +10,7 @@ from __future__ import annotations
 from costmodel.arithmetic import ops
 from costmodel.formulas import compute
 from costmodel.formulas.network import collectives, traffic
-from costmodel.formulas.quantities import (
-    DeviceNumbers,
-    LowRankSizes,
-    NetworkNumbers,
-    Number,
-    Payload,
-    Settings,
-    Software,
-)
+from costmodel.formulas.quantities import DeviceNumbers, LowRankSizes, NetworkNumbers, Number, Payload, Settings, Software
 
 ARGUMENTS = {
     "ngradients": "gradients on each rank", "ranks": "that sum their gradients",

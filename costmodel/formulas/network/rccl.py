@@ -78,10 +78,7 @@ MI300X = TuningTable(
     shares={"tree": Protocols(0.06, 0.06, 0.11), "ring": Protocols(0.08, 0.08, 1.0)},
     shares_of_many={"tree": Protocols(0.06, 0.06, 0.59), "ring": Protocols(0.08, 0.08, 1.0)},
     correction={
-        "tree": {
-            LL: _LL_TREE, LL128: _LL_TREE,
-            SIMPLE: (*(0.1,) * 15, 0.7, 1, 1, 1, 1, 1, 0.7, 0.7, 0.5, 0.6, 0.6, 0.6),
-        },
+        "tree": {LL: _LL_TREE, LL128: _LL_TREE, SIMPLE: (*(0.1,) * 15, 0.7, 1, 1, 1, 1, 1, 0.7, 0.7, 0.5, 0.6, 0.6, 0.6)},
         "ring": {LL: _LL_RING, LL128: _LL_RING, SIMPLE: (*(0.1,) * 22, 1, 0.8, 1, 1, 1)},
     },
     ranges={
@@ -99,10 +96,7 @@ MI355X = MI300X._replace(
             LL: _LL_TREE, LL128: (*_LL_TREE[:16], 1, 1, 1, 2, *(0.1,) * 7),
             SIMPLE: (*(0.1,) * 15, 0.7, 1, 0.1, 0.1, 0.1, 0.9, 0.9, 0.7, 0.8, 0.6, 0.6, 0.6),
         },
-        "ring": {
-            LL: _LL_RING, LL128: (*_LL_RING[:18], *(0.1,) * 9),
-            SIMPLE: (*(0.1,) * 22, 1, 0.8, 0.8, 1, 1),
-        },
+        "ring": {LL: _LL_RING, LL128: (*_LL_RING[:18], *(0.1,) * 9), SIMPLE: (*(0.1,) * 22, 1, 0.8, 0.8, 1, 1)},
     },
     ranges={
         "reduce-scatter": (Range(0, 131071), Range(131071, 4194304)),

@@ -53,9 +53,7 @@ CODES = {name: float(code) for code, name in enumerate(SCHEDULES)}
 """Codes of the schedules, as columns hold them."""
 GPIPE, ONE_F_ONE_B, INTERLEAVED, ZB_H1, ZB_H2, DUALPIPE, ZB_V, CHIMERA, BREADTH_FIRST, PIPEDREAM, PIPEDREAM_2BW = CODES.values()
 
-_TRAITS = {
-    name: tuple(float(getattr(row, name)) for row in SCHEDULES.values()) for name in Traits._fields if name != "least"
-}  # fmt: skip
+_TRAITS = {name: tuple(float(getattr(row, name)) for row in SCHEDULES.values()) for name in Traits._fields if name != "least"}
 _LEAST_A_STAGE, _LEAST_BESIDES = zip(*(row.least for row in SCHEDULES.values()), strict=True)
 _OWN_BUBBLE = tuple(float(name in ("zb-h1", "zb-h2", "dualpipe", "zb-v", "chimera")) for name in SCHEDULES)
 """Schedules whose bubble isn't that of whole passes, one stage after the other."""

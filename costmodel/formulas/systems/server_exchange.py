@@ -14,9 +14,7 @@ from costmodel.arithmetic import ops
 from costmodel.formulas.quantities import Number
 from costmodel.formulas.systems.data_parallel import exposed_exchange
 
-ARGUMENTS = {
-    "servers": "S", "active": "workers in the exchange a", "skew": "load of the busiest server over the mean s",
-}  # fmt: skip
+ARGUMENTS = {"servers": "S", "active": "workers in the exchange a", "skew": "load of the busiest server over the mean s"}
 """What arguments mean in all formulas here that say nothing else of them."""
 
 

@@ -5,16 +5,7 @@ from __future__ import annotations
 from costmodel.arithmetic import ops
 from costmodel.formulas.network import communication
 from costmodel.formulas.pipeline import layout, schedules
-from costmodel.formulas.quantities import (
-    Kinds,
-    ModelNumbers,
-    NetworkNumbers,
-    Number,
-    Place,
-    PlanNumbers,
-    Settings,
-    Software,
-)
+from costmodel.formulas.quantities import Kinds, ModelNumbers, NetworkNumbers, Number, Place, PlanNumbers, Settings, Software
 from costmodel.formulas.transformer import memory
 from costmodel.formulas.transformer.precision import FULL_BYTES
 

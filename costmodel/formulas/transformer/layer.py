@@ -5,15 +5,7 @@ from __future__ import annotations
 from costmodel.arithmetic import ops
 from costmodel.formulas import compute
 from costmodel.formulas.pipeline import layout
-from costmodel.formulas.quantities import (
-    DeviceNumbers,
-    ModelNumbers,
-    Number,
-    PlanNumbers,
-    Settings,
-    Software,
-    Work,
-)
+from costmodel.formulas.quantities import DeviceNumbers, ModelNumbers, Number, PlanNumbers, Settings, Software, Work
 from costmodel.formulas.transformer import adapters, attention, flops, lengths, parameters, recurrent, traffic
 from costmodel.formulas.transformer.repetition import experts_again
 

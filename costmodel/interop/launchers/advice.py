@@ -38,10 +38,6 @@ def improvements(launch: Launch, answer: Estimate, most: int = 5) -> list[Advice
     launch : whose dialect gives the flags
     answer : of `estimate`, for the launch's plan
     most : changes to name
-
-    Returns
-    -------
-    list of Advice
     """
     found = []
     for fields in changes_for_speed(answer.plan):

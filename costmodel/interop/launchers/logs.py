@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from costmodel.description.plan import Plan
-from costmodel.description.transformer import Transformer
 from costmodel.text import user_files
 from costmodel.text.checks import kind, whole
 from costmodel.text.errors import CostModelError
@@ -101,26 +100,6 @@ def read_step_times(log: str | Path, plan: Plan | None = None) -> StepTimes:
     name = str(log)[:200]
     named = name if name.isprintable() else "the log"
     raise CostModelError(f"{named}: no step time of a known framework is in it; known: {', '.join(READERS)}")
-
-
-def measured_run(model: Transformer, plan: Plan, log: str | Path, warm_up: int = WARM_UP) -> tuple[Transformer, Plan, float]:
-    """One run as `costmodel.calibrate` takes it.
-
-    Parameters
-    ----------
-    model : that was trained
-    plan : how
-    log : file, or its text
-    warm_up : first logged steps to leave out
-
-    Returns
-    -------
-    tuple
-        model, plan, and the median seconds of a step
-    """
-    kind("model", model, Transformer, "load_model(name)")
-    kind("plan", plan, Plan, "Plan(...)")
-    return model, plan, read_step_times(log, plan).typical(warm_up)
 
 
 def _text(log: str | Path) -> str:

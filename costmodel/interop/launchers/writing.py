@@ -117,21 +117,6 @@ def flags_of(format: str, plan: Plan, model: Transformer, framework: str | None 
     return lines
 
 
-def unsayable(format: str, plan: Plan, model: Transformer, *, cluster: Cluster | None = None) -> list[str]:
-    """Fields of a plan that a dialect can't say: those that differ when the file is read back.
-
-    Parameters
-    ----------
-    format, plan, model, cluster : as of `write_launch`
-
-    Returns
-    -------
-    list of str
-        names of fields of `Plan`, none where the file says all that has an effect
-    """
-    return written(format, plan, model, cluster)[1]
-
-
 def _dialect(format: str) -> Dialect:
     dialect = next((one for one in DIALECTS if one.name == format), None)
     if dialect is None or not dialect.written:

@@ -31,11 +31,6 @@ class AveragingStrategies:
         """How often faster the adaptive strategy is than an all-reduce."""
         return self.all_reduce / self.adaptive
 
-    @property
-    def gain_over_best(self) -> float:
-        """How often faster the adaptive strategy is than the best of the others."""
-        return min(self.all_reduce, self.parameter_server, self.byteps) / self.adaptive
-
 
 def averaging_strategies(peers: Sequence[Peer], parameter_bytes: float) -> AveragingStrategies:
     """Time of an averaging among all peers, those with a speed computing, by each of the strategies.

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 CONSISTENCIES = ("bsp", "bounded_delay", "asynchronous")
-LARGEST_SPREAD = {
-    "deterministic": 0.0, "exponential": 1.0, "uniform": 1.0 / math.sqrt(3.0), "normal": 0.2, "lognormal": 10.0,
-}  # fmt: skip
+LARGEST_SPREAD = {"deterministic": 0.0, "exponential": 1.0, "uniform": 1.0 / math.sqrt(3.0), "normal": 0.2, "lognormal": 10.0}
 """Distributions with the largest standard deviation over the mean that leaves times positive."""
 MOST_WORKERS = 100_000
 MOST_EVENTS = 50_000_000

@@ -11,16 +11,13 @@ from costmodel.text.checks import flag, positive_int, real
 from costmodel.text.errors import InvalidValue
 from costmodel.text.results import brief
 
-TAIL = 1e-9
-"""Probability that a distribution without end leaves out."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Staleness:
     """How many optimizer updates a gradient misses, for each stage or worker (or group of them that are alike).
 
     An update is one change of the shared parameters: by one minibatch in PipeDream and Downpour, by the batch of all
-    workers in synchronous training. Of systems that update in other rhythms, compare `samples_behind`.
+    workers in synchronous training.
 
     Parameters
     ----------
@@ -75,10 +72,6 @@ class Staleness:
             behind += 1
             reached += self._below(behind)
         return behind
-
-    def samples_behind(self, update_samples: float) -> float:
-        """Samples whose gradients are missing, on average, where an update is of so many."""
-        return self.mean * real("update_samples", update_samples, 0.0, 1e18)
 
     def _below(self, behind: int) -> float:
         held = [chances[behind] for chances in self.distributions.values() if behind < len(chances)]
@@ -138,14 +131,6 @@ def local_sgd(local_steps: int) -> Staleness:
     """
     positive_int("local_steps", local_steps, 10**6)
     return Staleness({"every worker": (1.0 / local_steps,) * local_steps})
-
-
-def memoryless(workers: int) -> Staleness:
-    """Staleness of workers that never wait, and whose next push is as likely any's: geometric, W - 1 on average."""
-    positive_int("workers", workers, 100_000)
-    if workers == 1:
-        return synchronous()
-    return Staleness({"every worker": geometric(workers, TAIL)})
 
 
 def geometric(workers: int, tail: float) -> tuple[float, ...]:

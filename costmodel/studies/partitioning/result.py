@@ -101,11 +101,6 @@ class Partition:
         return sum(stage.replicas for stage in self.pipeline)
 
     @property
-    def time_bound(self) -> float:
-        """Seconds per minibatch that no pipeline on these machines can beat: all of them computing all the time."""
-        return self.single_time / self.workers
-
-    @property
     def speedup(self) -> float:
         """How often faster than data parallelism on all machines."""
         return self.data_parallel_time / self.time
@@ -129,13 +124,6 @@ class Partition:
             downstream -= stage.replicas
             versions.append(int(pipedream.minibatches_in_flight(float(downstream), float(stage.replicas))))
         return tuple(versions)
-
-    @property
-    def weight_version_bytes(self) -> tuple[float, ...]:
-        """Bytes of all these versions on one machine of each of `pipeline`."""
-        return tuple(
-            versions * stage.parameter_bytes for versions, stage in zip(self.weight_versions, self.pipeline, strict=True)
-        )
 
     @property
     def memory(self) -> tuple[float, ...]:

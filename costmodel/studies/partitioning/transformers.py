@@ -124,11 +124,6 @@ class StageSplit:
         return self.micro_batches * max(self.times)
 
     @property
-    def even_step_time(self) -> float:
-        """The same for the even split [s]."""
-        return self.micro_batches * max(self.even_times)
-
-    @property
     def gain(self) -> float:
         """How much longer the even split takes, as a share."""
         return max(self.even_times) / max(self.times) - 1.0
@@ -183,9 +178,7 @@ def balanced_stages(
     ends = list(itertools.accumulate(len(stage.layers) for stage in found.pipeline))
     ends = min(_improved(time, even, ranks), _improved(time, ends, ranks), key=lambda e: _ordered(time, e, ranks))
     return StageSplit(
-        chunks=tuple(
-            tuple(each.name for each in chain.layers[a:b]) for a, b in zip([0, *ends], ends, strict=False)
-        ),
+        chunks=tuple(tuple(each.name for each in chain.layers[a:b]) for a, b in zip([0, *ends], ends, strict=False)),
         stages=ranks, times=_rank_times(time, ends, ranks), even_times=_rank_times(time, even, ranks),
         micro_batches=int(micro_batches(settings, degrees)),
     )  # fmt: skip

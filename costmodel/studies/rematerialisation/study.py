@@ -221,10 +221,6 @@ def execute(chain: LayerChain, actions: Sequence[Action], *, input_bytes: float 
     actions : in order
     input_bytes : of the chain's input, held throughout
 
-    Returns
-    -------
-    Execution
-
     Raises
     ------
     InvalidValue

@@ -159,26 +159,12 @@ def installed(recorder: Recorder, gpus: int, device: dict[str, Any]) -> Iterator
     device : ``name``, ``memory`` [bytes], ``capability`` (two numbers), ``multiprocessors`` of each
     """
     properties = types.SimpleNamespace(
-        name=device["name"],
-        total_memory=int(device["memory"]),
-        major=device["capability"][0],
-        minor=device["capability"][1],
-        multi_processor_count=device["multiprocessors"],
-        is_integrated=0,
-        is_multi_gpu_board=0,
-        gcnArchName="",
-        L2_cache_size=50 << 20,
-        max_threads_per_multi_processor=2048,
-        regs_per_multiprocessor=65536,
-        shared_memory_per_block=49152,
-        warp_size=32,
-        shared_memory_per_block_optin=232448,
-        shared_memory_per_multiprocessor=233472,
-        uuid="",
-        pci_bus_id=0,
-        pci_device_id=0,
-        pci_domain_id=0,
-    )
+        name=device["name"], total_memory=int(device["memory"]), major=device["capability"][0], minor=device["capability"][1],
+        multi_processor_count=device["multiprocessors"], is_integrated=0, is_multi_gpu_board=0, gcnArchName="",
+        L2_cache_size=50 << 20, max_threads_per_multi_processor=2048, regs_per_multiprocessor=65536,
+        shared_memory_per_block=49152, warp_size=32, shared_memory_per_block_optin=232448,
+        shared_memory_per_multiprocessor=233472, uuid="", pci_bus_id=0, pci_device_id=0, pci_domain_id=0,
+    )  # fmt: skip
     _RECORDERS.append(recorder)
     lifted = torch._C._only_lift_cpu_tensors()
     torch._C._set_only_lift_cpu_tensors(True)  # lists of places in brackets go to the device by operators, which are seen
@@ -194,8 +180,7 @@ Answers = dict[str, Any]
 """Of `torch.cuda`, by the names of what is asked."""
 OF_MEMORY = ("memory", "max_memory", "reset", "mem_get", "empty")
 OF_RANDOM = (
-    "get_rng_state", "set_rng_state", "get_rng_state_all", "set_rng_state_all", "manual_seed", "manual_seed_all",
-    "initial_seed",
+    "get_rng_state", "set_rng_state", "get_rng_state_all", "set_rng_state_all", "manual_seed", "manual_seed_all", "initial_seed",
 )  # fmt: skip
 RANDOM_STATE = 16
 """Of a device's random numbers: seed and offset [bytes]."""

@@ -62,20 +62,11 @@ class FakeGroup(NamedGroup):
         for tensor in tensors if put_together else ():
             recorder.storages.is_bucket(tensor)
         event = recorder.builder.transaction(
-            op,
-            nbytes,
-            word_of(first.dtype),
-            group=self.number,
-            peer=peer,
-            stream=recorder.builder.stream(channel or self._channel),
-            phase=phase,
-            module=module,
-            line=line,
-            storage=rows[0] if rows else NOWHERE,
-            tag=tag,
-            issued_from=stream,
+            op, nbytes, word_of(first.dtype), group=self.number, peer=peer,
+            stream=recorder.builder.stream(channel or self._channel), phase=phase, module=module, line=line,
+            storage=rows[0] if rows else NOWHERE, tag=tag, issued_from=stream,
             parameter=recorder.storages.parameter_of(tensors) or (SEVERAL if put_together else ""),
-        )
+        )  # fmt: skip
         return [event]
 
     def _work(self, op: str, nbytes: int, outs: Sequence[Tensor], others: Sequence[Tensor] = (), **how: Any) -> Done:
@@ -90,9 +81,7 @@ class FakeGroup(NamedGroup):
         reduced(tensors, opts, len(self.ranks))
         return self._work("all-reduce", sum(map(bytes_of, tensors)), tensors)
 
-    def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Done:
-        """All-reduces in one launch."""
-        return self.allreduce(tensors, opts)
+    allreduce_coalesced = allreduce
 
     def reduce(self, tensors: Any, opts: Any = None) -> Done:
         """Reduction to one."""
@@ -115,17 +104,14 @@ class FakeGroup(NamedGroup):
             copied(outs, tensor)
         return self._work("all-gather", sum(map(bytes_of, outs)), outs, list(inputs))
 
-    def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Done:
-        """All-gathers in one launch."""
-        return self.allgather(outputs, inputs, opts)
-
-    def _allgather_base(self, output: Tensor, input: Tensor, opts: Any = None) -> Done:
-        gathered(output, input, len(self.ranks))
-        return self._work("all-gather", bytes_of(output), [output], [input])
+    allgather_coalesced = allgather
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Done:
         """All-gather into one tensor."""
-        return self._allgather_base(output, input, opts)
+        gathered(output, input, len(self.ranks))
+        return self._work("all-gather", bytes_of(output), [output], [input])
+
+    _allgather_base = all_gather_single
 
     def allgather_into_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Done:
         """All-gathers in one launch."""
@@ -143,13 +129,12 @@ class FakeGroup(NamedGroup):
             values.forget(out)
         return self._work("reduce-scatter", sum(map(bytes_of, parts)), outs, parts)
 
-    def _reduce_scatter_base(self, output: Tensor, input: Tensor, opts: Any = None) -> Done:
+    def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Done:
+        """Reduce-scatter from one tensor."""
         values.forget(output)
         return self._work("reduce-scatter", bytes_of(input), [output], [input])
 
-    def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Done:
-        """Reduce-scatter from one tensor."""
-        return self._reduce_scatter_base(output, input, opts)
+    _reduce_scatter_base = reduce_scatter_single
 
     def reduce_scatter_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Done:
         """Reduce-scatters in one launch."""
@@ -173,11 +158,7 @@ class FakeGroup(NamedGroup):
             values.forget(output)
         return self._work("all-to-all", bytes_of(input), [output], [input])
 
-    def all_to_all_single(
-        self, output: Tensor, input: Tensor, output_splits: Any = None, input_splits: Any = None, opts: Any = None
-    ) -> Done:
-        """All-to-all of one tensor."""
-        return self.alltoall_base(output, input, output_splits, input_splits, opts)
+    all_to_all_single = alltoall_base
 
     def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> Done:
         """All-to-all of lists."""

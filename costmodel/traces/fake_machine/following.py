@@ -12,10 +12,7 @@ from torch.utils._pytree import tree_map_only
 from costmodel.traces.fake_machine import values
 from costmodel.traces.fake_machine.operators import OVERWRITE, tensors_in, written_by
 
-POINTWISE = {
-    "mul", "logical_or", "logical_and", "logical_not", "bitwise_or", "bitwise_and", "bitwise_not", "_to_copy",
-    "detach",
-}  # fmt: skip
+POINTWISE = {"mul", "logical_or", "logical_and", "logical_not", "bitwise_or", "bitwise_and", "bitwise_not", "_to_copy", "detach"}
 """Operators through which values that are all the same stay so, however many they are."""
 SHAPED = {"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"}
 """Operators that read no value of the tensor that they are given."""

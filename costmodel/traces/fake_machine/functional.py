@@ -10,21 +10,12 @@ from costmodel.traces.fake_machine.exchanged import copied, gathered, reduced
 from costmodel.traces.fake_machine.operators import bytes_of, tensors_in
 from costmodel.traces.fake_machine.recorder import Recorder
 
-_OPS = {
-    "all_reduce": "all-reduce",
-    "all_reduce_": "all-reduce",
-    "all_reduce_coalesced": "all-reduce",
-    "all_reduce_coalesced_": "all-reduce",
-    "all_gather_into_tensor": "all-gather",
-    "all_gather_into_tensor_out": "all-gather",
-    "all_gather_into_tensor_coalesced": "all-gather",
-    "reduce_scatter_tensor": "reduce-scatter",
-    "reduce_scatter_tensor_out": "reduce-scatter",
-    "reduce_scatter_tensor_coalesced": "reduce-scatter",
-    "all_to_all_single": "all-to-all",
-    "broadcast": "broadcast",
-    "broadcast_": "broadcast",
-}
+_OPS = {name: op for op, names in {
+    "all-reduce": "all_reduce all_reduce_ all_reduce_coalesced all_reduce_coalesced_",
+    "all-gather": "all_gather_into_tensor all_gather_into_tensor_out all_gather_into_tensor_coalesced",
+    "reduce-scatter": "reduce_scatter_tensor reduce_scatter_tensor_out reduce_scatter_tensor_coalesced",
+    "all-to-all": "all_to_all_single", "broadcast": "broadcast broadcast_",
+}.items() for name in names.split()}  # fmt: skip
 
 
 def launched(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:

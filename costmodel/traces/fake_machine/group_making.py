@@ -86,13 +86,9 @@ class _Replacements:
     ) -> None:
         """The group of all ranks."""
         self.init_process_group(
-            backend=backend,
-            timeout=timeout,
-            world_size=self.world,
-            rank=self.recorder.builder.rank,
-            store=dist.HashStore(),
+            backend=backend, timeout=timeout, world_size=self.world, rank=self.recorder.builder.rank, store=dist.HashStore(),
             group_name=group_name,
-        )
+        )  # fmt: skip
 
     def batched(self, operations: list[Any]) -> list[Any]:
         """Messages of one launch, none of which waits for another."""

@@ -19,22 +19,9 @@ from costmodel.text.errors import NotModelled
 from costmodel.traces.fake_machine.sandbox import Unreached
 
 PACKAGES = (
-    "torch",
-    "torchvision",
-    "transformers",
-    "accelerate",
-    "peft",
-    "trl",
-    "datasets",
-    "deepspeed",
-    "torchtitan",
-    "megatron-core",
-    "diffusers",
-    "bitsandbytes",
-    "triton",
-    "liger-kernel",
-    "transformer-engine",
-)
+    "torch", "torchvision", "transformers", "accelerate", "peft", "trl", "datasets", "deepspeed", "torchtitan", "megatron-core",
+    "diffusers", "bitsandbytes", "triton", "liger-kernel", "transformer-engine",
+)  # fmt: skip
 """Software whose version belongs to a trace."""
 OF_THE_BUILD = ("missing kernel for cuda", "from the 'CUDA' backend", "compiled without cuDNN", "not compiled with CUDA")
 """Of errors where PyTorch has something in its builds with CUDA alone."""
@@ -107,16 +94,7 @@ def machine(
     guard = preload.prepared(cache, gpus, rank % gpus)
 
     from costmodel.traces.builder import RoleBuilder
-    from costmodel.traces.fake_machine import (
-        fake_cuda,
-        functional,
-        group_making,
-        recurrent,
-        shims,
-        software,
-        special,
-        watching,
-    )
+    from costmodel.traces.fake_machine import fake_cuda, functional, group_making, recurrent, shims, software, special, watching
     from costmodel.traces.fake_machine.mailbox import Mailbox
     from costmodel.traces.fake_machine.recorder import Recorder
     from costmodel.traces.fake_machine.shims import bitsandbytes

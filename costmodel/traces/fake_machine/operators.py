@@ -14,8 +14,7 @@ from costmodel.traces.record import GROUPED
 
 KNOWN_OPERATORS = {
     "aten", "prims", "c10d", "_c10d_functional", "c10d_functional", "_c10d_functional_autograd", "fsdp", "inductor",
-    "torchvision", "_quantized", "quantized", "profiler", "symm_mem", "costmodel", "rngprims", "bitsandbytes",
-    "_dtensor",
+    "torchvision", "_quantized", "quantized", "profiler", "symm_mem", "costmodel", "rngprims", "bitsandbytes", "_dtensor",
 }  # fmt: skip
 """Namespaces of operators that are PyTorch's own, or whose kernels are known."""
 SOLVERS = (
@@ -29,8 +28,7 @@ FREE = {
     "alias", "_unsafe_view", "_reshape_alias", "lift_fresh", "lift", "t_", "transpose_", "squeeze_", "unsqueeze_",
     "as_strided_", "is_pinned", "_pin_memory", "_has_compatible_shallow_copy_type", "is_same_size", "resize_as_",
     "swapdims_", "split_with_sizes", "_fsdp_dummy", "view", "sym_size", "sym_numel", "sym_stride",
-    "sym_storage_offset", "_sparse_coo_tensor_with_dims_and_tensors", "_coalesced_",
-    "set_data", "_version", "is_set_to",
+    "sym_storage_offset", "_sparse_coo_tensor_with_dims_and_tensors", "_coalesced_", "set_data", "_version", "is_set_to",
 }  # fmt: skip
 """Operators that launch nothing on the device."""
 OVERWRITE = {"copy_", "fill_", "zero_", "zero", "fill", "set_"}

@@ -61,22 +61,10 @@ def library(cache: Path) -> Path:
     with tempfile.TemporaryDirectory(dir=cache) as folder:
         part = Path(folder) / made.name
         command = [
-            compiler,
-            "-shared",
-            "-fPIC",
-            "-O0",
-            "-std=c++20",
-            "-w",
-            f"-I{torch / 'include'}",
-            f"-I{torch / 'include/torch/csrc/api/include'}",
-            str(SOURCE),
-            "-o",
-            str(part),
-            f"-L{torch / 'lib'}",
-            "-lc10",
-            "-ltorch_cpu",
-            f"-Wl,-rpath,{torch / 'lib'}",
-        ]
+            compiler, "-shared", "-fPIC", "-O0", "-std=c++20", "-w", f"-I{torch / 'include'}",
+            f"-I{torch / 'include/torch/csrc/api/include'}", str(SOURCE), "-o", str(part), f"-L{torch / 'lib'}", "-lc10",
+            "-ltorch_cpu", f"-Wl,-rpath,{torch / 'lib'}",
+        ]  # fmt: skip
         run = subprocess.run(command, capture_output=True, text=True)
         if run.returncode:
             raise NotModelled(f"the C++ compiler {compiler} fails on {SOURCE.name}: {run.stderr.strip()[-400:]}")

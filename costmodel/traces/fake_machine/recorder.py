@@ -274,19 +274,9 @@ class Recorder(TorchDispatchMode):
             if compiled in self.where.graphed:
                 self.builder.assumed(AS_GRAPHS)
         self.builder.kernel(
-            full,
-            *operands_of(name, inputs),
-            bytes_read=read,
-            bytes_written=wrote,
-            flop=flop_of(func, name, args, kwargs, out),
-            stream=stream,
-            phase=phase,
-            module=module,
-            line=line,
-            reads=reads,
-            writes=writes,
-            compiled=compiled,
-        )
+            full, *operands_of(name, inputs), bytes_read=read, bytes_written=wrote, flop=flop_of(func, name, args, kwargs, out),
+            stream=stream, phase=phase, module=module, line=line, reads=reads, writes=writes, compiled=compiled,
+        )  # fmt: skip
 
     def _on_processors(self, func: Any, name: str, args: Any, kwargs: Any, tensors: list[Tensor], outs: list[Tensor]) -> None:
         """What the host computes on large tensors in a step, as an optimizer of states that lie there; not how they are made."""

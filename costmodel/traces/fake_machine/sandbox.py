@@ -17,23 +17,12 @@ from costmodel.text.errors import NotModelled
 from costmodel.traces.fake_machine.confinement import confined
 
 OFFLINE = {
-    "HF_HUB_OFFLINE": "1",
-    "TRANSFORMERS_OFFLINE": "1",
-    "HF_DATASETS_OFFLINE": "1",
-    "WANDB_MODE": "disabled",
-    "WANDB_DISABLED": "true",
-    "HF_HUB_DISABLE_TELEMETRY": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-    "COMET_MODE": "disabled",
-    "DISABLE_MLFLOW_INTEGRATION": "TRUE",
-    "PYTHONDONTWRITEBYTECODE": "1",
-    "ACCELERATE_DISABLE_RICH": "1",
-    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-    "DS_SKIP_CUDA_CHECK": "1",
-    "MLFLOW_TRACKING_URI": "",
-    "TORCHINDUCTOR_DISABLE": "1",
+    "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "WANDB_MODE": "disabled",
+    "WANDB_DISABLED": "true", "HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false", "COMET_MODE": "disabled",
+    "DISABLE_MLFLOW_INTEGRATION": "TRUE", "PYTHONDONTWRITEBYTECODE": "1", "ACCELERATE_DISABLE_RICH": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1", "DS_SKIP_CUDA_CHECK": "1", "MLFLOW_TRACKING_URI": "", "TORCHINDUCTOR_DISABLE": "1",
     "TORCH_COMPILE_DISABLE": "0",
-}
+}  # fmt: skip
 """Environment of the traced process."""
 ASKING = {
     "addr2line", "c++", "cat", "df", "dpkg", "free", "g++", "gcc", "getconf", "git", "hostname", "id", "ldconfig", "ls", "lscpu",
@@ -102,18 +91,8 @@ class Sandbox:
         for name in ("rename", "replace", "link", "symlink"):
             setattr(os, name, self._moving(getattr(os, name)))
         for owner, name in (
-            (os.path, "exists"),
-            (os.path, "isfile"),
-            (os.path, "isdir"),
-            (os.path, "getsize"),
-            (os, "stat"),
-            (os, "lstat"),
-            (os, "statvfs"),
-            (os, "access"),
-            (os, "readlink"),
-            (os, "listdir"),
-            (os, "scandir"),
-            (os, "chdir"),
+            (os.path, "exists"), (os.path, "isfile"), (os.path, "isdir"), (os.path, "getsize"), (os, "stat"), (os, "lstat"),
+            (os, "statvfs"), (os, "access"), (os, "readlink"), (os, "listdir"), (os, "scandir"), (os, "chdir"),
         ):
             setattr(owner, name, self._reading(getattr(owner, name)))
         sys.meta_path.append(_WrittenModules(self))

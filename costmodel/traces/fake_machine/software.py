@@ -200,12 +200,7 @@ def installed(recorder: Recorder) -> Iterator[None]:
         else:
             kwargs["num_workers"] = 0
         for name in (
-            "prefetch_factor",
-            "persistent_workers",
-            "multiprocessing_context",
-            "timeout",
-            "worker_init_fn",
-            "pin_memory_device",
+            "prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout", "worker_init_fn", "pin_memory_device",
         ):
             kwargs.pop(name, None)
         real_loader(self, *args[:6], **kwargs)

@@ -7,21 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.text.checks import choice
-from costmodel.traces.faults.exchanges import (
-    crossings,
-    disagreements,
-    gathered_logits,
-    unused_gathers,
-    wide_exchanges,
-)
+from costmodel.traces.faults.exchanges import crossings, disagreements, gathered_logits, unused_gathers, wide_exchanges
 from costmodel.traces.faults.fault import KINDS, Examined, Fault
 from costmodel.traces.faults.growth import emptied_caches, growing_memory, kept_gradients
-from costmodel.traces.faults.models import (
-    missing_gradients,
-    out_of_memory,
-    unbalanced_stages,
-    unused_checkpointing,
-)
+from costmodel.traces.faults.models import missing_gradients, out_of_memory, unbalanced_stages, unused_checkpointing
 from costmodel.traces.faults.repeats import repeated_sums
 from costmodel.traces.faults.stalls import host_copies, host_waits, recompilations, unpinned_copies
 from costmodel.traces.faults.widths import wide_products

@@ -40,7 +40,6 @@ def passes(role: Role, step: range) -> range:
 
     Parameters
     ----------
-    role : `Role`
     step : rows of its timeline
     """
     timeline = role.timeline

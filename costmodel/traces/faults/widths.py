@@ -15,12 +15,7 @@ WIDE_SHARE = 1e-3
 
 
 def is_narrow_run(role: Role) -> bool:
-    """Whether most of a role's products are of 16 bits or fewer.
-
-    Parameters
-    ----------
-    role : `Role`
-    """
+    """Whether most of a role's products are of 16 bits or fewer."""
     flop = {True: 0, False: 0}
     dtypes = [set(text.split()) for text in role.texts]
     for code, count in zip(role.kernels.dtypes.tolist(), role.kernels.flop.tolist(), strict=True):
@@ -29,12 +24,7 @@ def is_narrow_run(role: Role) -> bool:
 
 
 def narrow_parameters(role: Role) -> bool | None:
-    """Whether most weights that train are held in 16 bits; None where the record has none.
-
-    Parameters
-    ----------
-    role : `Role`
-    """
+    """Whether most weights that train are held in 16 bits; None where the record has none."""
     parameters = role.parameters
     if not len(parameters):
         return None

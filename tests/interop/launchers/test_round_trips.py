@@ -6,9 +6,10 @@ import pytest
 
 from costmodel import Plan, load_cluster, load_framework, load_model
 from costmodel.description.fields import table
-from costmodel.interop.launchers import formats, read_launch, resolve, unsayable, write_launch, write_sweep
+from costmodel.interop.launchers import formats, read_launch, resolve, write_launch, write_sweep
 from costmodel.interop.launchers.dialects import DIALECTS
 from costmodel.interop.launchers.table import about
+from costmodel.interop.launchers.writing import written
 from costmodel.text.errors import CostModelError, InvalidValue, NotModelled
 
 SHORT = {
@@ -76,6 +77,11 @@ DEGREES = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_p
 
 def software(name: str):
     return load_framework(next(one.about.software for one in DIALECTS if one.name == name))
+
+
+def unsayable(name: str, plan: Plan, model) -> list[str]:
+    """Fields of a plan that a dialect can't say."""
+    return written(name, plan, model, None)[1]
 
 
 def sayings(name: str):

@@ -14,28 +14,16 @@ from typing import Any
 from costmodel.traces.fake_machine.recorder import Recorder
 
 HOOKS = {
-    "transformers.modeling_utils": "transformers",
-    "transformers.trainer": "trainer",
-    "torch.nn.parallel.distributed": "replicated",
-    "torch.distributed.fsdp._fully_shard._fsdp_param": "fully_shard",
-    "torch.distributed.fsdp.fully_sharded_data_parallel": "fully_sharded",
-    "torchvision.extension": "torchvision",
-    "torchvision.ops.boxes": "torchvision",
-    "torchvision.ops.roi_align": "torchvision",
-    "deepspeed.runtime.engine": "deepspeed_engine",
-    "deepspeed.ops.op_builder.builder": "deepspeed_ops",
-    "safetensors.torch": "saving",
-    "torch.distributed.checkpoint": "distributed_checkpoint",
-    "torch.hub": "hub",
-    "torch.utils.cpp_extension": "extensions",
-    "triton.runtime": "triton",
-    "torch.nn.attention.flex_attention": "flex_attention",
-    "timm.models._builder": "timm",
-    "diffusers.models.modeling_utils": "diffusers",
-    "pyarrow": "arrow",
-    "tokenizers": "tokenizers",
-    "bitsandbytes.functional": "bitsandbytes",
-}
+    "transformers.modeling_utils": "transformers", "transformers.trainer": "trainer",
+    "torch.nn.parallel.distributed": "replicated", "torch.distributed.fsdp._fully_shard._fsdp_param": "fully_shard",
+    "torch.distributed.fsdp.fully_sharded_data_parallel": "fully_sharded", "torchvision.extension": "torchvision",
+    "torchvision.ops.boxes": "torchvision", "torchvision.ops.roi_align": "torchvision",
+    "deepspeed.runtime.engine": "deepspeed_engine", "deepspeed.ops.op_builder.builder": "deepspeed_ops",
+    "safetensors.torch": "saving", "torch.distributed.checkpoint": "distributed_checkpoint", "torch.hub": "hub",
+    "torch.utils.cpp_extension": "extensions", "triton.runtime": "triton", "torch.nn.attention.flex_attention": "flex_attention",
+    "timm.models._builder": "timm", "diffusers.models.modeling_utils": "diffusers", "pyarrow": "arrow",
+    "tokenizers": "tokenizers", "bitsandbytes.functional": "bitsandbytes",
+}  # fmt: skip
 """Modules, and the shim of each that is applied as soon as it was imported."""
 
 

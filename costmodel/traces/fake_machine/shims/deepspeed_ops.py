@@ -52,8 +52,7 @@ def _made(recorder: Recorder, name: str) -> Any:
     known: dict[str, dict[str, Any]] = {
         "fused_adam": {"multi_tensor_adam": updates("multi_tensor_adam")},
         "fused_lion": {"multi_tensor_lion": updates("multi_tensor_lion")},
-        "fused_lamb": {"lamb": lamb},
-        "cpu_adam": hosts, "cpu_adagrad": hosts, "cpu_lion": hosts,
+        "fused_lamb": {"lamb": lamb}, "cpu_adam": hosts, "cpu_adagrad": hosts, "cpu_lion": hosts,
         "utils": {"flatten": torch._utils._flatten_dense_tensors, "unflatten": torch._utils._unflatten_dense_tensors},
     }  # fmt: skip
     if name not in known:
