@@ -74,7 +74,7 @@ LARGE = {STEP, "settings.settings", "settings.settings_of_model", "settings.widt
          "stage.unsynchronised_pass"}  # fmt: skip
 """Others that take seconds to trace. A step's trace is compared as the page's JavaScript, always."""
 
-DIFFERENCES = {STEP}
+DIFFERENCES = {STEP, "memory.stage_memory"}
 """Formulas of which a part is the small difference of sums, which algebra adds in another order."""
 
 

@@ -1018,8 +1018,8 @@ def broken_bytes(contents: Contents, plan: PlanNumbers, micro_batches: Number) -
     _, alone = logits_in_flight(contents, plan, micro_batches)
     passing = passing_bytes(contents, plan, micro_batches)
     lower = ops.maximum(contents.backward - (alone + contents.pooled_unit), 0.0)
-    fullest = ops.maximum(passing, ops.maximum(contents.ending, contents.update))
-    return ops.maximum(passing - lower + broken_block(contents) - fullest, 0.0)
+    higher = ops.maximum(ops.maximum(contents.ending, contents.update) - passing, 0.0)
+    return ops.maximum(broken_block(contents) - lower - higher, 0.0)
 
 
 def idle_bytes(

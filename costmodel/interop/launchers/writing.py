@@ -22,6 +22,7 @@ from costmodel.interop.launchers.reading import read_launch
 from costmodel.interop.launchers.table import SHARING, Dialect, Writing, about
 from costmodel.text.checks import kind
 from costmodel.text.errors import InvalidValue, NotModelled
+from costmodel.text.units import counted
 
 HELD = tuple(one.field for one in WRITTEN if one.column == "expert" or (one.splits_gpus and one.column != "data"))
 """Degrees without which a plan is another."""
@@ -149,7 +150,8 @@ def written(
     notes = [f"{dialect.about.framework} can't say {field}={getattr(resolved, field)!r}" for field in lost]
     if model.recurrent_layers:
         notes.append(f"no option here says that {model.recurrent_layers} of {model.layers} layers keep a state: add it yourself")
-    head = [f"{model.name}: {resolved.gpus} GPUs, {resolved.micro_batches} micro-batches a step and copy", *notes]
+    steps = counted(resolved.micro_batches, "micro-batch", "micro-batches")
+    head = [f"{model.name}: {counted(resolved.gpus, 'GPU')}, {steps} a step and copy", *notes]
     per_node, nodes = nodes_of(resolved.gpus, cluster)
     opening = [word.format(per_node=per_node, nodes=nodes) for word in dialect.about.opening]
     return emit(dialect, writing.values, head, opening), lost

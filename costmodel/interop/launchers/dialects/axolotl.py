@@ -76,6 +76,12 @@ def half(w: Writing) -> object:
     return True if w.plan.dtype in ("bf16", "fp8") else False if w.plan.dtype == "fp16" else None
 
 
+def version(w: Writing) -> int:
+    """Of FSDP: what the second loads in bf16 it trains in bf16, so that weights in 32 bit beside it are the first's."""
+    lifted = w.plan.adapter == "none" and w.plan.dtype != "fp16" and w.plan.mixed_precision is not False
+    return 1 if lifted else 2
+
+
 ROWS = (
     FlagRow("base_model", "_name", unit.word, says=OWN),
     FlagRow("sequence_len", "seq_len", unit.count, 512, says=OWN),
@@ -107,7 +113,7 @@ ROWS = (
     *(row._replace(when=by_deepspeed) for row in hf.SHARD_ROWS if row.flags.startswith("deepspeed.z")),
     says.alone("deepspeed.bf16.enabled", lambda w: w.plan.dtype == "bf16", by_deepspeed),
     FlagRow("fsdp", "_fsdp", unit.anything),
-    FlagRow("fsdp_version fsdp_config.fsdp_version", "fsdp.version", unit.count, 1, says=OWN, when=by_fsdp),
+    FlagRow("fsdp_version fsdp_config.fsdp_version", "fsdp.version", unit.count, 1, says=version, when=by_fsdp),
     FlagRow("fsdp_config.reshard_after_forward fsdp_config.fsdp_reshard_after_forward", "fsdp.reshard_after_forward",
             unit.one_of(hf.RESHARD), True, says=lambda w: w.plan.zero_stage == 3, when=by_fsdp),
     *(row._replace(when=by_fsdp) for row in pick(hf.SHARD_ROWS, ["fsdp_config.offload_params"])),

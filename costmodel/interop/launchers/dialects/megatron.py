@@ -374,8 +374,9 @@ def _swift(reading: LaunchReading) -> None:
 
 def loss(reading: LaunchReading) -> None:
     """Which loss a fused one is: Megatron's own where no other is named (megatron/core/model_parallel_config.py @d98e8a6)."""
-    if reading.one("fused_cross_entropy") or reading.plan.get("fused_cross_entropy"):
-        reading.put("loss", reading.one("_fusion", FUSED["native"]), derived=True)
+    fused = reading.one("fused_cross_entropy") or reading.plan.get("fused_cross_entropy")
+    if fused and reading.one("_fusion", FUSED["native"]) == FUSED["native"]:
+        reading.put("loss", FUSED["native"], derived=True)
 
 
 def adapter(reading: LaunchReading) -> None:

@@ -82,7 +82,8 @@ OWN_ROWS = (
     FlagRow(_checkpoint("method"), "_recompute_method", unit.word, says=says.fixed("uniform"), when=full),
     FlagRow(_checkpoint("num_layers"), "_recompute_layers", unit.whole, says=says.fixed(1), when=full),
     FlagRow("model.optim.name", "optimizer", unit.word, "fused_adam", says=STAGE_ONE),
-    FlagRow("model.optim.grad_sync_dtype", "_sync", unit.one_of(unit.DTYPES), "fp32"),
+    FlagRow("model.optim.grad_sync_dtype", "_sync", unit.one_of(unit.DTYPES), "fp32",
+            says=lambda w: "bf16" if w.plan.gradient_bytes in (None, 2) and w.plan.zero_stage == 1 else None),
     FlagRow("model.optim.overlap_grad_sync", "overlap_gradients", unit.flag, False, says=OWN),
     FlagRow("model.optim.overlap_param_sync", "overlap_parameters", unit.flag, False, says=OWN),
     FlagRow("model.ub_tp_comm_overlap", "overlap_tensor", unit.flag, False, says=OWN),
@@ -135,7 +136,7 @@ def rules(reading: LaunchReading) -> None:
     if name in ("mcore_distributed_optim", "distributed_fused_adam") or reading.one("_distributed"):
         reading.put("zero_stage", 1)
     if name == "mcore_distributed_optim":  # NVIDIA/NeMo@8cfedd7203 megatron_gpt_model.py ``setup_mcore_distributed_parallel``
-        reading.put("gradient_bytes", 4 if reading.one("_sync", "fp32") == "fp32" else 2, derived=True)
+        reading.put("gradient_bytes", 4 if reading.one("_sync", "fp32") == "fp32" else None, derived=True)
     elif reading.has("_sync"):
         reading.unpriced.append(reading.said["_sync"][0].shown)
     if reading.one("_torch_fsdp"):
