@@ -184,6 +184,18 @@ def _sequences(amount: str, unit: str, length: int) -> int | None:
     return None
 
 
+def numbers_of(words: Sequence[str]) -> dict[str, str]:
+    """Whole numbers by the options that they stand behind, or behind their ``=``; names of GPUs aren't such.
+
+    Parameters
+    ----------
+    words : of a command line
+    """
+    pairs = [word.split("=", 1) if "=" in word else (word, after) for word, after in itertools.pairwise([*words, ""])]
+    numbers = ((name, value) for name, value in pairs if value.isdigit() and not called_hardware(value))
+    return {name.lower().replace("_", "-"): value for name, value in numbers}
+
+
 def together(words: Sequence[str], known: dict[str, argparse.Action], notes: list[str]) -> list[str]:
     """The words with such numbers as one, and ``--count`` of a cloud's instances, or of other systems, as so many nodes.
 
@@ -199,9 +211,7 @@ def together(words: Sequence[str], known: dict[str, argparse.Action], notes: lis
         found[found.index("--count")] = "--nodes"
         notes.append("--count: taken as --nodes")
     for option, (each_of, many_of) in PRODUCTS.items():
-        pairs = [word.split("=", 1) if "=" in word else (word, after) for word, after in itertools.pairwise([*found, ""])]
-        numbers = ((name, value) for name, value in pairs if value.isdigit() and not called_hardware(value))
-        values = {name.lower().replace("_", "-"): value for name, value in numbers}
+        values = numbers_of(found)
         each, many = (next((name for name in names if name in values), "") for names in (each_of, many_of))
         if not each or each in known or option not in known or {option, "--num-gpus"} & values.keys():
             continue

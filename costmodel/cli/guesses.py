@@ -201,12 +201,8 @@ def _is_file(word: str) -> bool:
 
 def _accumulation(words: Sequence[str]) -> int:
     """Micro-batches of a step, as some option says them; 0 where none does."""
-    for word, after in itertools.pairwise([*words, ""]):
-        name, _, value = word.partition("=")
-        name = name.replace("_", "-")
-        if "--gradient-accumulation" in (name, MEANT["option"].get(name)) and (value or after).isdigit():
-            return int(value or after)
-    return 0
+    said = amounts.numbers_of(words)
+    return next((int(said[name]) for name in said if "--gradient-accumulation" in (name, MEANT["option"].get(name))), 0)
 
 
 def _spelled(words: Sequence[str], known: dict[str, argparse.Action], notes: list[str]) -> list[str]:

@@ -44,11 +44,11 @@ def add(commands: Commands) -> None:
 
 
 def _capacity(arguments: argparse.Namespace) -> int:
-    from costmodel.evaluation.notes import notes
+    from costmodel.evaluation.notes import of_length
 
     found = _found(arguments)
     if found.fits:
-        arguments.notes += [note for note in notes(found.best) if note.startswith("seq_len")]
+        arguments.notes += of_length(found.best)
     return respond(arguments, lambda: {**found.to_dict(), "offers": [
         {"change": asked_again(one.change, one.best.framework.name), **one.best.to_dict()} for one in found.offers
     ]}, lambda: _page(found), found.fits)  # fmt: skip

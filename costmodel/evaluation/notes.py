@@ -210,6 +210,15 @@ def of_masks(answer: Estimate) -> tuple[str, ...]:
     return (told,) if changes else ()
 
 
+def of_length(answer: Estimate) -> tuple[str, ...]:
+    """Whether sequences are longer than those that the model was trained with; nothing where they aren't."""
+    trained, length = answer.model.trained_length, answer.plan.seq_len
+    if not trained or length <= trained:
+        return ()
+    return (f"seq_len={length} is beyond the {trained:,} tokens that {answer.model.name} was trained with: time and memory hold, "
+            "but its positions need scaling or more training",)  # fmt: skip
+
+
 def notes(answer: Estimate) -> tuple[str, ...]:
     """What should be known of an answer, in lines.
 
@@ -220,13 +229,8 @@ def notes(answer: Estimate) -> tuple[str, ...]:
     >>> notes(estimate(load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8), long))[0][:62]
     'seq_len=32768 is beyond the 8,192 tokens that llama3-8b was tr'
     """
-    found = []
-    model, plan = answer.model, answer.plan
-    if model.trained_length and plan.seq_len > model.trained_length:
-        found.append(
-            f"seq_len={plan.seq_len} is beyond the {model.trained_length:,} tokens that {model.name} was trained with: time and "
-            "memory hold, but its positions need scaling or more training"
-        )
+    plan = answer.plan
+    found = [*of_length(answer)]
     common = math.log(answer.framework.own_factor)
     for whose, which, by in (("this cluster", "every", common), ("similar plans", "this", answer.discrepancy - common)):
         if abs(change := math.expm1(by)) >= WORTH_SAYING:
