@@ -180,6 +180,16 @@ def test_before_trl_trained_in_bf16_by_itself_it_trained_in_32_bit():
     assert read_launch(f"{GRPO}vllm_device: auto\n", gpus=8).plan_fields["dtype"] == "fp32"
 
 
+@pytest.mark.parametrize(("key", "lifted"), [
+    ("", False), ("max_seq_length: 1024\n", True), ("max_prompt_length: 512\n", False), ("# trl==0.25.1\n", True),
+    ("# trl==0.26.0\nevaluation_strategy: steps\n", False),
+])  # fmt: skip
+def test_before_trl_left_a_quantised_base_as_it_is_loaded_peft_lifted_what_is_not_quantised(key, lifted):
+    """huggingface/trl@2af35fb0d (0.26) removes PEFT's preparation; e102ac8df (0.20) ``max_seq_length``."""
+    launch = read_launch(f"{GRPO}use_peft: true\nload_in_4bit: true\n{key}", gpus=8)
+    assert launch.plan.resolve(load_framework(launch.software)).wide_residual is lifted
+
+
 def test_a_script_of_its_own_flags_is_no_known_frameworks():
     own = " ".join(f"--own_{name} 1" for name in "abcdefghij")
     with pytest.raises(CostModelError, match="of its 13 keys the nearest, huggingface, knows"):

@@ -157,7 +157,7 @@ GONE = {
 89070d241 and e3b7897c8 (0.28 and 1.0)."""
 TILED_SINCE = "2026-07"
 """Month of TRL 1.7, as the catalogue has it."""
-PREPARED_UNTIL = "2025-12"
+AS_LOADED_SINCE = "2025-12"
 """Month of TRL 0.26, before which a quantised base was prepared by PEFT, as the catalogue has it."""
 WIDE_SINCE, LONGER_SINCE = "2025-06", "2026-08"
 """Months of TRL 0.19, in bf16 by itself, and of 1.10, with completions of 512 tokens unless it is said (286d19fc7)."""
@@ -262,7 +262,7 @@ def as_trl_trains(reading: LaunchReading) -> None:
     if brain:
         reading.defaults["dtype"] = "bf16"
     quantised = reading.one("_four_bit") or reading.one("_eight_bit")
-    if quantised and (reading.pinned("trl") or PREPARED_UNTIL) >= PREPARED_UNTIL:
+    if quantised and reaches(reading, AS_LOADED_SINCE):
         reading.put("wide_residual", False, derived=True)
     if (brain or half) and reading.one("_dtype", "fp32") == "fp32" and not quantised and not by_deepspeed(reading):
         reading.put("base_dtype", "fp32", derived=True)
