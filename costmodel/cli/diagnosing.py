@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 from costmodel.cli.arguments import Commands, Misused, add_output
 from costmodel.cli.launched import files_of
 from costmodel.cli.output import TerminalTable, heading_of, respond, share, table, whole_plan
-from costmodel.cli.question import FITS, PLAYED, add_question, judged_by, read_asked_model, read_plan
+from costmodel.cli.question import PLAYED, add_question, judged_by, read_asked_model, read_plan
 from costmodel.cli.training import asked_plan, is_split
-from costmodel.description.judgement import CHOSEN, JUDGED
 from costmodel.description.labels import part_name
 from costmodel.evaluation.estimation import Estimate, estimate
 from costmodel.text.errors import InvalidValue
@@ -50,8 +49,6 @@ def add(commands: Commands) -> None:
         "--tokens-per-second", type=_count, metavar="X", help="of all GPUs together, such as 120k, or of one: 15k/gpu"
     )
     add_output(diagnosing)
-    needed = next(action for action in diagnosing._actions if action.dest == "fit_probability")
-    needed.default, needed.help = None, f"{FITS} (default: {JUDGED:g}, or {CHOSEN:g} where it chooses the plan)"
     diagnosing.set_defaults(run=_diagnose)
 
 
@@ -94,8 +91,6 @@ def _diagnose(arguments: argparse.Namespace) -> int:
     from costmodel.evaluation.diagnosis import diagnose
 
     told = bool(files_of(arguments)) or is_split(arguments)
-    if arguments.fit_probability is None:
-        arguments.fit_probability = JUDGED if told else CHOSEN
     if files_of(arguments):
         model = read_asked_model(arguments)
         cluster, plan = read_plan(arguments)

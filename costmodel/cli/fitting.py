@@ -7,7 +7,6 @@ import sys
 
 from costmodel.cli.output import gib, print_page, whole_plan
 from costmodel.cli.training import asked_plan, is_split
-from costmodel.description.judgement import CHOSEN
 from costmodel.evaluation.estimation import Estimate
 from costmodel.text.errors import IllegalPlan
 from costmodel.text.units import format_seconds
@@ -24,9 +23,8 @@ def print_that_fits(arguments: argparse.Namespace, answer: Estimate) -> None:
     if answer.fits or answer.plan.gpus == 1 or is_split(arguments):
         return
     sys.stdout.flush()  # the answer is read while others are looked at
-    as_a_search = {"fit_probability": max(arguments.fit_probability, CHOSEN), "gradient_accumulation": None, "notes": []}
     try:
-        found = asked_plan(argparse.Namespace(**{**vars(arguments), **as_a_search}))
+        found = asked_plan(argparse.Namespace(**{**vars(arguments), "gradient_accumulation": None, "notes": []}))
     except IllegalPlan as none:
         words = f"As no degree was given, others were looked at: {none}"
     else:

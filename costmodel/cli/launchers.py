@@ -37,7 +37,7 @@ from costmodel.cli.output import (
 )
 from costmodel.cli.question import add_logged, add_question, read_asked_model, read_hardware, read_plan
 from costmodel.description.cluster import Cluster
-from costmodel.description.judgement import CHOSEN, JUDGED
+from costmodel.description.judgement import JUDGED
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
 from costmodel.evaluation.estimation import Estimate, estimate, memory_limit
@@ -107,7 +107,7 @@ def add(commands: Commands) -> None:
     writing.add_argument("format", metavar="FORMAT", help="megatron, torchtitan, deepspeed, ... (an unknown one lists them)")
     add_question(writing, several=False)
     add_file(writing, "write to a file instead of the screen", required=False)
-    writing.set_defaults(run=_write, fit_probability=CHOSEN)  # it searches where no plan is given
+    writing.set_defaults(run=_write)
 
 
 def _add_files(parser: argparse.ArgumentParser) -> None:

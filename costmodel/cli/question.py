@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from costmodel.interop.launchers import Priced
 
 
-FITS = "probability to fit in memory from which a plan is judged to"
-"""What `--fit-probability` says."""
 USAGE = (
     "costmodel %s MODEL (--cluster C [--nodes N | --gpus N] | --device D [--gpus N] [--nodes N]) [--network RATE] "
     "--global-batch N --seq-len N [options]"
@@ -124,9 +122,10 @@ def add_plan(
             parser.briefly(added, f"{row.brief} ({tail})")
         if row.rare:
             parser.rarely(added)
-    needed = CHOSEN if several else JUDGED
+    needed, usual = (CHOSEN, f"{CHOSEN:g}") if several else (JUDGED, f"{JUDGED:g}; {CHOSEN:g} of a plan that it chooses")
     parser.rarely(plan.add_argument(
-        "--fit-probability", type=number, default=needed, metavar="P", help=f"{FITS} (default: %(default)g)",
+        "--fit-probability", type=number, default=needed, metavar="P",
+        help=f"probability to fit in memory from which a plan is judged to (default: {usual})",
     ))  # fmt: skip
 
 

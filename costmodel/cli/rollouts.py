@@ -95,6 +95,7 @@ def _run(arguments: argparse.Namespace) -> int:
             asked.model, asked.cluster, asked.plan, rollouts, algorithm=arguments.algorithm, framework=asked.framework,
             epochs=arguments.epochs, off_policy=arguments.off_policy, packed=not arguments.padded,
             offload_states=not arguments.keep_states, reward_time=arguments.reward_time, reward_model=reward_model,
+            fit_probability=asked.required_probability,
         )  # fmt: skip
 
     first = step_of(plans[0])  # of those that fit by themselves the fastest with room for what is held beside

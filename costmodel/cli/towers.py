@@ -9,7 +9,7 @@ from costmodel.cli import codes
 from costmodel.cli.arguments import Commands, add_output, chosen, is_file, whole
 from costmodel.cli.output import TerminalTable, gib, heading_of, print_json, print_page, respond, share, table, whole_plan
 from costmodel.cli.question import USAGE, add_question, read_asked_model, read_hardware
-from costmodel.cli.training import asked_plan, is_split
+from costmodel.cli.training import asked_plan, is_split, needed_to_choose
 from costmodel.description.labels import label
 from costmodel.text.errors import InvalidValue
 from costmodel.text.units import format_count, format_seconds
@@ -82,8 +82,9 @@ def _run(arguments: argparse.Namespace) -> int:
     if searched:
         return _searched(arguments, language, tower, "language" not in frozen)
     step = multimodal(
-        language, asked.cluster, asked.plan, [tower], framework=asked.framework, language_trains="language" not in frozen
-    )
+        language, asked.cluster, asked.plan, [tower], framework=asked.framework, language_trains="language" not in frozen,
+        fit_probability=asked.required_probability,
+    )  # fmt: skip
     return respond(arguments, lambda: step.to_dict(), lambda: _page(step), step.fits)
 
 
@@ -104,7 +105,7 @@ def _searched(arguments: argparse.Namespace, language: Transformer, tower: Tower
     said = {name: getattr(arguments, f"tower_{name}") for name in OF_TOWERS}
     found = search_multimodal(
         language, read_hardware(arguments), [tower], global_batch=arguments.global_batch, seq_len=arguments.seq_len,
-        framework=arguments.framework, language_trains=language_trains, fit_probability=arguments.fit_probability,
+        framework=arguments.framework, language_trains=language_trains, fit_probability=needed_to_choose(arguments),
         top=arguments.top, of_towers={name: [value] for name, value in said.items() if value is not None},
         **{name: [value] for name, value in chosen(arguments).items()},
     )  # fmt: skip

@@ -56,7 +56,6 @@ def add(commands: Commands) -> None:
         ),
     )  # fmt: skip
     add_question(training, several=False)
-    training.set_defaults(fit_probability=CHOSEN)  # it searches where no plan is given
     add_run(training)
     run = training.add_argument_group("how long it goes on, and what stops it")
     run.add_argument("--steps", type=tokens, metavar="N", help="in place of tokens: optimizer steps")
@@ -232,6 +231,16 @@ def is_split(arguments: argparse.Namespace) -> bool:
     return any(name in chosen(arguments) for name in DEGREES)
 
 
+def needed_to_choose(arguments: argparse.Namespace) -> float:
+    """The probability to fit from which a plan is chosen: the one that was asked for, else that of a search.
+
+    Parameters
+    ----------
+    arguments : of a question about plans, as `costmodel.cli.question.add_question` adds them
+    """
+    return float(arguments.fit_probability) if "fit_probability" in vars(arguments).get("given", ()) else CHOSEN
+
+
 def asked_plan(arguments: argparse.Namespace) -> Estimate:
     """The plan that was asked about; the fastest that fits where no degree was given.
 
@@ -258,7 +267,7 @@ def asked_plans(arguments: argparse.Namespace, most: int) -> Sequence[Estimate]:
     cluster = read_hardware(arguments)
     found = search_by_name(
         model, cluster, global_batch=arguments.global_batch, seq_len=arguments.seq_len, framework=arguments.framework, top=most,
-        fit_probability=arguments.fit_probability, **{name: [value] for name, value in given.items()},
+        fit_probability=needed_to_choose(arguments), **{name: [value] for name, value in given.items()},
     )  # fmt: skip
     if not found.ranked:
         alone = arguments.device is not None and arguments.gpus is None and arguments.nodes is None

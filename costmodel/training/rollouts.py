@@ -12,6 +12,7 @@ from costmodel.catalogue.clusters import ClusterLike
 from costmodel.catalogue.keywords import by_other_names
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
+from costmodel.description.judgement import JUDGED
 from costmodel.description.plan import Plan
 from costmodel.description.topology import Group
 from costmodel.description.transformer import Transformer
@@ -234,7 +235,7 @@ def post_training(
     model: ModelLike, cluster: ClusterLike | None = None, plan: Plan | None = None, rollouts: Rollouts | None = None, *,
     algorithm: str = "grpo", framework: Framework | str | None = None, epochs: int = 1, off_policy: bool = False,
     packed: bool = True, offload_states: bool = True, reward_time: float = 0.0, reward_model: ModelLike | None = None,
-    **choices: object,
+    fit_probability: float = JUDGED, **choices: object,
 ) -> PostTraining:  # fmt: skip
     """A step of reinforcement learning, or of preferences: generation, passes before the updates, updates, new weights.
 
@@ -259,6 +260,7 @@ def post_training(
     offload_states : of GPUs that take turns, whether training's states leave the GPU while it generates
     reward_time : of a reward model elsewhere or a verifier, where the step waits for it [s]
     reward_model : that scores all samples in a forward pass on the GPUs that train, by their plan
+    fit_probability : from which the updates, with what is held beside them, are judged to fit
     choices : fields of `Plan` and hardware, as of `costmodel.estimate`
 
     Returns
@@ -293,7 +295,8 @@ def post_training(
     real("reward_time", reward_time, 0.0, 1e6)
     longest = _longest(rollouts, plan, off_policy, traits)
     sequences = rollouts.samples * traits.sequences
-    update = estimate(policy, cluster, _of_samples(plan, rollouts.mean_length, longest, packed), framework=framework)
+    asked_of = _of_samples(plan, rollouts.mean_length, longest, packed)
+    update = estimate(policy, cluster, asked_of, framework=framework, fit_probability=fit_probability)
     updates = epochs * sequences / update.plan.global_batch
     whole("updates", round(updates), 10**9)
     once = sequences / update.plan.global_batch * forward_time(update)

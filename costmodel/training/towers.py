@@ -13,6 +13,7 @@ from costmodel.arithmetic.named_tuples import Row
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
 from costmodel.description.huggingface.vision import read_tower
+from costmodel.description.judgement import JUDGED
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
 from costmodel.evaluation.estimation import Estimate, estimate
@@ -229,6 +230,7 @@ def multimodal(
     *,
     framework: Framework | str = "megatron-core",
     language_trains: bool = True,
+    fit_probability: float = JUDGED,
 ) -> Multimodal:
     """A step of a language model that reads images, each part by its own plan.
 
@@ -245,6 +247,7 @@ def multimodal(
     towers : before it, at least one
     framework : that trains
     language_trains : whether its weights do; else gradients pass through it to connectors and towers
+    fit_probability : from which the step is judged to fit
 
     Returns
     -------
@@ -276,7 +279,7 @@ def multimodal(
     """
     given = checked_towers(towers)
     language, trained = with_images(language, plan, given), as_trained(plan, language_trains)
-    alone = estimate(language, cluster, trained, framework=framework)
+    alone = estimate(language, cluster, trained, framework=framework, fit_probability=fit_probability)
     return joined(alone, [priced_tower(one, alone) for one in given], language_trains)
 
 
