@@ -174,13 +174,20 @@ PROMPT = 512
 """Tokens of a prompt where no file says them, as TRL's GRPO cut them (huggingface/trl@v0.27.0 trl/trainer/grpo_config.py)."""
 
 
-def prompted(reading: LaunchReading, completion: int | None = None) -> None:
-    """The length of sequences that a run makes; a prompt that no file says is assumed, and said to be."""
-    answer, prompt = reading.one("_completion", completion), reading.one("_prompt", PROMPT)
-    if answer and prompt and not {"_prompt", "_completion"} & reading.variable_fields:
-        reading.defaults["seq_len"] = prompt + answer
-    if "seq_len" in reading.defaults and not reading.has("_prompt"):
-        reading.note(f"sequences of {prompt + answer} tokens: completions of {answer}, prompts of {PROMPT}, which no file says")
+def prompted(reading: LaunchReading, completion: int | None = None, prompt: int = PROMPT) -> None:
+    """The length of sequences that a run makes, which no file says: that of a prompt and its completion.
+
+    Parameters
+    ----------
+    reading : of the files
+    completion, prompt : what a file that doesn't say them leaves; a prompt is then said to be assumed
+    """
+    answer, asked = reading.one("_completion", completion), reading.one("_prompt", prompt)
+    if not answer or not asked or {"_prompt", "_completion"} & reading.variable_fields:
+        return
+    reading.defaults["seq_len"] = asked + answer
+    if not reading.has("_prompt"):
+        reading.note(f"sequences of {asked + answer} tokens: completions of {answer}, prompts of {asked}, which no file says")
 
 
 def started(reading: LaunchReading) -> set[str]:

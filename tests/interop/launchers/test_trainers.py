@@ -94,7 +94,9 @@ def test_what_openrlhf_splits_is_priced_by_the_entry_that_has_it(tmp_path):
     ("openrlhf.cli.train_sft --zero_stage 3", 8, 2048, ""), ("openrlhf.cli.train_dpo --zero_stage 3 --beta 0.1", 8, 512, "pair"),
     ("openrlhf.cli.train_rm --zero_stage 3 --chosen_key chosen", 1, 512, "pair"),
     ("openrlhf.cli.train_ppo_ray --actor_num_nodes 2 --actor_num_gpus_per_node 8 --micro_rollout_batch_size 4 --zero_stage 3",
-     1, 2048, "generates"),
+     1, 2048, "completions of 1024, prompts of 1024, which no file says"),
+    ("openrlhf.cli.train_ppo_ray --actor_num_nodes 2 --prompt_max_len 512 --generate_max_len 3072 --zero_stage 3",
+     1, 3584, "generates"),
 ])  # fmt: skip
 def test_each_of_openrlhfs_trainers_has_its_own_defaults(script, micro, length, note):
     launch = read_launch(f"deepspeed --module {script} --pretrain meta-llama/Meta-Llama-3-8B --save_path out --packing_samples\n")

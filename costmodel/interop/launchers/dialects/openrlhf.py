@@ -67,11 +67,8 @@ def rules(reading: LaunchReading) -> None:
         if nodes and gpus and not (reading.has("_gpus") or reading.has("_nodes")):
             reading.say("_gpus", nodes * gpus, f"{nodes} nodes of {gpus} GPUs for the actor")
         reading.note("generates while it trains: only the actor's training step is priced")
-        prompt, completion = reading.one("_prompt", 1024), reading.one("_completion", 1024)
-        if prompt and completion and not {"_prompt", "_completion"} & reading.variable_fields:
-            reading.defaults["seq_len"] = prompt + completion
-        if reading.has("_prompt") and reading.has("_completion") and not reading.has("seq_len"):
-            reading.put("seq_len", reading.defaults["seq_len"], derived=True)
+        if not reading.has("seq_len"):
+            common.prompted(reading, 1024, 1024)
 
 
 OPENRLHF = Dialect("openrlhf", ROWS, rules)
