@@ -22,7 +22,14 @@ from costmodel.description.framework import Framework
 from costmodel.description.plan import FOLLOWING, LEADING, MOST, Plan
 from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
-from costmodel.description.usual_work import UNSAID, adapts, implied_choices, usual_batch, usual_choices, usual_length
+from costmodel.description.usual_work import (
+    adapts,
+    implied_choices,
+    usual_batch,
+    usual_choices,
+    usual_length,
+    usual_software,
+)
 from costmodel.text.checks import kind, positive_int
 from costmodel.text.errors import InvalidValue
 
@@ -136,7 +143,8 @@ def asked(
     cluster : as `costmodel.catalogue.clusters.cluster_of` takes it; where it is named without a size, as many GPUs as the degrees
         of the plan ask for, one node at least
     plan : how it is split; as the choices say, and as is usual, if None
-    framework : the software, or its name; if None megatron-core, or of adapters that the choices say hf-trainer
+    framework : the software, or its name; if None megatron-core, or what is usual where that doesn't train, or of adapters that
+        the choices say hf-trainer
     choices : fields of `Plan` by either of their names, which replace the plan's; ``device``, ``gpus``, ``nodes`` and
         ``network``; ``gradient_accumulation``, the micro-batches of each replica, in place of ``global_batch``
 
@@ -147,7 +155,7 @@ def asked(
     (8, Plan(global_batch=256, seq_len=4096, tensor_parallel=2, micro_batch=2))
     """
     if not choices and isinstance(plan, Plan) and isinstance(model, Transformer) and isinstance(cluster, Cluster):
-        return Asked(model, cluster, plan, UNSAID if framework is None else framework)
+        return Asked(model, cluster, plan, usual_software(cluster.device.architecture) if framework is None else framework)
     if plan is not None:
         kind("plan", plan, Plan, "Plan(...)")
     micro_batches = choices.get(ACCUMULATED)
@@ -161,6 +169,7 @@ def asked(
             taken = usual_choices(fields)
             framework = taken.pop("framework", None)
             fields |= taken
+        framework = usual_software(on.device.architecture) if framework is None else framework
         if micro_batches is not None and "global_batch" in fields:
             raise InvalidValue(ACCUMULATED, micro_batches, "None beside global_batch: both say the sequences of a step")
         if micro_batches is not None:
@@ -168,14 +177,14 @@ def asked(
         elif "global_batch" not in fields:
             fields["global_batch"] = usual_batch(on.gpus or 1, fields)
         fields.setdefault("seq_len", usual_length(trained, adapted))
-        fields |= as_it_trains(on, UNSAID if framework is None else framework, fields)
+        fields |= as_it_trains(on, framework, fields)
         plan = Plan(**fields)  # type: ignore[arg-type]
     elif fields:
         plan = dataclasses.replace(plan, **fields)  # type: ignore[arg-type]
     if not size_is_said(cluster, said):
         gpus = max(on.gpus or 1, plan.gpus) if plan.data_parallel is None else plan.gpus
         on = cluster_of(cluster, **{**said, "gpus": gpus})  # type: ignore[arg-type]
-    return Asked(trained, on, plan, UNSAID if framework is None else framework)
+    return Asked(trained, on, plan, usual_software(on.device.architecture) if framework is None else framework)
 
 
 def hardware_of(cluster: ClusterLike | None, choices: Mapping[str, object]) -> tuple[Cluster, dict[str, object]]:
@@ -247,7 +256,7 @@ def asked_search(
     fields |= implied_choices(fields)
     adapted = adapts(fields.get("adapter"))
     if framework is None:
-        framework = usual_choices(fields).get("framework", UNSAID)
+        framework = usual_choices(fields).get("framework", usual_software(on.device.architecture))
     batch = fields.pop("global_batch", None)
     length = fields.pop("seq_len", None)
     work = {

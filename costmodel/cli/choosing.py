@@ -112,7 +112,7 @@ def _cards(arguments: argparse.Namespace) -> int:
     files = rows_file(arguments.csv, made.to_rows, "card")
     head = "\n".join(filter(None, (f"{model.name}: {of_a_step(arguments.global_batch, arguments.seq_len)}", taken)))
     return respond(
-        arguments, lambda: {"answer": made.said(), "cards": made.to_rows()},
+        arguments, lambda: {"answer": made.said(), "cards": made.to_rows(), "left_out": made.left_out},
         lambda: [head, made.said(), *_card_table(made), written(*files)], bool(made.fitting),
     )  # fmt: skip
 
@@ -132,8 +132,8 @@ def _card_table(made: CardTable) -> list[TerminalTable | str]:
     for adapter in dict.fromkeys(one.adapter for one in made.rows):
         misses = [one for one in made.rows if one.adapter == adapter and one.estimate is None]
         if misses:
-            page.append(f"{misses[0].trains} does not fit on {', '.join(one.device for one in misses)}")
-    return page
+            page.append(f"{misses[0].trains} has no plan that fits on {', '.join(one.device for one in misses)}")
+    return [*page, *made.left_out]
 
 
 def _card(one: Card, carried: bool) -> list[str]:

@@ -35,7 +35,15 @@ from costmodel.description.cluster import Cluster
 from costmodel.description.judgement import CHOSEN, JUDGED
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
-from costmodel.description.usual_work import OF_ADAPTERS, adapts, implied_choices, usual_batch, usual_choices, usual_length
+from costmodel.description.usual_work import (
+    OF_ADAPTERS,
+    adapts,
+    implied_choices,
+    usual_batch,
+    usual_choices,
+    usual_length,
+    usual_software,
+)
 from costmodel.evaluation.estimation import Estimate
 
 if TYPE_CHECKING:
@@ -213,6 +221,7 @@ def read_hardware(arguments: argparse.Namespace, grow: bool = False) -> Cluster:
         if arguments.gpus is not None and arguments.nodes is not None:
             raise Misused("argument --gpus: not allowed with argument --nodes, which says how many of a cluster's nodes")
         cluster = sized(read_cluster(names[0]), arguments.gpus, arguments.nodes, arguments.network)
+    _take_software_of(arguments, cluster)
     cluster = with_calibration(arguments, cluster)
     if not arguments.changes:
         return cluster
@@ -333,6 +342,15 @@ def take_software(arguments: argparse.Namespace) -> None:
         setattr(arguments, name, value)
     said = " ".join(f"--{name} {value}" for name, value in taken.items())
     arguments.notes.append(f"taken, as it wasn't said: {said}, as adapters are trained")
+
+
+def _take_software_of(arguments: argparse.Namespace, cluster: Cluster) -> None:
+    """Take what is usual on a device where no software is said and the usual one doesn't train there; a note says so."""
+    usual = usual_software(cluster.device.architecture)
+    if getattr(arguments, "framework", None) == UNSAID != usual and "framework" not in vars(arguments).get("given", ()):
+        arguments.framework = usual
+        why = f"as {UNSAID} doesn't train on {cluster.device.name}"
+        arguments.notes.append(f"taken, as it wasn't said: --framework {usual}, {why}")
 
 
 def world(arguments: argparse.Namespace) -> int:

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 from costmodel.arithmetic.named_tuples import flat
 from costmodel.description import fields
-from costmodel.description.device import DTYPES
+from costmodel.description.device import DTYPES, Device
 from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER, Dimension
 from costmodel.description.fields import ListOf, Name, OneOf, Order, Real, Restriction, Whole, expected, row
+from costmodel.description.platforms import PLATFORMS, in_words, platform_of
 from costmodel.description.recomputation import MODULES, WHOLE, modules_of
 from costmodel.formulas import bucket_rules
 from costmodel.formulas.pipeline.schedules import CODES
@@ -34,7 +35,7 @@ from costmodel.formulas.settings import (
 )
 from costmodel.text.attributes import names_what_is_there
 from costmodel.text.checks import choice, kind, listing, real, text
-from costmodel.text.errors import InvalidValue
+from costmodel.text.errors import IllegalPlan, InvalidValue
 from costmodel.text.results import brief
 
 SPLITTING = tuple(one.column for one in DIMENSIONS if one.column not in ("data", "virtual_stages"))
@@ -106,6 +107,7 @@ class Framework:
     elsewhere : of those that it lacks, each with names of frameworks that have it, for whoever asks for it
     schedules : of pipelines that it has
     schedule : of a pipeline of one chunk a rank, which a search tries where none is asked for; 1F1B if empty
+    platforms : that it, or a port by a device's vendor, is documented to train on; if empty it isn't known where it doesn't
     dtypes : in which it multiplies
     context_communications : of context parallelism that it has; the first is its default
     sequence_parallel : default under tensor parallelism
@@ -254,6 +256,7 @@ class Framework:
     elsewhere: Sequence[Sequence[str]] = ()
     schedules: Sequence[str] = field(default=SCHEDULES, metadata=row(ListOf(OneOf(SCHEDULES))))
     schedule: str = ""
+    platforms: Sequence[str] = field(default=(), metadata=row(ListOf(OneOf(tuple(PLATFORMS)))))
     dtypes: Sequence[str] = field(default=DTYPES, metadata=row(ListOf(OneOf(DTYPES))))
     context_communications: Sequence[str] = field(default=("ring",), metadata=row(ListOf(OneOf(CONTEXT_COMMUNICATIONS))))
     updates_in_backward: bool = False
@@ -467,6 +470,30 @@ class Framework:
     def turns(self, rank_order: Sequence[str]) -> bool:
         """Whether ranks in an order stand otherwise than in its own."""
         return tuple(rank_order) != self.rank_orders[0]
+
+    def trains_on(self, device: Device) -> bool:
+        """Whether it trains on a device; of one whose architecture is of no known platform that is taken for granted.
+
+        Parameters
+        ----------
+        device : whose architecture tells its platform
+        """
+        return not self.platforms or platform_of(device.architecture) in (None, *self.platforms)
+
+    @property
+    def whereabouts(self) -> str:
+        """Where it trains, in words; empty where that isn't known."""
+        return f"trains on {in_words(self.platforms)}" if self.platforms else ""
+
+    def check_device(self, device: Device) -> None:
+        """Raise `IllegalPlan` where it doesn't train on a device.
+
+        Parameters
+        ----------
+        device : whose architecture tells its platform
+        """
+        if not self.trains_on(device):
+            raise IllegalPlan("device_of_framework", f"framework {self.name} on {device.name}: it {self.whereabouts}")
 
     def recomputes(self, recompute: str | float) -> bool:
         """Whether it has a kind of recomputation, as a plan names it."""

@@ -33,7 +33,13 @@ TOGETHER = 64
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """What is trained, on what, with which software; plans are asked of it, one or many."""
+    """What is trained, on what, with which software; plans are asked of it, one or many.
+
+    Raises
+    ------
+    IllegalPlan
+        for software that doesn't train on the device
+    """
 
     model: Transformer  # what is trained
     cluster: Cluster  # on what
@@ -42,6 +48,7 @@ class Question:
     __repr__ = brief
 
     def __post_init__(self) -> None:
+        self.framework.check_device(self.cluster.device)
         if self.framework.unties and self.model.tied_embeddings:
             object.__setattr__(self, "model", dataclasses.replace(self.model, tied_embeddings=False))
 

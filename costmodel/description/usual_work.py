@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from costmodel.description.platforms import platform_of
+
 if TYPE_CHECKING:
     from costmodel.description.transformer import Transformer
 
@@ -15,6 +17,9 @@ ADAPTED_BATCH, ADAPTED_LENGTH = 16, 2048
 """The same of a fine-tune."""
 UNSAID, ADAPTING = "megatron-core", "hf-trainer"
 """Software that is asked about where none is said, and of adapters, which what pre-trains has few of."""
+USUAL_ON = {"tpu": "maxtext", "trainium": "fsdp2", "intel": "fsdp2"}
+"""What takes its place on platforms on which it doesn't train: awsdocs-neuron.readthedocs-hosted.com, training.html (TorchTitan
+Neuron); pytorch/torchtitan README.md."""
 OF_ADAPTERS = ("lora_rank", "lora_targets")
 """Fields of a plan that say it has adapters."""
 CHECKPOINTED = ("qlora", "gptq-lora", "int8-lora")
@@ -51,6 +56,17 @@ def usual_gpus(kinds: object) -> int:
     (1, 8)
     """
     return 1 if adapts(kinds) else 8
+
+
+def usual_software(architecture: str) -> str:
+    """The software that is asked about where none is said, on devices of an architecture.
+
+    Examples
+    --------
+    >>> usual_software("hopper"), usual_software("tpu")
+    ('megatron-core', 'maxtext')
+    """
+    return USUAL_ON.get(platform_of(architecture) or "", UNSAID)
 
 
 def usual_choices(choices: Mapping[str, object]) -> dict[str, str]:

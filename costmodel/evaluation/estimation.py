@@ -425,7 +425,7 @@ def estimate(
     plan : how it is split; its degrees multiply to the cluster's GPUs. If None the choices say it, and what they don't say is
         usual: 256 sequences a step of 4,096 tokens, or for adapters 16 of 2,048
     framework : the software, or its name in the catalogue; if None ``"megatron-core"``, or for an adapter among the choices
-        ``"hf-trainer"``
+        ``"hf-trainer"``, or what `costmodel.description.usual_work.usual_software` gives of the devices
     fit_probability : from which the plan is judged to fit
     device, gpus, nodes, network : in place of a cluster, as `costmodel.machine` takes them; sizes go with a cluster's name, too
     choices : fields of `Plan`, as ``tensor_parallel=2`` or ``tp=2``, in place of the plan's; ``gradient_accumulation`` in place

@@ -52,8 +52,8 @@ def estimates_of(
     resolved: dict[tuple[object, ...], Plan] = {}
     for place, run in enumerate(runs):
         same = id(run.model), id(run.cluster), id(run.framework)  # of which the runs keep hold
-        question = questions.setdefault(same, Question(run.model, run.cluster, run.framework))
         try:
+            question = questions.setdefault(same, Question(run.model, run.cluster, run.framework))
             asked.append(_asked(place, question, run, known, resolved))
             found.append(CostModelError("not yet"))
         except CostModelError as error:

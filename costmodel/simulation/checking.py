@@ -107,7 +107,7 @@ def search(
     global_batch : sequences per step; usual ones that all GPUs share if None: 256 and up, of adapters 16 and up
     seq_len : [tokens]; if None 4,096, of adapters 2,048, or as many as the model has learned, if these are fewer
     framework : the software, or its name in the catalogue; if None ``"megatron-core"``, or where adapters alone are tried
-        ``"hf-trainer"``
+        ``"hf-trainer"``, or what `costmodel.description.usual_work.usual_software` gives of the devices
     fit_probability : to fit in memory, from which a plan is ranked
     top : how many ranked plans to return
     engine : ``"auto"``, ``"python"``, ``"numpy"`` or ``"numba"``

@@ -96,11 +96,13 @@ class CardTable(AnswerTable[Card]):
     model : what is trained
     gpus : cards that train together
     rows : a card with an adapter each
+    left_out : on which cards which of the frameworks were not tried, and why
     """
 
     model: Transformer
     gpus: int
     rows: tuple[Card, ...]
+    left_out: tuple[str, ...] = ()
 
     plot = figure
     first_column = "device"
@@ -234,7 +236,17 @@ def cards(
     rows = [_carried(one, run) for one in _stretched(made)]
     cheap = all(one.price is not None for one in rows)
     rows.sort(key=lambda one: (adapters.index(one.adapter), one.estimate is None, _cost(one) if cheap else -_rate(one)))
-    return CardTable(model, gpus, tuple(rows))
+    return CardTable(model, gpus, tuple(rows), _left_out(questions, frameworks))
+
+
+def _left_out(asked: Sequence[_CardQuestion], frameworks: Sequence[str]) -> tuple[str, ...]:
+    """Of each framework that doesn't train on all cards, where it does, and where it wasn't tried."""
+    found: dict[str, list[str]] = {}
+    for device, cluster in ((one.device, one.cluster) for one in asked if one.cluster is not None):
+        for software in (framework_on(cluster, name) for name in frameworks):
+            if not software.trains_on(cluster.device):
+                found.setdefault(f"{software.name} {software.whereabouts}", []).append(device)
+    return tuple(f"{where}: not tried on {', '.join(dict.fromkeys(cards))}" for where, cards in found.items())
 
 
 def gpu_names() -> list[str]:
