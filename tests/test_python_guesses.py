@@ -278,6 +278,10 @@ LIKE = {
                           lambda: costmodel.estimate("llama3-8b", "8xh100", optimizer_offload=0, tp=2)),
     "hardware": (lambda: costmodel.estimate("llama3-8b", hardware="H100", num_gpus=8),
                  lambda: costmodel.estimate("llama3-8b", "8xh100")),
+    "words of DeepSpeed's launcher": (lambda: costmodel.estimate("llama3-8b", device="h100", num_nodes=2, num_gpus=8, zero=3),
+                                      lambda: costmodel.estimate("llama3-8b", "2x8xh100", zero_stage=3)),
+    "words of torchrun": (lambda: costmodel.estimate("llama3-8b", device="h100", nnodes=2, nproc_per_node=8, zero=3),
+                          lambda: costmodel.estimate("llama3-8b", "2x8xh100", zero_stage=3)),
     "recomputation as a switch": (lambda: costmodel.estimate("llama3-8b", "8xh100", recompute=True),
                                   lambda: costmodel.estimate("llama3-8b", "8xh100", recompute="full")),
     "words of Transformers": (

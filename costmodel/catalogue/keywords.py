@@ -18,8 +18,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 OF_RUNS = {"tokens", "price", "days", "epochs", "steps", "samples"}
 """Arguments of a whole run, which people give a step, too."""
-OF_A_NODE = "gpus_per_node"
-"""What says with the nodes how many GPUs there are."""
+OF_A_NODE = ("gpus_per_node", "nproc_per_node")
+"""What says with the nodes how many GPUs there are; so does ``num_gpus`` beside ``num_nodes``, DeepSpeed's launcher's words."""
 READ_HERE = ("gpus", "nodes", "global_batch", "seq_len", "adapter", "price", "days", "mfu", "tokens_per_second")
 """Arguments whose values may be words for something else."""
 
@@ -88,9 +88,11 @@ def _as_meant(door: _Door, by_place: tuple[object, ...], said: Mapping[str, Any]
         found[where] = found.pop("gpus")
     if "count" in said and isinstance(name := found.get(where), str) and getattr(called_hardware(name), "kind", "") == "cluster":
         found["nodes"] = found.pop("gpus")  # of instances, or of other systems of nodes
-    if found.get(where) is None and found.get("gpus") is None and isinstance(each := found.get(OF_A_NODE), int):
-        del found[OF_A_NODE]
-        found["gpus"] = each * (found.get("nodes") or 1)
+    each = next((name for name in OF_A_NODE if isinstance(found.get(name), int)), None)
+    if found.get(where) is None and found.get("gpus") is None and each is not None:
+        found["gpus"] = found.pop(each) * (found.get("nodes") or 1)
+    elif {"num_nodes", "num_gpus"} <= said.keys() and isinstance(found.get("gpus"), int) and isinstance(found.get("nodes"), int):
+        found["gpus"] *= found["nodes"]
     return found
 
 

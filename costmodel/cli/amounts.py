@@ -7,6 +7,7 @@ import itertools
 import re
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import NamedTuple
 
 from costmodel.catalogue.hardware_words import called_hardware
 from costmodel.cli.arguments import Misused
@@ -28,12 +29,25 @@ TOKENS = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)(?:([kmb])(?:[ -]?tok(?:en)?
 """A batch that is said in tokens; of thousands only with that word."""
 POWERS = {"": 0, "k": 1, "m": 2, "b": 3}
 """Of 1,024 or 1,000, by the letter behind a number."""
-PRODUCTS = {
-    "--gpus": (("--gpus-per-node", "--nproc-per-node", "--devices-per-node", "--devices"),
-               ("--nodes", "--nnodes", "--num-nodes", "--num-machines")),
-    "--samples": (GENERATIONS, PROMPTS),
-}  # fmt: skip
-"""What options make: how many each of some has, and how many of these there are."""
+
+
+
+class Product(NamedTuple):
+    """What two options make."""
+
+    option: str  # that takes the product
+    each: tuple[str, ...]  # how many each of some has
+    many: tuple[str, ...]  # how many of these there are
+    alone: bool  # the first will do by itself, of one
+
+
+PRODUCTS = (
+    Product("--gpus", ("--num-gpus",), ("--num-nodes",), alone=False),  # deepspeedai/DeepSpeed@edaa722 deepspeed/launcher/runner.py
+    Product("--gpus", ("--gpus-per-node", "--nproc-per-node", "--devices-per-node", "--devices"),
+            ("--nodes", "--nnodes", "--num-nodes", "--num-machines"), alone=True),
+    Product("--samples", GENERATIONS, PROMPTS, alone=False),
+)  # fmt: skip
+"""In the words of launchers; ``--num-gpus`` by itself, or beside ``--nodes``, are those of all nodes."""
 
 
 def joined(words: Sequence[str]) -> list[str]:
@@ -210,15 +224,16 @@ def together(words: Sequence[str], known: dict[str, argparse.Action], notes: lis
     if any(one is not None and one.kind == "cluster" for one in called):
         found[found.index("--count")] = "--nodes"
         notes.append("--count: taken as --nodes")
-    for option, (each_of, many_of) in PRODUCTS.items():
+    for option, each_of, many_of, alone in PRODUCTS:
         values = numbers_of(found)
         each, many = (next((name for name in names if name in values), "") for names in (each_of, many_of))
-        if not each or each in known or option not in known or {option, "--num-gpus"} & values.keys():
+        if not each or each in known or option not in known or ({option, "--num-gpus"} - {each}) & values.keys():
             continue
-        if not many and many_of == PROMPTS:
+        if not many and not alone:
             continue
         taken = [option, str(int(values.get(many, 1)) * int(values[each]))]
-        notes.append(f"{each} {values[each]}: taken as {' '.join(taken)}")
+        said = f"{each} {values[each]}" + ("" if alone else f" beside {many} {values[many]}")
+        notes.append(f"{said}: taken as {' '.join(taken)}")
         gone = {each, many} - known.keys()
         left = iter(found)
         found = taken
