@@ -240,3 +240,9 @@ def test_a_capacity_refuses_what_it_does_not_take(find, given, words):
         FINDERS[find](LLAMA, NODE, **{**QUESTIONS[find], **given})
     with pytest.raises(InvalidValue, match="answer"):
         verdict(PLAN)
+
+
+@pytest.mark.parametrize("find", FINDERS)
+def test_numbers_that_go_by_their_names_are_refused_at_the_place_of_a_plan(find):
+    with pytest.raises(InvalidValue, match="plan=64: expected a Plan, .*; global_batch=... and seq_len=... go by their names"):
+        FINDERS[find]("llama3-8b", "dgx-h100", 64, 4096)

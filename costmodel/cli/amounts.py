@@ -42,12 +42,13 @@ class Product(NamedTuple):
 
 
 PRODUCTS = (
-    Product("--gpus", ("--num-gpus",), ("--num-nodes",), alone=False),  # deepspeedai/DeepSpeed@edaa722 deepspeed/launcher/runner.py
+    Product("--gpus", ("--num-gpus",), ("--num-nodes",), alone=False),
     Product("--gpus", ("--gpus-per-node", "--nproc-per-node", "--devices-per-node", "--devices"),
             ("--nodes", "--nnodes", "--num-nodes", "--num-machines"), alone=True),
     Product("--samples", GENERATIONS, PROMPTS, alone=False),
 )  # fmt: skip
-"""In the words of launchers; ``--num-gpus`` by itself, or beside ``--nodes``, are those of all nodes."""
+"""In the words of launchers, DeepSpeed's (deepspeedai/DeepSpeed@edaa722 deepspeed/launcher/runner.py) and torchrun's among them;
+``--num-gpus`` by itself, or beside ``--nodes``, are those of all nodes."""
 
 
 def joined(words: Sequence[str]) -> list[str]:

@@ -240,6 +240,8 @@ def _asked(
     for field in CAPACITIES[find].found:
         if dimensions.get(field) is not None:
             raise InvalidValue(field, dimensions[field], "nothing: it is what is looked for")
+    if plan is not None and not isinstance(plan, Plan):
+        raise InvalidValue("plan", plan, "a Plan, which Plan(...) gives; global_batch=... and seq_len=... go by their names")
     grows = find == "gpus" and is_bare_device(cluster, dimensions)
     on, said = hardware_of(cluster, {**dimensions, **given(work), **({"gpus": ROOM} if grows else {})})
     if plan is None and find == "sequence":
@@ -251,10 +253,10 @@ def _asked(
     if plan is None:
         wanted = {field: positive_int(field, named.work[field], 10**8) for field in CAPACITIES[find].asked}
         return _CapacityQuestion(named.model, on, software, None, wanted, fit_probability, named.dimensions)
-    kind("plan", plan, Plan, "Plan(...)")
     for name, value in said.items():
         raise InvalidValue(name, value, "nothing beside a plan, which says it")
-    return _CapacityQuestion(named.model, on, software, plan, {}, fit_probability, {})
+    held = dataclasses.replace(plan, data_parallel=None) if find == "gpus" else plan
+    return _CapacityQuestion(named.model, on, software, held, {}, fit_probability, {})
 
 
 @by_other_names()
@@ -558,9 +560,8 @@ def fewest_gpus(
     >>> found.value, found.plan.gpus
     (4, 4)
     """
-    held = None if plan is None else dataclasses.replace(plan, data_parallel=None)
     work = {"global_batch": global_batch, "seq_len": seq_len}
-    asked = _asked("gpus", model, cluster, held, framework, work, fit_probability, dimensions)
+    asked = _asked("gpus", model, cluster, plan, framework, work, fit_probability, dimensions)
     cluster = asked.cluster
     positive_int("most", most, 10_000_000)
     sizes = _sizes(cluster, most)
