@@ -28,7 +28,7 @@ from costmodel.evaluation.search_result import SearchResult
 from costmodel.evaluation.search_space import TOKENS_OF_A_CONTEXT_RANK
 from costmodel.evaluation.verdicts import verdict
 from costmodel.text.attributes import names_what_is_there
-from costmodel.text.checks import kind, positive_int
+from costmodel.text.checks import positive_int
 from costmodel.text.errors import IllegalPlan, InvalidValue
 from costmodel.text.results import figure
 from costmodel.text.tables import headed
