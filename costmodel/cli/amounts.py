@@ -32,7 +32,7 @@ POWERS = {"": 0, "k": 1, "m": 2, "b": 3}
 
 
 
-class Product(NamedTuple):
+class OptionPair(NamedTuple):
     """What two options make."""
 
     option: str  # that takes the product
@@ -42,10 +42,10 @@ class Product(NamedTuple):
 
 
 PRODUCTS = (
-    Product("--gpus", ("--num-gpus",), ("--num-nodes",), alone=False),
-    Product("--gpus", ("--gpus-per-node", "--nproc-per-node", "--devices-per-node", "--devices"),
-            ("--nodes", "--nnodes", "--num-nodes", "--num-machines"), alone=True),
-    Product("--samples", GENERATIONS, PROMPTS, alone=False),
+    OptionPair("--gpus", ("--num-gpus",), ("--num-nodes",), alone=False),
+    OptionPair("--gpus", ("--gpus-per-node", "--nproc-per-node", "--devices-per-node", "--devices"),
+               ("--nodes", "--nnodes", "--num-nodes", "--num-machines"), alone=True),
+    OptionPair("--samples", GENERATIONS, PROMPTS, alone=False),
 )  # fmt: skip
 """In the words of launchers, DeepSpeed's (deepspeedai/DeepSpeed@edaa722 deepspeed/launcher/runner.py) and torchrun's among them;
 ``--num-gpus`` by itself, or beside ``--nodes``, are those of all nodes."""
