@@ -32,7 +32,7 @@ NOT_COMPARED = (
 """Fields that no change of an answer is about: names, a size that is asked for, what calibration keeps, lengths of training."""
 
 _SCALE = re.compile(r"(?:x\s*([0-9.eE+-]+)|([0-9.eE+-]+)\s*x)")
-_ALSO = {"kernel_time": "time", "power": "power", "rated_power": "power", "cache": "size"}
+_ALSO = {"kernel_time": "time", "cache": "size"}
 """Kinds of quantities of fields that files give as plain numbers."""
 
 

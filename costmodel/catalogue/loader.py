@@ -26,6 +26,7 @@ from costmodel.formulas.network.node_links import NodeLinks
 from costmodel.text import user_files
 from costmodel.text.checks import choice, real, text, whole
 from costmodel.text.errors import InvalidValue, UnknownName, UnreadableFile
+from costmodel.text.units import quantity
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -356,7 +357,7 @@ def _power_per_rate(entry: Row) -> float | None:
     for field in ("rated_power", "power"):
         power = entry.get(f"{field}_w", entry.get(field))
         if power is not None and peak is not None:
-            return real(field, power, 1e-3, 1e6) / real("dense_peak", peak, 1.0, _LARGEST)
+            return quantity(field, power, "power") / real("dense_peak", peak, 1.0, _LARGEST)
     return None
 
 

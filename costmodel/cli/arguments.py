@@ -310,6 +310,20 @@ def nbytes(text: str) -> float:
     return number(match[1]) * float(getattr(units, match[2]) if match[2] else 1.0)
 
 
+def watts(text: str) -> float:
+    """Watts, or a power with its unit.
+
+    Examples
+    --------
+    >>> watts("500"), watts("500W"), watts("0.5 kW")
+    (500.0, 500.0, 500.0)
+    """
+    try:
+        return quantity("power", text, "power")
+    except InvalidValue as refused:
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is no power: expected {refused.expected}") from None
+
+
 def yes(text: str) -> bool:
     """Yes or no."""
     if text.lower() not in ANSWERS:

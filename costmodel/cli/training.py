@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, SupportsFloat
 
 from costmodel.cli import codes
-from costmodel.cli.arguments import Commands, Misused, add_output, chosen, hours, nbytes, number, seconds
+from costmodel.cli.arguments import Commands, Misused, add_output, chosen, hours, nbytes, number, seconds, watts
 from costmodel.cli.output import TerminalTable, judged, plan_heading, print_json, print_page, respond, share, table
 from costmodel.cli.question import USAGE, add_question, cluster_names, read_asked_model, read_hardware, read_plan
 from costmodel.cli.runs import amounts
@@ -73,7 +73,7 @@ def add(commands: Commands) -> None:
     run.add_argument("--preemption-hours", type=hours, metavar="X", help="mean hours between preemptions of the run")
     run.add_argument("--preemption-restart", type=seconds, metavar="S", help="seconds after one (default: --restart)")
     run.add_argument("--straggler-spread", type=number, default=0.0, metavar="X", help="of replicas' steps (default: 0)")
-    run.add_argument("--power", type=number, metavar="W", help="watts of a GPU (default: the device's limit)")
+    run.add_argument("--power", type=watts, metavar="W", help="watts of a GPU (default: the device's limit)")
     run.add_argument("--power-utilisation", type=number, default=1.0, metavar="X", help="mean share of it (default: 1)")
     run.add_argument("--overhead", type=number, default=1.0, metavar="X", help="energy of the site over the GPUs' (default: 1)")
     run.add_argument("--carbon", type=number, metavar="X", help="kg of carbon dioxide a kilowatt-hour")

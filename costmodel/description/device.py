@@ -224,8 +224,8 @@ class Device:
     architecture: str = "unknown"
     layer_efficiency: LayerEfficiency | None = None
     title: str = ""
-    power: float | None = field(default=None, metadata=row(Real(1e-3, 1e6), unit="W"))
-    rated_power: float | None = field(default=None, metadata=row(Real(1e-3, 1e6), unit="W"))
+    power: float | None = field(default=None, metadata=row(Quantified("power"), unit="W"))
+    rated_power: float | None = field(default=None, metadata=row(Quantified("power"), unit="W"))
 
     __repr__ = brief
 

@@ -125,8 +125,10 @@ QUANTITIES = {
     "flop_rate": Quantity(_FLOP, 1e9, 1e18, "TFLOP/s"),
     "size": Quantity(_BYTES, 0.0, 1e18, "MB"),
     "time": Quantity(_SECONDS, 0.0, 1e9, "s"),
+    "power": Quantity({"W": 1.0, "watt": 1.0, "watts": 1.0, "kW": 1e3, "MW": 1e6}, 1e-3, 1e6, "W"),
 }
-"""Kinds of quantities: bandwidths of networks and of memory [bytes/s], latencies [s], memory [bytes], rates [FLOP/s]."""
+"""Kinds of quantities: bandwidths of networks and of memory [bytes/s], latencies [s], memory [bytes], rates [FLOP/s], power
+[W]."""
 
 _WRITTEN = re.compile(r"([-+]?(?:[0-9][0-9_]*\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*([^\W\d_][^\s]*)?")
 

@@ -4,10 +4,11 @@ import pytest
 
 from costmodel import load_cluster, load_framework, load_model
 from costmodel.catalogue.changes import differences, replace
+from costmodel.text.errors import InvalidValue
 
 CLUSTER = {
     "network.bandwidth": "2x", "nvlink.latency": "5 us", "device.memory": "141 GB", "device.dense_peak.bf16": "500 TFLOP/s",
-    "device.efficiency.memory": 0.5, "device.power": 350,
+    "device.efficiency.memory": 0.5, "device.power": "350 W",
 }  # fmt: skip
 
 
@@ -31,6 +32,13 @@ def test_what_is_told_can_be_typed_again(changes):
     again = {path: value for path, value in zip([one.path], changes.values(), strict=True)}
     assert replace(cluster, again) == changed
     assert differences(changed, cluster) == ((one.path, one.after, one.before),)
+
+
+@pytest.mark.parametrize("power", ["350W", "0.35 kW", "0.5x", 350])
+def test_a_power_is_said_in_watts_kilowatts_or_by_a_factor(power):
+    assert replace(load_cluster("dgx-h100"), {"device.power": power}).device.power == 350.0
+    with pytest.raises(InvalidValue, match="power='350GB': expected a unit such as W"):
+        replace(load_cluster("dgx-h100"), {"device.power": "350GB"})
 
 
 def test_a_rate_says_that_it_is_a_gpu_s():

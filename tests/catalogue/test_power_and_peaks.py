@@ -39,12 +39,13 @@ def test_power_beyond_what_measured_devices_have_promises_no_more_than_these_rea
         assert load_device(name).efficiency.gemm["bf16"] <= max(relation, loader._pooled("default")["gemm"]["bf16"]) + 1e-12
 
 
-def test_a_user_whose_device_says_its_power_gets_the_catalogues_card(tmp_path):
+@pytest.mark.parametrize("power", ["300", '"300 W"', '"0.3 kW"'])
+def test_a_user_whose_device_says_its_power_gets_the_catalogues_card(tmp_path, power):
     entry = loader._entry("device", "rtx-6000-ada")
     path = tmp_path / "mine.toml"
     path.write_text(
         f'architecture = "ada"\ndense_peak = {{ bf16 = {entry["dense_peak"]["bf16"]} }}\nmemory = 48e9\n'
-        f"memory_bandwidth = 960e9\npower_w = 300\n"
+        f"memory_bandwidth = 960e9\npower_w = {power}\n"
     )
     assert loader.read_device_file(path).efficiency.gemm == load_device("rtx-6000-ada").efficiency.gemm
 
