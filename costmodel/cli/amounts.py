@@ -31,7 +31,6 @@ POWERS = {"": 0, "k": 1, "m": 2, "b": 3}
 """Of 1,024 or 1,000, by the letter behind a number."""
 
 
-
 class OptionPair(NamedTuple):
     """What two options make."""
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from costmodel.catalogue.asking import ModelLike, model_of
+from costmodel.catalogue.changes import differences
+from costmodel.catalogue.loader import load_model
 from costmodel.catalogue.software import framework_on, load_framework
 from costmodel.description.adapters import GROUPS, RANK
 from costmodel.description.cluster import Cluster
@@ -17,7 +19,7 @@ from costmodel.description.fields import table
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
 from costmodel.interop.launchers.dialects import DIALECTS
-from costmodel.interop.launchers.pricing import Launch, plan_of
+from costmodel.interop.launchers.pricing import Launch, catalogue_name, plan_of
 from costmodel.interop.launchers.reading import read_launch
 from costmodel.interop.launchers.table import SHARING, Dialect, Writing, about
 from costmodel.text.checks import kind
@@ -28,6 +30,8 @@ HELD = tuple(one.field for one in WRITTEN if one.column == "expert" or (one.spli
 """Degrees without which a plan is another."""
 NEEDED = ("seq_len", "global_batch", "micro_batch")
 """Fields that a plan can't be read without."""
+OTHERWISE = "_changed"
+"""Behind the name of a model of the catalogue that isn't as the catalogue has it."""
 
 
 def formats() -> list[str]:
@@ -134,9 +138,17 @@ def _written(dialect: Dialect, plan: Plan, model: Transformer, cluster: Cluster 
     software = framework_on(cluster, name) if cluster else load_framework(name)
     if plan.loss is None and not plan.fused_cross_entropy:
         plan = dataclasses.replace(plan, loss=dialect.about.loss)
+    if _unlike(model):
+        model = dataclasses.replace(model, name=f"{model.name}{OTHERWISE}")
     writing = Writing(dialect, (plan.on(cluster) if cluster else plan).resolve(software), model, name)
     writing.fill()
     return writing
+
+
+def _unlike(model: Transformer) -> str:
+    """In what a model isn't the catalogue's of its name, in words; empty where it is, or none has that name."""
+    named = catalogue_name(model.name)
+    return ", ".join(map(str, differences(load_model(named), model))) if named else ""
 
 
 def written(
@@ -148,6 +160,9 @@ def written(
     resolved = writing.plan
     lost = _lost(emit(dialect, writing.values, []), writing)
     notes = [f"{dialect.about.framework} can't say {field}={getattr(resolved, field)!r}" for field in lost]
+    if any(OTHERWISE in str(value).lower() for value in writing.values.values()):
+        notes.append(f"{dialect.about.framework} can't say {_unlike(model)} of {model.name}: {writing.model.name} stands for a "
+                     "model of your own")  # fmt: skip
     if model.recurrent_layers:
         notes.append(f"no option here says that {model.recurrent_layers} of {model.layers} layers keep a state: add it yourself")
     steps = counted(resolved.micro_batches, "micro-batch", "micro-batches")

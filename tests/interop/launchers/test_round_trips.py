@@ -5,11 +5,13 @@ import dataclasses
 import pytest
 
 from costmodel import Plan, load_cluster, load_framework, load_model
+from costmodel.catalogue.changes import replace
 from costmodel.description.fields import table
 from costmodel.interop.launchers import formats, read_launch, resolve, write_launch, write_sweep
 from costmodel.interop.launchers.dialects import DIALECTS
+from costmodel.interop.launchers.pricing import catalogue_name
 from costmodel.interop.launchers.table import about
-from costmodel.interop.launchers.writing import written
+from costmodel.interop.launchers.writing import priced_by, written
 from costmodel.text.errors import CostModelError, InvalidValue, NotModelled
 
 SHORT = {
@@ -232,3 +234,18 @@ def test_a_bucket_of_gradients_is_said_in_elements_as_wide_as_the_framework_send
     written = write_launch(dialect, plan, load_model("llama3-8b"), cluster=load_cluster("dgx-b200", gpus=8))
     assert f"{flag} 768000000" in written.replace("=", " ")
     assert read_launch(written, gpus=8).plan_fields["bucket_bytes"] == 768e6 * width
+
+
+@pytest.mark.parametrize("format", formats())
+def test_a_model_that_was_changed_is_never_named_as_the_catalogues(format):
+    """A file states the layers that were asked for, or names a model that nobody has, and says so; or it is of any model."""
+    asked = {"zero_stage": load_framework(priced_by(format)).zero_stage, "data_parallel": 8}
+    text = write_launch(format, Plan(global_batch=64, seq_len=4096, **asked), replace(load_model("llama3-8b"), {"layers": 40}))
+    described = read_launch(text, gpus=8, dialect=format).model_described
+    if isinstance(described, str):
+        assert catalogue_name(described) is None
+        assert "can't say layers 32 -> 40 of llama3-8b" in text
+    elif described is not None and "num_layers" in described:
+        assert described["num_layers"] == 40
+    same = write_launch(format, Plan(global_batch=64, seq_len=4096, **asked), load_model("llama3-8b"))
+    assert "changed" not in same
