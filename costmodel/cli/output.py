@@ -207,8 +207,13 @@ def judged(estimate: Estimate) -> str:
     chance = share(estimate.fit_probability, 1.0)
     if estimate.fits:
         return f"Fits: {of_limit(estimate)}, {gib(estimate.memory_margin)} GiB to spare (probability {chance})"
-    said = {"may run out": "MAY RUN OUT", "does not fit": "DOES NOT FIT"}[estimate.judgement]
-    return f"{said}: {of_limit(estimate)}, {lack(estimate)} (probability that it fits {chance})"
+    over = f"{of_limit(estimate)}, {lack(estimate)}"
+    if estimate.judgement == "does not fit":
+        return f"DOES NOT FIT: {over} (probability that it fits {chance})"
+    beyond = estimate.needed_memory > estimate.usable_memory
+    idle = ", as an allocator gives back what it keeps idle before memory runs out" if beyond else ""
+    sure = f"{100.0 * estimate.required_probability:g} %"
+    return f"MAY RUN OUT: {over}: of plans estimated at that limit {sure} fit, of those estimated as this one {chance}{idle}"
 
 
 def plan_heading(answer: Estimate) -> str:
