@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import shutil
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -21,6 +22,7 @@ from costmodel.catalogue.clusters import load_cluster
 from costmodel.catalogue.loader import load_model
 from costmodel.catalogue.software import framework_on
 from costmodel.description.cluster import Cluster
+from costmodel.description.dimensions import DIMENSIONS
 from costmodel.description.framework import Framework
 from costmodel.description.judgement import CHOSEN
 from costmodel.description.labels import spoken
@@ -33,7 +35,7 @@ from costmodel.evaluation.first_contacts import bends
 from costmodel.evaluation.offers import SHORTEST
 from costmodel.evaluation.ranking import DRAWS, LEADERS
 from costmodel.evaluation.search_space import LARGEST_MICRO_BATCH, TOKENS_OF_A_CONTEXT_RANK, Space
-from costmodel.evaluation.simplicity import TIE
+from costmodel.evaluation.simplicity import CLOSE, SURE, TIE
 from costmodel.evaluation.single_changes import LEANER, TRAINED_LESS
 from costmodel.page.arguments import nested
 from costmodel.page.data import embedded, maker, static, style, tables, timeline_script
@@ -45,6 +47,8 @@ from costmodel.text.errors import CostModelError, InvalidValue
 
 FRAMEWORKS = ("megatron-core", "fsdp2", "deepspeed")
 """Software that the page offers on every cluster."""
+ANYWHERE = "dgx-h100"
+"""A cluster for what is the same on all of them."""
 GROWN = 64
 """As many times the GPUs are tried where no plan fits."""
 STATES, ROOM = 20.0, 0.6
@@ -94,7 +98,7 @@ def build(
     names = tuple(dict.fromkeys((*FRAMEWORKS, *(name for _, name in own))))
     shapes = {name: load_model(name) for name in models}
     refused: dict[str, str] = {}
-    kinds = _recomputed(shapes.values(), load_cluster(clusters[0]), names)
+    kinds = _recomputed(shapes.values(), names)
     families = dict.fromkeys(map(_family, shapes.values()))
     made: dict[str, Row] = {}
     first = next(iter(shapes.values()))
@@ -129,8 +133,9 @@ def _family(model: Transformer) -> Family:
     return bool(model.experts), float(model.state_share)
 
 
-def _recomputed(models: Iterable[Transformer], cluster: Cluster, names: Sequence[str]) -> list[str | float]:
-    """Every kind of recomputation that the page tries of any model."""
+def _recomputed(models: Iterable[Transformer], names: Sequence[str]) -> list[str | float]:
+    """Every kind of recomputation that the page tries of any model; all software trains on the cluster that is asked for it."""
+    cluster = load_cluster(ANYWHERE)
     kinds: dict[str | int, None] = {}
     for model in models:
         for name in names:
@@ -196,6 +201,7 @@ def _spread(framework: Framework, cluster: Cluster, experts: bool, states: float
     return {
         "margin": spread.margin(CHOSEN), "within": spread.within, "runs": spread.rows, "calibrated": spread.calibrated,
         "halves": [error.half for error in errors], "shift": errors[0].shift,
+        "margins": [spread.margin(percent / 100.0) for percent in range(round(100.0 * CHOSEN) + 1, SURE + 1)],
     }  # fmt: skip
 
 
@@ -262,11 +268,12 @@ def _write(
     catalogue = {
         "models": list(models), "clusters": list(clusters), "frameworks": [name for name in names if name in bases],
         "sequences": SEQUENCES, "length": SEQ_LEN, "price": PRICE, "presets": PRESETS, "doubts": _doubts(),
+        "near": -statistics.NormalDist().inv_cdf(TIE), "close": CLOSE, "dimensions": [one.field for one in DIMENSIONS],
         "tie": TIE, "leaders": LEADERS, "draws": DRAWS, "shortest": SHORTEST, "times": GROWN,
         "beside": [(title, book + page) for title, page in BOOK.items()] if book else [],
         "less": [_offer(changes) for changes in (*TRAINED_LESS, *LEANER)],
     }  # fmt: skip
-    where = load_cluster("dgx-h100", gpus=8)
+    where = load_cluster(ANYWHERE, gpus=8)
     files = {
         **{f"shared/{name}": static(name) for name in ("charts.js", "page.js", "site.js")},
         "shared/page.css": style(),

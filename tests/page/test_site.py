@@ -72,11 +72,13 @@ def test_a_question_in_the_address_has_the_librarys_best_plan_step_and_interval(
     model, cluster = costmodel.load_model(name), costmodel.load_cluster(where, gpus=gpus)
     length = min(4096, model.learned_positions or 4096)
     found = costmodel.search(model, cluster, global_batch=SEQUENCES * gpus, seq_len=length, framework=framework, top=8)
-    # of plans that can't be told apart a search puts the simplest first
     fastest = min(found.ranked, key=lambda one: one.step_time)
     browser.visit(site[1] + asked(*question))
     assert "a step with" in browser.run(WAIT)
-    best = browser.run("return (await window.costmodel.search({})).ranked[0]")
+    first = browser.run("await window.costmodel.standing; return (await window.costmodel.search({})).ranked[0]")
+    assert first["step_time_s"] == pytest.approx(found.best.step_time, rel=1e-9)  # the simplest of those that can't be told apart
+    assert first["peak_memory_bytes"] == pytest.approx(float(found.best.memory.total), rel=1e-9)
+    best = min(browser.run("return (await window.costmodel.search({})).ranked"), key=lambda one: one["step_time_s"])
     assert best["step_time_s"] == pytest.approx(fastest.step_time, rel=1e-9)
     assert best["peak_memory_bytes"] == pytest.approx(float(fastest.memory.total), rel=1e-9)
     shown = browser.run("return [view.error, view.shift, view.margin, view.legal]")

@@ -515,7 +515,9 @@ async function standing() {
   if (window.wouldFit) await window.wouldFit((offers) => { Object.assign(view, {offers, looked: true}); $("offers").replaceChildren(); render(); });
   else {
     view.ranking = await window.standings((await searched({}, [], catalogue.leaders)).ranked);
-    render();
+    worker.postMessage({ranking: view.ranking});  // whose answer to the question as asked stands in that order from then on
+    unchanged = await searched({});
+    await ask();
   }
 }
 async function copyLink() {

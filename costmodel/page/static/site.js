@@ -163,14 +163,30 @@ function draws(count) {
   const half = Float64Array.from({length: count / 2}, () => Math.sqrt(-2 * Math.log(uniform())) * Math.cos(2 * Math.PI * uniform()));
   return Float64Array.from({length: count}, (_, place) => place < count / 2 ? half[place] : -half[place - count / 2]);
 }
-// Of leading plans, the fastest first: which is really the fastest, as `costmodel.evaluation.ranking` draws it.
-async function standingsOf(costmodel, framework, spread, leaders) {
-  const slopes = [];
+// How simple a plan is, the smaller the simpler, as `costmodel.evaluation.simplicity` has it.
+function simplicityOf(costmodel, facts, spread, {plan, peak_memory_bytes}) {
+  const whole = {...costmodel.asked, ...plan}, {tensor_stride: stride, tensor} = costmodel.checked(plan).made.plan;
+  const spans = tensor > 1 && facts.node % (stride * tensor) !== 0, split = catalogue.dimensions.filter((field) => whole[field] > 1).length;
+  return [Number(spans), split, spread.margins.filter((margin) => peak_memory_bytes > margin * costmodel.asked["device.memory"]).length];
+}
+const before = (one, other) => { const place = one.findIndex((value, at) => value !== other[at]); return place >= 0 && one[place] < other[place]; };
+// The simplest of those that can't be told from the fastest, which stands first: of each kind the fastest is asked.
+function simplest(costmodel, framework, facts, spread, leaders, slopes) {
+  const keys = leaders.map((one) => simplicityOf(costmodel, facts, spread, one)), kinds = keys.map(([spans, split]) => 2 * split + spans), first = leaders[0].step_time_s, own = (row) => covariance(framework, slopes[row], slopes[row]);
+  const tied = (row) => Math.log(leaders[row].step_time_s / first) <= catalogue.near * Math.sqrt(Math.max(own(row) + own(0) - 2 * covariance(framework, slopes[0], slopes[row]), 0) + 2 * spread.within ** 2);
+  return leaders.reduce((best, {step_time_s}, row) => kinds.indexOf(kinds[row]) === row && step_time_s <= catalogue.close * first && before(keys[row], keys[best]) && tied(row) ? row : best, 0);
+}
+// Of leading plans, the simplest of those tied with the fastest before them: which is really the fastest, as `costmodel.evaluation.ranking`
+// draws it.
+async function standingsOf(costmodel, framework, facts, spread, leaders) {
+  let slopes = [];
   let since = performance.now();
   for (const {plan} of leaders) {
     slopes.push(slopesOf(costmodel, framework, plan));
     since = await rested(since);
   }
+  const chosen = leaders.length ? simplest(costmodel, framework, facts, spread, leaders, slopes) : 0, led = (list) => [list[chosen], ...list.filter((_, row) => row !== chosen)];
+  if (leaders.length) [leaders, slopes] = [led(leaders), led(slopes)];
   const many = leaders.length, count = catalogue.draws;
   const lower = leaders.map(() => new Float64Array(many));
   for (let row = 0; row < many; row++) for (let column = 0; column <= row; column++) {
@@ -232,7 +248,7 @@ async function answered() {
   }
   const first = deviation(framework, slopesOf(costmodel, framework, plans[0]));
   window.wouldFit = fits ? null : (tell) => offersOf(costmodel, framework, model, sizes, limit, recompute, tell);
-  window.standings = (ranked) => standingsOf(costmodel, framework, spread, ranked);
+  window.standings = (ranked) => standingsOf(costmodel, framework, facts, spread, ranked);
   site("view").textContent = JSON.stringify({
     ...JSON.parse(site("view").textContent), command: `costmodel search ${picked.model} --cluster ${picked.cluster} --gpus ${gpus} --global-batch ${sizes.global_batch} --seq-len ${sizes.seq_len} --framework ${picked.framework}`,
     asked: `${picked.model} on ${gpusOf(gpus)} of ${picked.cluster}, ${picked.framework}: ${counted(sizes.global_batch)} sequences of ${counted(sizes.seq_len)} tokens a step`,

@@ -4,6 +4,7 @@ let rows = null, model = costmodel, view = null;
 
 onmessage = ({data}) => {
   if (data.view) { view = data.view; rows = null; return; }
+  if (data.ranking) { view.ranking = data.ranking; return; }
   const start = performance.now();
   const found = search(data.changes, data.top, data.keep);
   postMessage({id: data.id, ...found, milliseconds: performance.now() - start}, [found.times.buffer, found.bytes.buffer]);
