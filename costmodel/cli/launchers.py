@@ -348,7 +348,7 @@ def _write(arguments: argparse.Namespace) -> int:
 
     check_files(arguments)
     if "framework" not in arguments.given:
-        arguments.framework = priced_by(arguments.format)
+        arguments.framework, arguments.given = priced_by(arguments.format), {*arguments.given, "framework"}  # the format says it
     model = read_asked_model(arguments)
     if is_split(arguments):
         cluster, plan = read_plan(arguments)

@@ -65,6 +65,11 @@ def test_the_command_line_refuses_it_in_a_line(run, tmp_path, verb):
     refused(run, tmp_path, asked, "framework nemo on gaudi2: it trains on NVIDIA GPUs, AMD GPUs and AWS Trainium")
 
 
+def test_a_launch_file_of_software_that_does_not_train_there_is_not_written(run, tmp_path):
+    asked = ["write", "megatron", "llama3.2-1b", "--device", "tpu-v5p", *AS_OPTIONS]
+    refused(run, tmp_path, asked, "framework megatron-core on tpu-v5p: it trains on")
+
+
 def test_comparisons_leave_the_pair_out_and_say_so(run):
     asked = ["compare", "llama3.2-1b", "--device", "gaudi2", "--framework", "nemo,megatron-core,deepspeed", *AS_OPTIONS, "--json"]
     answer = strict(run(*asked)[1])
