@@ -91,7 +91,7 @@ def add_question(
     add_hardware(parser)
     plan = plan_group(parser, several)
     software = parser.add_argument_group("framework")
-    usual = f"{UNSAID}, or what trains on the device; of adapters hf-trainer"
+    usual = f"{UNSAID}; of adapters hf-trainer"
     software.add_argument("--framework", default=UNSAID, metavar="F",
                           help=f"software: name in the catalogue, or a TOML file (default: {usual})")  # fmt: skip
     add_plan(parser, several, plan, software, without)
