@@ -22,14 +22,7 @@ from costmodel.description.framework import Framework
 from costmodel.description.plan import FOLLOWING, LEADING, MOST, Plan
 from costmodel.description.question import Question
 from costmodel.description.transformer import Transformer
-from costmodel.description.usual_work import (
-    adapts,
-    implied_choices,
-    usual_batch,
-    usual_choices,
-    usual_length,
-    usual_software,
-)
+from costmodel.description.usual_work import adapts, implied_choices, usual_batch, usual_choices, usual_length, usual_software
 from costmodel.text.checks import kind, positive_int
 from costmodel.text.errors import InvalidValue
 

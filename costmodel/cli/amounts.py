@@ -7,7 +7,6 @@ import itertools
 import re
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import NamedTuple
 
 from costmodel.catalogue.hardware_words import called_hardware
 from costmodel.cli.arguments import Misused
@@ -29,24 +28,14 @@ TOKENS = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)(?:([kmb])(?:[ -]?tok(?:en)?
 """A batch that is said in tokens; of thousands only with that word."""
 POWERS = {"": 0, "k": 1, "m": 2, "b": 3}
 """Of 1,024 or 1,000, by the letter behind a number."""
-
-
-class OptionPair(NamedTuple):
-    """What two options make."""
-
-    option: str  # that takes the product
-    each: tuple[str, ...]  # how many each of some has
-    many: tuple[str, ...]  # how many of these there are
-    alone: bool  # the first will do by itself, of one
-
-
 PRODUCTS = (
-    OptionPair("--gpus", ("--num-gpus",), ("--num-nodes",), alone=False),
-    OptionPair("--gpus", ("--gpus-per-node", "--nproc-per-node", "--devices-per-node", "--devices"),
-               ("--nodes", "--nnodes", "--num-nodes", "--num-machines"), alone=True),
-    OptionPair("--samples", GENERATIONS, PROMPTS, alone=False),
+    ("--gpus", ("--num-gpus",), ("--num-nodes",), False),
+    ("--gpus", ("--gpus-per-node", "--nproc-per-node", "--devices-per-node", "--devices"),
+     ("--nodes", "--nnodes", "--num-nodes", "--num-machines"), True),
+    ("--samples", GENERATIONS, PROMPTS, False),
 )  # fmt: skip
-"""In the words of launchers, DeepSpeed's (deepspeedai/DeepSpeed@edaa722 deepspeed/launcher/runner.py) and torchrun's among them;
+"""What options make: how many each of some has, how many of these there are, and whether the first will do alone. In the words of
+launchers, DeepSpeed's (deepspeedai/DeepSpeed@edaa722 deepspeed/launcher/runner.py) and torchrun's among them;
 ``--num-gpus`` by itself, or beside ``--nodes``, are those of all nodes."""
 
 

@@ -311,13 +311,7 @@ def nbytes(text: str) -> float:
 
 
 def watts(text: str) -> float:
-    """Watts, or a power with its unit.
-
-    Examples
-    --------
-    >>> watts("500"), watts("500W"), watts("0.5 kW")
-    (500.0, 500.0, 500.0)
-    """
+    """Watts, or a power with its unit, such as 500W or 0.5kW."""
     try:
         return quantity("power", text, "power")
     except InvalidValue as refused:

@@ -232,12 +232,7 @@ def is_split(arguments: argparse.Namespace) -> bool:
 
 
 def needed_to_choose(arguments: argparse.Namespace) -> float:
-    """The probability to fit from which a plan is chosen: the one that was asked for, else that of a search.
-
-    Parameters
-    ----------
-    arguments : of a question about plans, as `costmodel.cli.question.add_question` adds them
-    """
+    """The probability to fit from which a plan is chosen: the one that was asked for, else that of a search."""
     return float(arguments.fit_probability) if "fit_probability" in vars(arguments).get("given", ()) else CHOSEN
 
 

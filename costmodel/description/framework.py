@@ -13,7 +13,7 @@ from costmodel.description import fields
 from costmodel.description.device import DTYPES, Device
 from costmodel.description.dimensions import DIMENSIONS, RANK_ORDER, Dimension
 from costmodel.description.fields import ListOf, Name, OneOf, Order, Real, Restriction, Whole, expected, row
-from costmodel.description.platforms import PLATFORMS, in_words, platform_of
+from costmodel.description.platforms import OF_ARCHITECTURES, PLATFORMS, in_words
 from costmodel.description.recomputation import MODULES, WHOLE, modules_of
 from costmodel.formulas import bucket_rules
 from costmodel.formulas.pipeline.schedules import CODES
@@ -472,13 +472,8 @@ class Framework:
         return tuple(rank_order) != self.rank_orders[0]
 
     def trains_on(self, device: Device) -> bool:
-        """Whether it trains on a device; of one whose architecture is of no known platform that is taken for granted.
-
-        Parameters
-        ----------
-        device : whose architecture tells its platform
-        """
-        return not self.platforms or platform_of(device.architecture) in (None, *self.platforms)
+        """Whether it trains on a device; of one whose architecture is of no known platform that is taken for granted."""
+        return not self.platforms or OF_ARCHITECTURES.get(device.architecture) in (None, *self.platforms)
 
     @property
     def whereabouts(self) -> str:
@@ -486,12 +481,7 @@ class Framework:
         return f"trains on {in_words(self.platforms)}" if self.platforms else ""
 
     def check_device(self, device: Device) -> None:
-        """Raise `IllegalPlan` where it doesn't train on a device.
-
-        Parameters
-        ----------
-        device : whose architecture tells its platform
-        """
+        """Raise `IllegalPlan` where it doesn't train on a device."""
         if not self.trains_on(device):
             raise IllegalPlan("device_of_framework", f"framework {self.name} on {device.name}: it {self.whereabouts}")
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from costmodel.description.platforms import platform_of
+from costmodel.description.platforms import OF_ARCHITECTURES
 
 if TYPE_CHECKING:
     from costmodel.description.transformer import Transformer
@@ -66,7 +66,7 @@ def usual_software(architecture: str) -> str:
     >>> usual_software("hopper"), usual_software("tpu")
     ('megatron-core', 'maxtext')
     """
-    return USUAL_ON.get(platform_of(architecture) or "", UNSAID)
+    return USUAL_ON.get(OF_ARCHITECTURES.get(architecture, ""), UNSAID)
 
 
 def usual_choices(choices: Mapping[str, object]) -> dict[str, str]:

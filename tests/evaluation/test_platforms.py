@@ -6,7 +6,7 @@ import costmodel
 from costmodel import load_device, load_framework
 from costmodel.catalogue.loader import names
 from costmodel.catalogue.software import framework_names
-from costmodel.description.platforms import PLATFORMS, platform_of
+from costmodel.description.platforms import OF_ARCHITECTURES, PLATFORMS
 from costmodel.description.usual_work import UNSAID, usual_software
 from costmodel.text.errors import IllegalPlan
 from tests.commanding import refused, strict
@@ -26,17 +26,12 @@ DOORS = {
 @pytest.mark.parametrize("name", names("device"))
 def test_a_device_is_of_the_platform_of_its_maker(name):
     device = load_device(name)
-    assert device.title.startswith(MAKERS[platform_of(device.architecture)])
-
-
-def test_platforms_share_no_architecture():
-    every = [one for platform in PLATFORMS.values() for one in platform.architectures]
-    assert len(every) == len(set(every))
+    assert device.title.startswith(MAKERS[OF_ARCHITECTURES[device.architecture]])
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
 def test_what_is_usual_trains_on_every_platform(platform):
-    architecture = PLATFORMS[platform].architectures[0]
+    architecture = next(name for name, whose in OF_ARCHITECTURES.items() if whose == platform)
     usual = load_framework(usual_software(architecture))
     assert not usual.platforms or platform in usual.platforms
 
