@@ -175,7 +175,7 @@ PROMPT = 512
 
 
 def prompted(reading: LaunchReading, completion: int | None = None, prompt: int = PROMPT) -> None:
-    """The length of sequences that a run makes: of a prompt, which is said to be assumed where no file says it, and a completion."""
+    """The length of sequences that a run makes: of a prompt, said to be assumed where no file says it, and a completion."""
     answer, asked = reading.one("_completion", completion), reading.one("_prompt", prompt)
     if not answer or not asked or {"_prompt", "_completion"} & reading.variable_fields:
         return
