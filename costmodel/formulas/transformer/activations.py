@@ -320,7 +320,7 @@ def unit_input(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Nu
     -----------
     Of one in 16 bit, which a norm of one kernel could keep as it is, there are two.
     """
-    return traffic.wide_stream(settings) * checkpoint(model, settings, plan)
+    return adapters.wide_stream(settings) * checkpoint(model, settings, plan)
 
 
 def kept_activations(

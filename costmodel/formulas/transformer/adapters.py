@@ -255,7 +255,8 @@ def adapter_work(
     wide product is written, scaled, and added to that of the frozen weight. Backward the same from the other side; for their
     gradients they read both. A dropout of nothing gives its input back. Inputs of lifted adapters are cast up before the dropout,
     and down again for the product where operands are cast; their gradients likewise. Where they aren't, the product, its scaling
-    and the sum are in 32 bit, which is cast down.
+    and the sum are in 32 bit, which is cast down. What is in 32 bit already isn't cast up, and its gradients are added so: behind
+    norms that are, and of products of quantised weights, which are as wide as what they read.
 
     Fused, the product that makes the output scales it and adds it to the frozen weight's, which it reads and writes; so does the
     one that makes the input's gradient, and nothing writes a scaled gradient.
@@ -272,23 +273,19 @@ def adapter_work(
     src/peft/tuners/lora/layer.py, ``_cast_input_dtype``
     """
     adapter, bytes_ = settings.adapter, settings.widths.activation
-    share = model.experts.layers / model.layers
-    attention = attention_sides(model, adapter, plan.tensor)
-    dense = dense_sides(model, adapter, model.mlp.width / plan.tensor)
-    shared = mlp_sides(model, adapter, model.experts.shared_width / plan.tensor)
-    routed = mlp_sides(model, adapter, model.experts.width / plan.expert_tensor)
-    visits = model.experts.load * model.experts.per_token * plan.expert_tensor / plan.tensor
-    inputs = attention[0] + (1.0 - share) * dense[0] + share * (shared[0] + visits * routed[0])
-    outputs = attention[1] + (1.0 - share) * dense[1] + share * (shared[1] + visits * routed[1])
+    inputs, outputs = _sides_of_rank(model, adapter, plan)
+    unpacked = ops.where(adapter.unpacked_bytes > 0.0, 1.0, 0.0)
+    of_wide, _ = _sides_of_rank(model, adapter._replace(output=0.0, down=adapter.down * unpacked), plan)
+    wide = wide_stream(settings) * of_wide / ops.maximum(inputs, 1.0)  # share of the inputs
     moved = tokens / device.memory_bandwidth
-    up = adapter.lifted * (bytes_ + precision.FULL_BYTES)  # a cast reads one width and writes the other
-    down = up * (1.0 - adapter.uncast)
+    cast = adapter.lifted * (bytes_ + precision.FULL_BYTES)  # reads one width and writes the other
+    up, down = (1.0 - wide) * cast, (1.0 - adapter.uncast) * cast
     dropped = adapter.dropout * (2.0 * ops.where(adapter.lifted > 0.0, precision.FULL_BYTES, bytes_) + 1.0)
     multiplied = operand_bytes(settings)
     fused = settings.kernels.fused_operators
     sums = (6.0 - 4.0 * fused) * bytes_ + adapter.uncast * (4.0 * precision.FULL_BYTES)
     sums_back = (3.0 - 2.0 * fused) * bytes_ + adapter.uncast * (bytes_ + 4.0 * precision.FULL_BYTES)
-    added = (3.0 - fused) * bytes_
+    added = (3.0 - fused) * (bytes_ + wide * (precision.FULL_BYTES - bytes_))
     products = 2.0 * adapter.rank * tokens * (inputs + outputs) / (device.sustained_clock * device.base_flop_rate)
     there = adapter.frozen * ops.where(adapter.rank > 0.0, 1.0, 0.0)
     return (
@@ -296,6 +293,18 @@ def adapter_work(
         there * ops.maximum(moved * ((added + multiplied + up + dropped + down) * inputs + sums_back * outputs), products),
         there * ops.maximum(moved * multiplied * (inputs + outputs), products),
     )
+
+
+def _sides_of_rank(model: ModelNumbers, adapter: AdapterChoice, plan: PlanNumbers) -> tuple[Number, Number]:
+    """Inputs and outputs of the adapters of an average layer on one rank, of experts as often as a token comes to one."""
+    share = model.experts.layers / model.layers
+    attention = attention_sides(model, adapter, plan.tensor)
+    dense = dense_sides(model, adapter, model.mlp.width / plan.tensor)
+    shared = mlp_sides(model, adapter, model.experts.shared_width / plan.tensor)
+    routed = mlp_sides(model, adapter, model.experts.width / plan.expert_tensor)
+    visits = model.experts.load * model.experts.per_token * plan.expert_tensor / plan.tensor
+    inputs = attention[0] + (1.0 - share) * dense[0] + share * (shared[0] + visits * routed[0])
+    return inputs, attention[1] + (1.0 - share) * dense[1] + share * (shared[1] + visits * routed[1])
 
 
 def operand_bytes(settings: Settings) -> Number:
@@ -350,6 +359,12 @@ def autocasts(settings: Settings) -> Number:
     narrow = ops.where(settings.widths.activation < precision.FULL_BYTES, 1.0, 0.0)
     wide = ops.where(settings.widths.parameter < precision.FULL_BYTES, 1.0 - settings.adapter.frozen, 1.0)
     return settings.framework.autocast * wide * narrow
+
+
+def wide_stream(settings: Settings) -> Number:
+    """1 where the hidden state between blocks is in 32 bit beside activations in 16."""
+    wider = ops.where(settings.widths.residual > settings.widths.activation, 1.0, 0.0)
+    return ops.maximum(autocasts(settings), wider)
 
 
 def in_autocast(settings: Settings) -> Number:
