@@ -169,6 +169,7 @@ class Framework:
     wide_scores : unfused attention takes its softmax in 32 bit, but of models like GPT-2 with learned positions, and keeps it so
         beside a copy as wide as its queries; keys and values are there once for each query
     keep_quantised_inputs : products with quantised weights keep their inputs, unread, until the next loss replaces the last
+    merged_adapters : queries, keys and values have one adapter, and gate and up, as one matrix makes them
     adapter_dropout : what its adapters take is dropped out, as its recipes have it
     keep_expert_outputs : the router's probabilities weigh the outputs of experts, which are kept for it; else what their second
         product reads
@@ -319,6 +320,7 @@ class Framework:
     repeat_keys: bool = False
     wide_scores: bool = False
     keep_quantised_inputs: bool = False
+    merged_adapters: bool = False
     adapter_dropout: bool = True
     wide_norms: bool = False
     keep_activated: bool = False

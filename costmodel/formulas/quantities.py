@@ -474,6 +474,7 @@ class AdapterChoice(NamedTuple):
     gate: Number
     up: Number
     down: Number
+    merged: Number  # 1: matrices that are one have one adapter
     dropout: Number  # 1: an adapter's input is dropped out first
     lifted: Number  # 1: adapters are in 32 bit beside weights in 16, and their inputs are cast up, each its own
     uncast: Number  # 1: and their products, whose operands nothing casts down

@@ -172,6 +172,7 @@ class FrameworkDefaults(NamedTuple):
     wide_adapters: Number  # 1: beside 16-bit weights adapters are in 32 bit
     wide_quantised: Number  # 1: beside a quantised base products run in 32 bit, unless their operands are cast
     keep_quantised_inputs: Number
+    merged_adapters: Number  # 1: an adapter of queries, keys and values is one, and so is that of gate and up
     adapter_dropout: Number
     half_gradients: Number
     narrow_copies: Number
@@ -634,7 +635,8 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
         ),
         trainable=1.0,
         adapter=adapters.adapter_choice(
-            choices.adapter, choices.lora_rank, choices.lora_targets, defaults.keep_quantised_inputs, defaults.adapter_dropout,
+            choices.adapter, choices.lora_rank, choices.lora_targets, defaults.keep_quantised_inputs,
+            defaults.merged_adapters, defaults.adapter_dropout,
             _lifted(choices, defaults), _is(choices.mixed_precision, 0.0), choices.trained_edges),
         optimizer=OptimizerChoice(
             newton_schulz_steps=ops.where(ops.equal(choices.optimizer, _MUON), NEWTON_SCHULZ_STEPS, 0.0),

@@ -91,8 +91,8 @@ def of_bitsandbytes(kind: Number) -> Number:
 
 
 def adapter_choice(
-    kind: Number, rank: Number, targets: AdapterTargets, keep_inputs: Number, dropout: Number, lifted: Number, uncast: Number,
-    edges: Number,
+    kind: Number, rank: Number, targets: AdapterTargets, keep_inputs: Number, merged: Number, dropout: Number, lifted: Number,
+    uncast: Number, edges: Number,
 ) -> AdapterChoice:  # fmt: skip
     """An adapter as a plan and a framework choose it, `AdapterChoice`.
 
@@ -102,6 +102,7 @@ def adapter_choice(
     rank : `RANK` if -1
     targets : matrices that have one
     keep_inputs : 1: products with weights in NF4 keep their inputs
+    merged : 1: an adapter of queries, keys and values is one, and so is that of gate and up, as their matrices are
     dropout : 1: inputs of adapters are dropped out
     lifted : 1: adapters are in 32 bit beside weights in 16
     uncast : 1: nothing casts the operands of products, so that those of lifted adapters run in 32 bit
@@ -110,7 +111,7 @@ def adapter_choice(
     Examples
     --------
     >>> everywhere = AdapterTargets(1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0)
-    >>> adapter_choice(1.0, -1.0, everywhere, 0.0, 1.0, 0.0, 0.0, 0.0).rank
+    >>> adapter_choice(1.0, -1.0, everywhere, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0).rank
     16.0
     """
     adapted = ops.where(kind > 0.5, 1.0, 0.0)
@@ -119,10 +120,25 @@ def adapter_choice(
         frozen=adapted, rank=adapted * ops.where(rank < 0.0, RANK, rank), query=adapted * targets.query,
         key=adapted * targets.key, value=adapted * targets.value, fused=adapted * targets.fused,
         output=adapted * targets.output, gate=adapted * targets.gate, up=adapted * targets.up, down=adapted * targets.down,
-        dropout=adapted * dropout, lifted=adapted * lifted, uncast=adapted * lifted * uncast,
+        merged=merged, dropout=adapted * dropout, lifted=adapted * lifted, uncast=adapted * lifted * uncast,
         keep_inputs=ops.where(ops.equal(kind, QUANTISED), keep_inputs, 0.0), unpacked_bytes=moved, unpacking_launches=kernels,
         keep_unpacked=kept, eighth=eighth, edges=adapted * edges,
     )  # fmt: skip
+
+
+def joined_adapters(model: ModelNumbers, adapter: AdapterChoice) -> tuple[Number, Number]:
+    """1 where queries, keys and values share one adapter, and 1 where gate and up do: they are one matrix, and each has one.
+
+    References
+    ----------
+    modelscope/mcore-bridge@02fb038 src/mcore_bridge/tuners/lora.py (``LoraParallelLinear``: one ``lora_A`` and one ``lora_B`` of
+    each module, ``linear_qkv`` and ``linear_fc1`` among them); huggingface/peft 0.21.2 src/peft/tuners/lora/layer.py (the same,
+    of Phi-3's ``qkv_proj`` and ``gate_up_proj``)
+    """
+    one = ops.maximum(model.attention.fused, adapter.merged)
+    every = ops.minimum(adapter.query, ops.minimum(adapter.key, adapter.value))
+    both = model.mlp.gated * ops.minimum(adapter.gate, adapter.up)
+    return ops.where(model.attention.latent > 0.0, 0.0, one * every), one * both
 
 
 def attention_sides(model: ModelNumbers, adapter: AdapterChoice, tensor: Number) -> tuple[Number, Number]:
@@ -139,12 +155,14 @@ def attention_sides(model: ModelNumbers, adapter: AdapterChoice, tensor: Number)
     compressed = attention.kv_latent + attention.rope_head_dim
     expanded = attention.heads * (attention.head_dim - attention.rope_head_dim + attention.value_head_dim)
     inner = ops.where(latent, attention.query_latent, 0.0)
+    joined, _ = joined_adapters(model, adapter)
     query_in = model.hidden + inner
     key_in = ops.where(latent, 0.5 * (model.hidden + attention.kv_latent), model.hidden)  # two matrices for keys and values
     key_out = ops.where(latent, 0.5 * (compressed + expanded / tensor), keys / tensor)
     fused_out = ops.where(latent, inner + compressed, (queries + (1.0 + attention.value_rows) * keys) / tensor)
     value_rows = ops.where(latent, 1.0, attention.value_rows)
     first_in = adapter.query * query_in + (adapter.key + adapter.value * value_rows) * key_in + adapter.fused * model.hidden
+    first_in = first_in - joined * (1.0 + value_rows) * model.hidden
     first_out = adapter.query * (inner + queries / tensor) + (adapter.key + adapter.value * value_rows) * key_out
     first_out = first_out + adapter.fused * fused_out
     last = adapter.output * attention.heads * attention.value_head_dim / tensor
@@ -159,8 +177,9 @@ def mlp_sides(model: ModelNumbers, adapter: AdapterChoice, width: Number) -> tup
     width : inner width on this rank [channels]; 0 where there is none
     """
     there = ops.where(width > 0.0, 1.0, 0.0)
-    first = adapter.gate * model.mlp.gated + adapter.up
-    return there * (first * model.hidden + adapter.down * width), there * (first * width + adapter.down * model.hidden)
+    first, (_, joined) = adapter.gate * model.mlp.gated + adapter.up, joined_adapters(model, adapter)
+    inputs = (first - joined) * model.hidden + adapter.down * width
+    return there * inputs, there * (first * width + adapter.down * model.hidden)
 
 
 def dense_sides(model: ModelNumbers, adapter: AdapterChoice, width: Number) -> tuple[Number, Number]:
@@ -186,7 +205,7 @@ def adapter_parameters(model: ModelNumbers, adapter: AdapterChoice) -> Number:
     Rank 16 on the fused first projection and the last one, as in MLPerf's fine-tune of Llama 2 70B.
 
     >>> from costmodel import load_model
-    >>> chosen = AdapterChoice(1.0, 16.0, 0.0, 0.0, 0.0, 1.0, 1.0, *[0.0] * 12)
+    >>> chosen = AdapterChoice(1.0, 16.0, 0.0, 0.0, 0.0, 1.0, 1.0, *[0.0] * 13)
     >>> adapter_parameters(load_model("llama2-70b").numbers(), chosen)
     44564480.0
     """
@@ -442,9 +461,9 @@ def inner_channels(model: ModelNumbers, adapter: AdapterChoice) -> Number:
     share = model.experts.layers / model.layers
     first = adapter.query + adapter.key + adapter.value * model.attention.value_rows
     both = adapter.gate * model.mlp.gated + adapter.up
-    merged = model.attention.fused > 0.0  # one matrix, with one adapter
-    attention = ops.where(merged, ops.minimum(first, 1.0), first) + adapter.fused + adapter.output
-    mlp = ops.where(merged, ops.minimum(both, 1.0), both) + adapter.down
+    every_joined, both_joined = joined_adapters(model, adapter)
+    attention = first - every_joined * (1.0 + model.attention.value_rows) + adapter.fused + adapter.output
+    mlp = both - both_joined + adapter.down
     shared = ops.where(model.experts.shared_width > 0.0, 1.0, 0.0)
     times = (1.0 - share) * model.mlp.share + share * (model.experts.per_token * model.experts.load + shared)
     return adapter.rank * (model.attention.share * attention + times * mlp)
