@@ -170,7 +170,7 @@ class Framework:
         beside a copy as wide as its queries; keys and values are there once for each query
     keep_quantised_inputs : products with quantised weights keep their inputs, unread, until the next loss replaces the last
     merged_adapters : queries, keys and values have one adapter, and gate and up, as one matrix makes them
-    adapter_dropout : what its adapters take is dropped out, as its recipes have it
+    lora_dropout : what its adapters take is dropped out, as its recipes have it; default of `Plan.lora_dropout`
     keep_expert_outputs : the router's probabilities weigh the outputs of experts, which are kept for it; else what their second
         product reads
     wide_norms : an RMSNorm of separate kernels multiplies by its weight in 32 bit, whatever the model
@@ -321,7 +321,7 @@ class Framework:
     wide_scores: bool = False
     keep_quantised_inputs: bool = False
     merged_adapters: bool = False
-    adapter_dropout: bool = True
+    lora_dropout: bool = True
     wide_norms: bool = False
     keep_activated: bool = False
     keep_expert_outputs: bool = True

@@ -71,6 +71,7 @@ class PlanChoices(NamedTuple):
     adapter: Number
     lora_rank: Number
     lora_targets: AdapterTargets
+    lora_dropout: Number
     trained_edges: Number
     attention: Number
     attention_dtype: Number
@@ -119,6 +120,7 @@ class DefaultChoices(NamedTuple):
     mixed_precision: Number
     reentrant: Number
     wide_residual: Number
+    lora_dropout: Number
     fused_cross_entropy: Number
     fused_norms: Number
     overlap_gradients: Number
@@ -173,7 +175,6 @@ class FrameworkDefaults(NamedTuple):
     wide_quantised: Number  # 1: beside a quantised base products run in 32 bit, unless their operands are cast
     keep_quantised_inputs: Number
     merged_adapters: Number  # 1: an adapter of queries, keys and values is one, and so is that of gate and up
-    adapter_dropout: Number
     half_gradients: Number
     narrow_copies: Number
     narrow_weights: Number  # 1: weights of the plan's dtype are held as cast alone
@@ -636,7 +637,7 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
         trainable=1.0,
         adapter=adapters.adapter_choice(
             choices.adapter, choices.lora_rank, choices.lora_targets, defaults.keep_quantised_inputs,
-            defaults.merged_adapters, defaults.adapter_dropout,
+            defaults.merged_adapters, choices.lora_dropout,
             _lifted(choices, defaults), _is(choices.mixed_precision, 0.0), choices.trained_edges),
         optimizer=OptimizerChoice(
             newton_schulz_steps=ops.where(ops.equal(choices.optimizer, _MUON), NEWTON_SCHULZ_STEPS, 0.0),

@@ -129,7 +129,6 @@ WORDS = {
         "--set model.experts=64": "num-experts",
         "--set model.kv_heads=8": "kv-heads num-kv-heads num-key-value-heads num-query-groups",
         "--set model.experts_per_token=8": "moe-router-topk num-experts-per-tok",
-        "--set framework.adapter_dropout=yes": "lora-dropout",
     },
 }  # fmt: skip
 """By what is asked for: names, of a framework the nearest that is modelled, and words that people use for each."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from costmodel import Plan, estimate, ledger, load_cluster, load_model, simulate, timeline
+from costmodel import Plan, estimate, ledger, load_cluster, load_framework, load_model, simulate, timeline
 from costmodel.interop.launchers import dialects, read_launch, resolve, write_launch
 from costmodel.interop.launchers.dialects import DIALECTS
 from costmodel.interop.launchers.pricing import allowed_config, catalogue_name
@@ -332,10 +332,22 @@ def test_a_manifest_that_starts_nothing_is_no_launch_file(tmp_path):
         read_launch(file)
 
 
-@pytest.mark.parametrize(("dropout", "told"), [("0", ("a dropout of 0 before adapters, priced with one",)), ("0.05", ())])
-def test_a_dropout_before_adapters_is_said_where_the_software_is_priced_otherwise(dropout, told):
-    found = read_launch(f"torchrun --nproc_per_node 8 sft.py --use_peft --lora_r 16 --lora_dropout {dropout} --bf16")
-    assert found.unpriced == told and not found.unknown
+@pytest.mark.parametrize(("flag", "dropped"), [("--lora_dropout 0", False), ("--lora_dropout 0.05", True), ("", None)])
+def test_a_dropout_before_adapters_is_priced_as_it_is_said(flag, dropped):
+    found = read_launch(f"torchrun --nproc_per_node 8 sft.py --use_peft --lora_r 16 --bf16 {flag}")
+    assert found.plan_fields.get("lora_dropout") is dropped and not found.unpriced and not found.unknown
+
+
+@pytest.mark.parametrize(("text", "dropped"), [
+    # hiyouga/LLaMA-Factory@00577a8 src/llamafactory/hparams/finetuning_args.py: 0; modelscope/ms-swift@0bb3103
+    # swift/arguments/tuner_args.py: 0.05
+    ("llamafactory-cli train --stage sft --model_name_or_path meta-llama/Llama-3.1-8B --finetuning_type lora", False),
+    ("swift sft --model Qwen/Qwen2.5-7B --tuner_type lora", None),
+    ("megatron sft --model Qwen/Qwen2.5-7B --tuner_type lora --lora_dropout 0", False),
+])  # fmt: skip
+def test_a_dropout_that_no_file_states_is_the_softwares_own(text, dropped):
+    found = read_launch(text, gpus=8)
+    assert found.plan_fields.get("lora_dropout") is dropped and (dropped is False or load_framework(found.software).lora_dropout)
 
 
 @pytest.mark.parametrize(("flags", "told"), [

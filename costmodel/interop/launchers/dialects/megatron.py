@@ -322,6 +322,7 @@ PLAN_ROWS = (
     FlagRow("packing", "_packing", unit.flag, False, "ms-swift"),
     FlagRow("padding_free", "_padding_free", unit.flag, False, "ms-swift"),
     FlagRow("lora_rank", "_rank", unit.count, 8, "ms-swift"),
+    FlagRow("lora_dropout", "_adapter_dropout", unit.number, 0.05, "ms-swift"),
     FlagRow("target_modules", "_targets", unit.listed, "all-linear", "ms-swift"),
 )
 
