@@ -129,6 +129,7 @@ class Framework:
     wide_embedding_moments : 8-bit moments of an embedding are in 32 bit
     wide_adapters : beside weights in 16 bit adapters are in 32 bit, and so are their gradients and moments; not where a
         library shards them that casts all weights
+    narrow_quantised_adapters : but beside quantised weights they are in 16 bit, too
     wide_quantised : without mixed precision products of weights of bitsandbytes run in 32 bit whatever the plan's dtype, as what
         they read is
     mixed_precision : what is in 32 bit is cast where it is multiplied, as `Plan.mixed_precision` has it
@@ -170,7 +171,7 @@ class Framework:
         beside a copy as wide as its queries; keys and values are there once for each query
     keep_quantised_inputs : products with quantised weights keep their inputs, unread, until the next loss replaces the last
     merged_adapters : queries, keys and values have one adapter, and gate and up, as one matrix makes them
-    lora_dropout : what its adapters take is dropped out, as its recipes have it; default of `Plan.lora_dropout`
+    adapter_dropout : what its adapters take is dropped out, as its recipes have it; default of `Plan.adapter_dropout`
     keep_expert_outputs : the router's probabilities weigh the outputs of experts, which are kept for it; else what their second
         product reads
     wide_norms : an RMSNorm of separate kernels multiplies by its weight in 32 bit, whatever the model
@@ -301,6 +302,7 @@ class Framework:
     wide_residual: bool = False
     wide_embedding_moments: bool = False
     wide_adapters: bool = False
+    narrow_quantised_adapters: bool = False
     wide_quantised: bool = False
     mixed_precision: bool = True
     reentrant: bool = False
@@ -321,7 +323,7 @@ class Framework:
     wide_scores: bool = False
     keep_quantised_inputs: bool = False
     merged_adapters: bool = False
-    lora_dropout: bool = True
+    adapter_dropout: bool = True
     wide_norms: bool = False
     keep_activated: bool = False
     keep_expert_outputs: bool = True

@@ -149,7 +149,7 @@ class Plan:
     lora_rank : of the adapters; 16 if None
     lora_targets : matrices that have one, as ``"all"``, ``"attention"``, ``"mlp"`` or ``"q-v"``, in PEFT's names too; every
         projection if None; ``"none"`` trains nothing, and gradients pass through frozen weights to what lies before them
-    lora_dropout : what an adapter reads is dropped out before it, each adapter's by itself: whether, or a rate, of which that
+    adapter_dropout : what an adapter reads is dropped out before it, each adapter's by itself: whether, or a rate, of which that
         is kept; as the framework's recipes have it if None
     trained_edges : embedding and head train, too, whole copies of both beside the frozen ones (``modules_to_save`` of PEFT)
     attention : ``"flash"``, ``"fused-softmax"``, ``"unfused"``, or ``"sdpa"``, PyTorch's choice: a flash kernel, and under the
@@ -288,8 +288,9 @@ class Plan:
     lora_targets: Sequence[str] | None = field(default=None, metadata=row(
         Spelled(adapters.targets_of, (adapters.NONE, *adapters.GROUPS, *adapters.TARGETS), adapters.target_numbers, several=True),
         unset="all", rare=True, owner=WITH_ADAPTERS))  # fmt: skip
-    lora_dropout: bool | None = field(default=None, metadata=row(
-        Rate(), rare=True, software=True, called="LoRA dropout", leaner=(False,), inert="no adapters train"))  # fmt: skip
+    adapter_dropout: bool | None = field(default=None, metadata=row(
+        Rate(), rare=True, software=True, called="dropout before adapters", leaner=(False,),
+        inert="no adapters train"))  # fmt: skip
     trained_edges: bool = field(default=False, metadata=row(Flag(), rare=True, owner=WITH_ADAPTERS))
     attention: str | None = field(default=None, metadata=row(
         OneOf(ATTENTION_KINDS), rare=True, software=True, leaner=BLOCKWISE, faster=BLOCKWISE, launched=True,

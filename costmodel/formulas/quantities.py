@@ -476,8 +476,9 @@ class AdapterChoice(NamedTuple):
     down: Number
     merged: Number  # 1: matrices that are one have one adapter
     dropout: Number  # 1: an adapter's input is dropped out first
-    lifted: Number  # 1: adapters are in 32 bit beside weights in 16, and their inputs are cast up, each its own
+    lifted: Number  # 1: adapters are in 32 bit beside weights in 16, and their inputs are cast up
     uncast: Number  # 1: and their products, whose operands nothing casts down
+    apart: Number  # 1: inputs behind norms are cast for each adapter, its own
     keep_inputs: Number  # 1: quantised products keep their inputs, though they have no gradient
     unpacked_bytes: Number  # of a parameter held in few bits, as if they went over the device's memory, to unpack it once
     unpacking_launches: Number  # kernels that unpack a matrix

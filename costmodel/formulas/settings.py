@@ -71,7 +71,7 @@ class PlanChoices(NamedTuple):
     adapter: Number
     lora_rank: Number
     lora_targets: AdapterTargets
-    lora_dropout: Number
+    adapter_dropout: Number
     trained_edges: Number
     attention: Number
     attention_dtype: Number
@@ -120,7 +120,7 @@ class DefaultChoices(NamedTuple):
     mixed_precision: Number
     reentrant: Number
     wide_residual: Number
-    lora_dropout: Number
+    adapter_dropout: Number
     fused_cross_entropy: Number
     fused_norms: Number
     overlap_gradients: Number
@@ -172,6 +172,7 @@ class FrameworkDefaults(NamedTuple):
     first_flash: Number
     wide_embedding_moments: Number
     wide_adapters: Number  # 1: beside 16-bit weights adapters are in 32 bit
+    narrow_quantised_adapters: Number  # 1: but not beside quantised ones
     wide_quantised: Number  # 1: beside a quantised base products run in 32 bit, unless their operands are cast
     keep_quantised_inputs: Number
     merged_adapters: Number  # 1: an adapter of queries, keys and values is one, and so is that of gate and up
@@ -452,6 +453,11 @@ def _lifts_base(choices: PlanChoices) -> Number:
     return ops.where(choices.zero_stage > 2.5, 0.0, choices.wide_residual * adapters.of_bitsandbytes(choices.adapter))
 
 
+def _wide_stream(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
+    """1 where the residual stream is in 32 bit, as norms and embedding are, or all weights as they were loaded."""
+    return ops.maximum(_lifts_base(choices), _wide_base(choices, defaults))
+
+
 def _wide_beside(choices: PlanChoices) -> Number:
     """1 where what lies between quantised products is in 32 bit, as norms and embedding beside them are and nothing casts it."""
     return _lifts_base(choices) * _is(choices.mixed_precision, 0.0)
@@ -486,7 +492,6 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
     primary = ops.where(trains, _chosen(choices.narrow_parameters, defaults.narrow_weights), 1.0)
     layouts = ops.where(choices.transposed_weights > 0.0, 2.0, ops.pick(choices.dtype, _LAYOUTS))
     logit = ops.where(choices.fused_cross_entropy > 0.0, 2.0, defaults.logit_bytes)
-    wide_residual = ops.maximum(_lifts_base(choices), ops.where(base, 1.0, 0.0))
     # DistributedDataParallel's buckets stay beside the gradients that it sums in them
     rule = _bucket_code(choices, defaults)
     distributed = ops.where(choices.data_parallel > 1.0, ops.equal(rule, DISTRIBUTED), 0.0)
@@ -526,7 +531,7 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
         tensor_logit=ops.where((choices.loss < 0.0) & (choices.fused_cross_entropy <= 0.0), defaults.tensor_logit_bytes, 0.0),
         logit_traffic=ops.where(choices.loss < 0.0, traffic, moved),
         tensor_logit_traffic=ops.where(choices.loss < 0.0, defaults.tensor_logit_traffic, moved),
-        wide=held - parameter, residual=ops.where(wide_residual > 0.0, FULL_BYTES, activation), adapter=adapter,
+        wide=held - parameter, residual=ops.where(_wide_stream(choices, defaults) > 0.0, FULL_BYTES, activation), adapter=adapter,
     )  # fmt: skip
 
 
@@ -575,6 +580,8 @@ def _lifted(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
     by_another = _sharded_by_another(choices, defaults)
     narrow = ops.where(ops.pick(choices.dtype, _ACTIVATION) > 2.0, 0.0, 1.0)
     narrow = ops.where(defaults.held_bytes > 0.0, 0.0, narrow)  # gathered as they are multiplied
+    packed, _, _, _, _ = adapters.packing(choices.adapter)
+    narrow = ops.where(packed > 0.0, 1.0 - defaults.narrow_quantised_adapters, 1.0) * narrow
     return defaults.wide_adapters * narrow * ops.where((choices.adapter > 0.5) & (by_another <= 0.0), 1.0, 0.0)
 
 
@@ -637,8 +644,9 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
         trainable=1.0,
         adapter=adapters.adapter_choice(
             choices.adapter, choices.lora_rank, choices.lora_targets, defaults.keep_quantised_inputs,
-            defaults.merged_adapters, choices.lora_dropout,
-            _lifted(choices, defaults), _is(choices.mixed_precision, 0.0), choices.trained_edges),
+            defaults.merged_adapters, choices.adapter_dropout,
+            _lifted(choices, defaults), _is(choices.mixed_precision, 0.0), _wide_stream(choices, defaults),
+            choices.trained_edges),
         optimizer=OptimizerChoice(
             newton_schulz_steps=ops.where(ops.equal(choices.optimizer, _MUON), NEWTON_SCHULZ_STEPS, 0.0),
             passing_bytes=ops.where(choices.optimizer < 0.0, 0.0, ops.pick(choices.optimizer, _PASSING))

@@ -28,7 +28,7 @@ from costmodel.text.errors import CostModelError
 
 def adapter(rank: float, targets: str, kind: float = 1.0) -> AdapterChoice:
     """LoRA, or nothing, as formulas take it."""
-    return adapter_choice(kind, float(rank), target_numbers(targets_of(targets)), 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
+    return adapter_choice(kind, float(rank), target_numbers(targets_of(targets)), 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def counted(model: str, rank: int, targets: str) -> float:
@@ -85,7 +85,7 @@ def test_adapters_that_drop_nothing_move_and_keep_no_copy_of_their_input():
     plan = Plan(global_batch=1, seq_len=4096, adapter="lora", lora_targets=("up", "gate"))
     works, inputs = [], []
     for dropout in (True, False):
-        software = dataclasses.replace(framework, lora_dropout=dropout)
+        software = dataclasses.replace(framework, adapter_dropout=dropout)
         settings = plan.settings(software)
         works.append(adapter_work(model.numbers(), settings, plan.numbers(software, 32), 4096.0, device))
         inputs.append(kept_inputs(settings.adapter, 1.0)[2])
@@ -98,7 +98,7 @@ def test_adapters_that_drop_nothing_move_and_keep_no_copy_of_their_input():
     # bytes a token and channel of what a layer's adapters move, as kernels of peft 0.21.2, transformers 5.24.0 and PyTorch 2.13.0
     # read and write them: those of the layer with adapters less those of it without; backward beyond adapters as wide as weights
     ({"wide_adapters": False}, 184.2, 0.0), ({}, 329.1, 144.9), ({"mixed_precision": False}, 453.4, 328.3),
-    ({"lora_dropout": False}, 248.1, 63.9),
+    ({"adapter_dropout": False}, 248.1, 63.9),
 ])  # fmt: skip
 def test_adapters_move_what_traced_kernels_move(software, forward, backward):
     shape = costmodel.Transformer(
@@ -117,7 +117,7 @@ def test_adapters_move_what_traced_kernels_move(software, forward, backward):
     assert sum(moved[0][1:]) - sum(moved[1][1:]) == pytest.approx(backward, rel=0.01, abs=1.0)  # thin matrices are cast, too
 
 
-HELD = dataclasses.replace(costmodel.load_framework("torchtune"), keep_quantised_inputs=True, lora_dropout=True)
+HELD = dataclasses.replace(costmodel.load_framework("torchtune"), keep_quantised_inputs=True, adapter_dropout=True)
 
 
 @pytest.mark.parametrize("name", ["llama3-8b", "mixtral-8x7b", "gpt2-xl"])

@@ -350,7 +350,8 @@ def adapted_inputs(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -
     widths, adapter = settings.widths, settings.adapter
     read = ops.where(adapter.unpacked_bytes > 0.0, widths.residual, widths.activation)
     lifted = adapter.lifted * ops.where(read < FULL_BYTES, FULL_BYTES, 0.0)
-    dropped = adapter.dropout * (1.0 - adapter.uncast) * ops.where(adapter.lifted > 0.0, FULL_BYTES, 0.0)
+    wide = ops.maximum(adapter.lifted, adapter.apart)
+    dropped = adapter.dropout * (1.0 - adapter.uncast) * ops.where(wide > 0.0, FULL_BYTES, 0.0)
     share = (1.0 - model.experts.layers / model.layers) * model.mlp.share
     elements = lengths.local_tokens(settings, plan) * share * model.mlp.width / plan.tensor
     return adapter.down * elements * ((1.0 - adapter.eighth) * read + lifted + dropped)

@@ -92,7 +92,7 @@ def of_bitsandbytes(kind: Number) -> Number:
 
 def adapter_choice(
     kind: Number, rank: Number, targets: AdapterTargets, keep_inputs: Number, merged: Number, dropout: Number, lifted: Number,
-    uncast: Number, edges: Number,
+    uncast: Number, wide: Number, edges: Number,
 ) -> AdapterChoice:  # fmt: skip
     """An adapter as a plan and a framework choose it, `AdapterChoice`.
 
@@ -106,21 +106,29 @@ def adapter_choice(
     dropout : 1: inputs of adapters are dropped out
     lifted : 1: adapters are in 32 bit beside weights in 16
     uncast : 1: nothing casts the operands of products, so that those of lifted adapters run in 32 bit
+    wide : 1: the residual stream is in 32 bit
     edges : 1: copies of embedding and head train beside them
 
     Examples
     --------
     >>> everywhere = AdapterTargets(1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0)
-    >>> adapter_choice(1.0, -1.0, everywhere, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0).rank
+    >>> adapter_choice(1.0, -1.0, everywhere, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0).rank
     16.0
+
+    References
+    ----------
+    huggingface/peft 0.21.2 src/peft/tuners/lora/layer.py (``Linear.forward``: ``_cast_input_dtype``), bnb.py
+    (``Linear4bit.forward``: ``requires_conversion``, unless autocast is on)
     """
     adapted = ops.where(kind > 0.5, 1.0, 0.0)
     _, moved, kernels, kept, eighth = packing(kind)
+    casts_up = adapted * lifted * (1.0 - of_bitsandbytes(kind) * (1.0 - uncast))
+    apart = adapted * ops.where(wide > 0.0, 1.0 - uncast, casts_up)
     return AdapterChoice(
         frozen=adapted, rank=adapted * ops.where(rank < 0.0, RANK, rank), query=adapted * targets.query,
         key=adapted * targets.key, value=adapted * targets.value, fused=adapted * targets.fused,
         output=adapted * targets.output, gate=adapted * targets.gate, up=adapted * targets.up, down=adapted * targets.down,
-        merged=merged, dropout=adapted * dropout, lifted=adapted * lifted, uncast=adapted * lifted * uncast,
+        merged=merged, dropout=adapted * dropout, lifted=casts_up, uncast=adapted * lifted * uncast, apart=apart,
         keep_inputs=ops.where(ops.equal(kind, QUANTISED), keep_inputs, 0.0), unpacked_bytes=moved, unpacking_launches=kernels,
         keep_unpacked=kept, eighth=eighth, edges=adapted * edges,
     )  # fmt: skip
@@ -205,7 +213,7 @@ def adapter_parameters(model: ModelNumbers, adapter: AdapterChoice) -> Number:
     Rank 16 on the fused first projection and the last one, as in MLPerf's fine-tune of Llama 2 70B.
 
     >>> from costmodel import load_model
-    >>> chosen = AdapterChoice(1.0, 16.0, 0.0, 0.0, 0.0, 1.0, 1.0, *[0.0] * 13)
+    >>> chosen = AdapterChoice(1.0, 16.0, 0.0, 0.0, 0.0, 1.0, 1.0, *[0.0] * 14)
     >>> adapter_parameters(load_model("llama2-70b").numbers(), chosen)
     44564480.0
     """
@@ -297,9 +305,10 @@ def adapter_work(
     of_wide, _ = _sides_of_rank(model, adapter._replace(output=0.0, down=adapter.down * unpacked), plan)
     wide = wide_stream(settings) * of_wide / ops.maximum(inputs, 1.0)  # share of the inputs
     moved = tokens / device.memory_bandwidth
-    cast = adapter.lifted * (bytes_ + precision.FULL_BYTES)  # reads one width and writes the other
-    up, down = (1.0 - wide) * cast, (1.0 - adapter.uncast) * cast
-    dropped = adapter.dropout * (2.0 * ops.where(adapter.lifted > 0.0, precision.FULL_BYTES, bytes_) + 1.0)
+    cast = bytes_ + precision.FULL_BYTES  # reads one width and writes the other
+    lifted = ops.maximum(adapter.lifted, wide)
+    up, down = adapter.lifted * (1.0 - wide) * cast, (1.0 - adapter.uncast) * lifted * cast
+    dropped = adapter.dropout * (2.0 * (bytes_ + lifted * (precision.FULL_BYTES - bytes_)) + 1.0)
     multiplied = operand_bytes(settings)
     fused = settings.kernels.fused_operators
     sums = (6.0 - 4.0 * fused) * bytes_ + adapter.uncast * (4.0 * precision.FULL_BYTES)
@@ -411,7 +420,8 @@ def kept_inputs(adapter: AdapterChoice, separate: Number) -> tuple[Number, Numbe
     """Copies that products keep of their inputs: of the first projections, the last, the MLP's first and last.
 
     One for a weight gradient. A frozen product keeps nothing; its adapter keeps the input, and where that is dropped out or cast,
-    each adapter its own. Of quantised products some keep theirs all the same, those in 8 bit always.
+    each adapter its own. Of quantised products some keep theirs all the same, those in 8 bit always: the same one as adapters
+    that neither drop out nor cast it.
 
     Parameters
     ----------
@@ -427,12 +437,14 @@ def kept_inputs(adapter: AdapterChoice, separate: Number) -> tuple[Number, Numbe
     """
     own = keeps_own(adapter)
     projections, gated = adapter.query + adapter.key + adapter.value, adapter.gate + adapter.up
-    apart = ops.maximum(adapter.dropout, adapter.lifted)
+    apart, out_apart = ops.maximum(adapter.dropout, adapter.apart), ops.maximum(adapter.dropout, adapter.lifted)
     of_each = adapter.fused + ops.where(separate > 0.0, projections, ops.minimum(projections, 1.0))
     of_both = ops.where(separate > 0.0, gated, ops.minimum(gated, 1.0))
     return (
-        own + ops.where(apart > 0.0, of_each, ops.minimum(projections + adapter.fused, 1.0)), own + adapter.output,
-        own + ops.where(apart > 0.0, of_both, ops.minimum(gated, 1.0)), own + adapter.down,
+        ops.where(apart > 0.0, own + of_each, ops.maximum(own, ops.minimum(projections + adapter.fused, 1.0))),
+        ops.where(out_apart > 0.0, own + adapter.output, ops.maximum(own, adapter.output)),
+        ops.where(apart > 0.0, own + of_both, ops.maximum(own, ops.minimum(gated, 1.0))),
+        ops.where(apart > 0.0, own + adapter.down, ops.maximum(own, adapter.down)),
     )  # fmt: skip
 
 

@@ -118,7 +118,8 @@ def adapter_kernels(settings: Settings, model: ModelNumbers) -> Number:
     """Kernels of a layer's adapters, and of unpacking the weights beside them."""
     adapter = settings.adapter
     adapted = adapted_matrices(settings, model)
-    casts = adapter.lifted * (OF_LIFTED + (1.0 - adapter.uncast) * OF_AUTOCAST_LIFTED)
+    down = (1.0 - adapter.uncast) * ops.maximum(adapter.lifted, adapter.apart)
+    casts = adapter.lifted * OF_LIFTED + down * OF_AUTOCAST_LIFTED
     each = OF_ADAPTER + adapter.dropout * OF_DROPOUT + casts - settings.kernels.fused_operators * FUSED_AWAY
     added = ops.where(adapter.rank > 0.0, adapter.frozen * adapted * each, 0.0)
     every, both = adapters.joined_adapters(model, adapter)

@@ -275,7 +275,7 @@ def adapter(
         reading.note(f"adapters of rank {rank}, the framework's own, assumed")
     reading.put("lora_rank", stated or rank)
     rate = reading.one("_adapter_dropout")
-    reading.put("lora_dropout", dropped if rate is None else rate > 0, derived=rate is None)
+    reading.put("adapter_dropout", dropped if rate is None else rate > 0, derived=rate is None)
     named: list[str] = reading.one("_targets") or []
     wanted = [name for name in named if name not in OF_NO_LAYER] or targets
     try:

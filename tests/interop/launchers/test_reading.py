@@ -335,7 +335,7 @@ def test_a_manifest_that_starts_nothing_is_no_launch_file(tmp_path):
 @pytest.mark.parametrize(("flag", "dropped"), [("--lora_dropout 0", False), ("--lora_dropout 0.05", True), ("", None)])
 def test_a_dropout_before_adapters_is_priced_as_it_is_said(flag, dropped):
     found = read_launch(f"torchrun --nproc_per_node 8 sft.py --use_peft --lora_r 16 --bf16 {flag}")
-    assert found.plan_fields.get("lora_dropout") is dropped and not found.unpriced and not found.unknown
+    assert found.plan_fields.get("adapter_dropout") is dropped and not found.unpriced and not found.unknown
 
 
 @pytest.mark.parametrize(("text", "dropped"), [
@@ -347,7 +347,8 @@ def test_a_dropout_before_adapters_is_priced_as_it_is_said(flag, dropped):
 ])  # fmt: skip
 def test_a_dropout_that_no_file_states_is_the_softwares_own(text, dropped):
     found = read_launch(text, gpus=8)
-    assert found.plan_fields.get("lora_dropout") is dropped and (dropped is False or load_framework(found.software).lora_dropout)
+    assert found.plan_fields.get("adapter_dropout") is dropped
+    assert dropped is False or load_framework(found.software).adapter_dropout
 
 
 @pytest.mark.parametrize(("flags", "told"), [
