@@ -479,6 +479,7 @@ class AdapterChoice(NamedTuple):
     lifted: Number  # 1: adapters are in 32 bit beside weights in 16, and their inputs are cast up
     uncast: Number  # 1: and their products, whose operands nothing casts down
     apart: Number  # 1: inputs behind norms are cast for each adapter, its own
+    saves: Number  # 1: products save their inputs for the backward pass, though their weights don't train
     keep_inputs: Number  # 1: quantised products keep their inputs, though they have no gradient
     unpacked_bytes: Number  # of a parameter held in few bits, as if they went over the device's memory, to unpack it once
     unpacking_launches: Number  # kernels that unpack a matrix

@@ -173,6 +173,8 @@ class FrameworkDefaults(NamedTuple):
     wide_embedding_moments: Number
     wide_adapters: Number  # 1: beside 16-bit weights adapters are in 32 bit
     narrow_quantised_adapters: Number  # 1: but not beside quantised ones
+    saved_frozen_inputs: Number  # 1: where weights are sharded frozen products save their inputs, too
+    uncast_adapters: Number  # 1: where weights are sharded adapters stay in 32 bit, and so do their products
     wide_quantised: Number  # 1: beside a quantised base products run in 32 bit, unless their operands are cast
     keep_quantised_inputs: Number
     merged_adapters: Number  # 1: an adapter of queries, keys and values is one, and so is that of gate and up
@@ -585,6 +587,18 @@ def _lifted(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
     return defaults.wide_adapters * narrow * ops.where((choices.adapter > 0.5) & (by_another <= 0.0), 1.0, 0.0)
 
 
+def _left_wide(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
+    """1 where adapters beside sharded weights in 16 bit are left in 32: nothing casts them, nor what they multiply."""
+    narrow = ops.where(ops.pick(choices.dtype, _ACTIVATION) > 2.0, 0.0, 1.0)
+    return defaults.uncast_adapters * narrow * ops.where((choices.adapter > 0.5) & (choices.zero_stage > 2.5), 1.0, 0.0)
+
+
+def _saves_frozen(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
+    """1 where products save their inputs whether or not their weights train: of sharded weights that aren't quantised."""
+    packed, _, _, _, _ = adapters.packing(choices.adapter)
+    return defaults.saved_frozen_inputs * ops.where((packed <= 0.0) & (choices.zero_stage > 2.5), 1.0, 0.0)
+
+
 def _bucket_code(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
     """The code of the rule by which a plan's gradients and weights are grouped into calls."""
     return rule_at(choices.zero_stage, choices.prefetch_bytes, defaults.buckets, defaults.replicated_buckets)
@@ -644,8 +658,9 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
         trainable=1.0,
         adapter=adapters.adapter_choice(
             choices.adapter, choices.lora_rank, choices.lora_targets, defaults.keep_quantised_inputs,
-            defaults.merged_adapters, choices.adapter_dropout,
-            _lifted(choices, defaults), _is(choices.mixed_precision, 0.0), _wide_stream(choices, defaults),
+            _saves_frozen(choices, defaults), defaults.merged_adapters, choices.adapter_dropout,
+            ops.maximum(_lifted(choices, defaults), _left_wide(choices, defaults)),
+            ops.maximum(_is(choices.mixed_precision, 0.0), _left_wide(choices, defaults)), _wide_stream(choices, defaults),
             choices.trained_edges),
         optimizer=OptimizerChoice(
             newton_schulz_steps=ops.where(ops.equal(choices.optimizer, _MUON), NEWTON_SCHULZ_STEPS, 0.0),

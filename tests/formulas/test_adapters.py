@@ -28,7 +28,7 @@ from costmodel.text.errors import CostModelError
 
 def adapter(rank: float, targets: str, kind: float = 1.0) -> AdapterChoice:
     """LoRA, or nothing, as formulas take it."""
-    return adapter_choice(kind, float(rank), target_numbers(targets_of(targets)), 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0)
+    return adapter_choice(kind, float(rank), target_numbers(targets_of(targets)), 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def counted(model: str, rank: int, targets: str) -> float:

@@ -91,8 +91,8 @@ def of_bitsandbytes(kind: Number) -> Number:
 
 
 def adapter_choice(
-    kind: Number, rank: Number, targets: AdapterTargets, keep_inputs: Number, merged: Number, dropout: Number, lifted: Number,
-    uncast: Number, wide: Number, edges: Number,
+    kind: Number, rank: Number, targets: AdapterTargets, keep_inputs: Number, saves: Number, merged: Number, dropout: Number,
+    lifted: Number, uncast: Number, wide: Number, edges: Number,
 ) -> AdapterChoice:  # fmt: skip
     """An adapter as a plan and a framework choose it, `AdapterChoice`.
 
@@ -102,6 +102,7 @@ def adapter_choice(
     rank : `RANK` if -1
     targets : matrices that have one
     keep_inputs : 1: products with weights in NF4 keep their inputs
+    saves : 1: products save their inputs for the backward pass, though their weights don't train
     merged : 1: an adapter of queries, keys and values is one, and so is that of gate and up, as their matrices are
     dropout : 1: inputs of adapters are dropped out
     lifted : 1: adapters are in 32 bit beside weights in 16
@@ -112,7 +113,7 @@ def adapter_choice(
     Examples
     --------
     >>> everywhere = AdapterTargets(1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0)
-    >>> adapter_choice(1.0, -1.0, everywhere, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0).rank
+    >>> adapter_choice(1.0, -1.0, everywhere, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0).rank
     16.0
 
     References
@@ -129,8 +130,8 @@ def adapter_choice(
         key=adapted * targets.key, value=adapted * targets.value, fused=adapted * targets.fused,
         output=adapted * targets.output, gate=adapted * targets.gate, up=adapted * targets.up, down=adapted * targets.down,
         merged=merged, dropout=adapted * dropout, lifted=casts_up, uncast=adapted * lifted * uncast, apart=apart,
-        keep_inputs=ops.where(ops.equal(kind, QUANTISED), keep_inputs, 0.0), unpacked_bytes=moved, unpacking_launches=kernels,
-        keep_unpacked=kept, eighth=eighth, edges=adapted * edges,
+        keep_inputs=ops.where(ops.equal(kind, QUANTISED), keep_inputs, 0.0), saves=adapted * saves, unpacked_bytes=moved,
+        unpacking_launches=kernels, keep_unpacked=kept, eighth=eighth, edges=adapted * edges,
     )  # fmt: skip
 
 
@@ -213,7 +214,7 @@ def adapter_parameters(model: ModelNumbers, adapter: AdapterChoice) -> Number:
     Rank 16 on the fused first projection and the last one, as in MLPerf's fine-tune of Llama 2 70B.
 
     >>> from costmodel import load_model
-    >>> chosen = AdapterChoice(1.0, 16.0, 0.0, 0.0, 0.0, 1.0, 1.0, *[0.0] * 14)
+    >>> chosen = AdapterChoice(1.0, 16.0, 0.0, 0.0, 0.0, 1.0, 1.0, *[0.0] * 15)
     >>> adapter_parameters(load_model("llama2-70b").numbers(), chosen)
     44564480.0
     """
@@ -450,7 +451,7 @@ def kept_inputs(adapter: AdapterChoice, separate: Number) -> tuple[Number, Numbe
 
 def keeps_own(adapter: AdapterChoice) -> Number:
     """1 where a product itself keeps its input: all do but those of frozen weights."""
-    return 1.0 - adapter.frozen * (1.0 - ops.maximum(adapter.keep_inputs, adapter.eighth))
+    return 1.0 - adapter.frozen * (1.0 - ops.maximum(adapter.saves, ops.maximum(adapter.keep_inputs, adapter.eighth)))
 
 
 def input_bytes(model: ModelNumbers, settings: Settings) -> tuple[Number, Number, Number, Number]:
