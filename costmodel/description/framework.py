@@ -511,6 +511,8 @@ class Framework:
             Restriction("activation_input_dtype", (None, *self.activation_input_dtypes), "activation_input_dtype="
                         f"{{activation_input_dtype}}: {self.name} stores what an activation reads as it is",
                         reason="stored_by_framework"),
+            *(Restriction(end, (None,), f"{end}={{{end}}}: {self.name} deals layers itself", reason="stages_of_framework")
+              for end in ("first_stage_layers", "last_stage_layers") if not self.listed_chunks),
             Restriction("narrow_parameters", (None, False, self.narrow_copies), f"narrow_parameters={{narrow_parameters}}: "
                         f"{self.name} holds weights in 16 or 32 bit", reason="parameters_of_framework"),
             Restriction("update_in_backward", (False, self.updates_in_backward), "update_in_backward={update_in_backward}: "

@@ -115,6 +115,8 @@ class Plan:
     mean_length : of a sample where the longest has `seq_len` [tokens]; all are as long if None. Time is that of the mean, memory
         that of the longest
     tensor_parallel, context_parallel, pipeline_parallel : degrees; times the data-parallel one their product is the GPUs
+    first_stage_layers, last_stage_layers : layers of the pipeline's first and last stage, the others dealt evenly to the stages
+        between (``--decoder-first-pipeline-num-layers`` of Megatron-Core); dealt evenly, the ends short, if None
     data_parallel : degree; what the others leave of the cluster's GPUs if None
     expert_parallel : ranks that split the experts; lies inside data x context (x tensor) parallelism
     expert_tensor_parallel : ranks that split one expert
@@ -244,6 +246,10 @@ class Plan:
     expert_tensor_parallel: int = field(default=1, metadata=degree("expert_tensor_parallel", faster=(1,)))
     pipeline_parallel: int = field(default=1, metadata=degree("pipeline_parallel", link="pp", brief="stages of a pipeline"))
     virtual_stages: int = field(default=1, metadata=degree("virtual_stages", brief="model chunks on a pipeline rank"))
+    first_stage_layers: int | None = field(default=None, metadata=row(
+        Whole(1, MOST), unit="layers", unset="dealt evenly", rare=True, idle="pipeline_parallel"))  # fmt: skip
+    last_stage_layers: int | None = field(default=None, metadata=row(
+        Whole(1, MOST), unit="layers", unset="dealt evenly", rare=True, idle="pipeline_parallel"))  # fmt: skip
     data_parallel: int | None = field(default=None, metadata=degree(
         "data_parallel", link="dp", brief="replicas", unset="what the other degrees leave of the GPUs"))  # fmt: skip
     micro_batch: int = field(default=1, metadata=row(
@@ -536,7 +542,15 @@ def restrictions() -> tuple[Restriction, ...]:
     """What fields of a plan are held to beside each other, whatever the framework."""
     others = {name: tuple(one for one in names if one not in ("all-reduce", "none")) for name, names in (
         ("synchronisation", SYNCHRONISATIONS), ("compression", COMPRESSIONS), ("adapter", ADAPTERS))}  # fmt: skip
-    return (*restrictions_of_owners(Plan), *(
+    one_way = (None, *(
+        name for name, code in SCHEDULES.items() if not (schedules.v_shaped(code) or schedules.bidirectional(code))
+    ))  # fmt: skip
+    of_ends = (
+        Restriction(field, allowed, expected(field, f"{wish} with {end}={{{end}}}: others are not modelled"), end, above=0)
+        for end in ("first_stage_layers", "last_stage_layers")
+        for field, allowed, wish in (("virtual_stages", (1,), "1"), ("schedule", one_way, "one that goes one way alone"))
+    )
+    return (*restrictions_of_owners(Plan), *of_ends, *(
         Restriction(field, allowed, expected(field, wish), beside, values) for field, allowed, beside, values, wish in (
             ("optimizer_offload", (0,), "synchronisation", ("parameter-server",),
              "0 with servers that hold the optimizer's state"),

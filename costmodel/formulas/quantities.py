@@ -659,11 +659,19 @@ class LevelFigures(NamedTuple):
     ring_bandwidth: Number
 
 
+class EndStages(NamedTuple):
+    """Layers that the ends of a pipeline are given; -1 where they are dealt."""
+
+    first: Number
+    last: Number
+
+
 class Settings(NamedTuple):
     """What is chosen once for a whole search, and isn't a degree; made by `Plan.settings`."""
 
     seq_len: Number  # of the longest sequence, or of one into which samples are packed
     global_batch: Number
+    ends: EndStages
     lengths: SampleLengths
     trainable: Number  # share of the parameters that train: 1, or that of low-rank adapters
     adapter: AdapterChoice

@@ -15,6 +15,7 @@ from costmodel.formulas.quantities import (
     AdapterTargets,
     CapturedModules,
     CompressionChoice,
+    EndStages,
     FrameworkHabits,
     KernelChoices,
     LoadingNumbers,
@@ -55,6 +56,8 @@ class PlanChoices(NamedTuple):
     expert_tensor_parallel: Number
     pipeline_parallel: Number
     virtual_stages: Number
+    first_stage_layers: Number
+    last_stage_layers: Number
     data_parallel: Number
     micro_batch: Number
     schedule: Number
@@ -652,6 +655,7 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
     beside = 1.0 - habits.blocking_launches  # of a host that waits for every kernel nothing runs beside anything
     return Settings(
         seq_len=choices.seq_len, global_batch=choices.global_batch,
+        ends=EndStages(choices.first_stage_layers, choices.last_stage_layers),
         lengths=SampleLengths(
             batching=choices.batching, mean=_chosen(choices.mean_length, choices.seq_len), attended=choices.seq_len,
         ),

@@ -332,6 +332,23 @@ def test_a_manifest_that_starts_nothing_is_no_launch_file(tmp_path):
         read_launch(file)
 
 
+@pytest.mark.parametrize(("text", "ends", "unpriced"), [
+    ("megatron sft --model Qwen/Qwen3-30B-A3B --max_length 4096 --decoder_first_pipeline_num_layers 25", (25, None), ()),
+    (f"torchrun pretrain_gpt.py {LLAMA} --decoder-first-pipeline-num-layers 17 --decoder-last-pipeline-num-layers 15",
+     (17, 15), ()),
+    ("megatron sft --model Qwen/Qwen3-30B-A3B --max_length 4096 --decoder_first_pipeline_num_layers 25 "
+     "--virtual_pipeline_model_parallel_size 2", (None, None), ("--decoder_first_pipeline_num_layers 25",)),
+])  # fmt: skip
+def test_layers_of_a_pipelines_ends_are_read_and_written(text, ends, unpriced):
+    found = read_launch(f"{text} --pipeline_model_parallel_size 2", gpus=8)
+    names = "first_stage_layers", "last_stage_layers"
+    assert (tuple(found.plan_fields.get(name) for name in names), found.unpriced) == (ends, unpriced)
+    if not unpriced:
+        assert tuple(getattr(found.plan, name) for name in names) == ends
+        written = write_launch("megatron", found.plan, found.model)
+        assert [f"--decoder-{end}-pipeline" in written for end in ("first", "last")] == [one is not None for one in ends]
+
+
 @pytest.mark.parametrize(("flag", "dropped"), [("--lora_dropout 0", False), ("--lora_dropout 0.05", True), ("", None)])
 def test_a_dropout_before_adapters_is_priced_as_it_is_said(flag, dropped):
     found = read_launch(f"torchrun --nproc_per_node 8 sft.py --use_peft --lora_r 16 --bf16 {flag}")
