@@ -130,6 +130,7 @@ class Framework:
     wide_adapters : beside weights in 16 bit adapters are in 32 bit, and so are their gradients and moments; not where a
         library shards them that casts all weights
     narrow_quantised_adapters : but beside quantised weights they are in 16 bit, too
+    engine_casts : where states are sharded its engine casts all weights to the plan's dtype, what `wide_residual` lifts too
     saved_frozen_inputs : where weights are sharded products save their inputs for the backward pass, frozen ones too
     uncast_adapters : where weights are sharded adapters stay in 32 bit, as they were made, and so do their products
     wide_quantised : without mixed precision products of weights of bitsandbytes run in 32 bit whatever the plan's dtype, as what
@@ -305,6 +306,7 @@ class Framework:
     wide_embedding_moments: bool = False
     wide_adapters: bool = False
     narrow_quantised_adapters: bool = False
+    engine_casts: bool = False
     saved_frozen_inputs: bool = False
     uncast_adapters: bool = False
     wide_quantised: bool = False

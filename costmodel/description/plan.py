@@ -169,7 +169,8 @@ class Plan:
     reentrant : recomputed layers run under autograd's reentrant checkpoints
         (``gradient_checkpointing_kwargs={"use_reentrant": True}``)
     wide_residual : beside a base of bitsandbytes in 4 or 8 bit norms, embedding and head are in 32 bit, and so is the residual
-        stream, as ``prepare_model_for_kbit_training`` of PEFT has them, unless weights are sharded; the framework's own if None
+        stream, as ``prepare_model_for_kbit_training`` of PEFT has them, unless weights are sharded, or states by DeepSpeed, which
+        casts them down again; the framework's own if None
     transposed_weights : weights in fp8 are held transposed too, for devices that multiply fp8 in one layout; if None as the
         device needs it: not on Blackwell. The blocks of mxfp8 and nvfp4 lie along one direction, and are always held in both
     fused_cross_entropy : one kernel from logits to their gradient; `loss` says it where that is given

@@ -176,6 +176,7 @@ class FrameworkDefaults(NamedTuple):
     wide_embedding_moments: Number
     wide_adapters: Number  # 1: beside 16-bit weights adapters are in 32 bit
     narrow_quantised_adapters: Number  # 1: but not beside quantised ones
+    engine_casts: Number  # 1: where states are sharded all weights are in the plan's dtype
     saved_frozen_inputs: Number  # 1: where weights are sharded frozen products save their inputs, too
     uncast_adapters: Number  # 1: where weights are sharded adapters stay in 32 bit, and so do their products
     wide_quantised: Number  # 1: beside a quantised base products run in 32 bit, unless their operands are cast
@@ -448,24 +449,26 @@ def _as_loaded(choices: PlanChoices, defaults: FrameworkDefaults) -> FrameworkDe
     )
 
 
-def _lifts_base(choices: PlanChoices) -> Number:
-    """1 where norms, embedding and head beside quantised weights are in 32 bit: not where weights are gathered, all of one dtype.
+def _lifts_base(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
+    """1 where norms, embedding and head beside quantised weights are in 32 bit: not where weights are gathered, all of one dtype,
+    nor where an engine that shards states casts them down again.
 
     References
     ----------
     huggingface/trl@v0.8.0 trl/trainer/sft_trainer.py (``is_sharded_qlora``)
     """
-    return ops.where(choices.zero_stage > 2.5, 0.0, choices.wide_residual * adapters.of_bitsandbytes(choices.adapter))
+    one_dtype = choices.zero_stage > ops.where(defaults.engine_casts > 0.0, 0.5, 2.5)
+    return ops.where(one_dtype, 0.0, choices.wide_residual * adapters.of_bitsandbytes(choices.adapter))
 
 
 def _wide_stream(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
     """1 where the residual stream is in 32 bit, as norms and embedding are, or all weights as they were loaded."""
-    return ops.maximum(_lifts_base(choices), _wide_base(choices, defaults))
+    return ops.maximum(_lifts_base(choices, defaults), _wide_base(choices, defaults))
 
 
-def _wide_beside(choices: PlanChoices) -> Number:
+def _wide_beside(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
     """1 where what lies between quantised products is in 32 bit, as norms and embedding beside them are and nothing casts it."""
-    return _lifts_base(choices) * _is(choices.mixed_precision, 0.0)
+    return _lifts_base(choices, defaults) * _is(choices.mixed_precision, 0.0)
 
 
 def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
@@ -473,7 +476,7 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
     defaults = _as_loaded(choices, defaults)
     operand, activation = ops.pick(choices.dtype, _OPERAND), ops.pick(choices.dtype, _ACTIVATION)
     wide = activation > 2.0
-    activation = ops.where(_wide_beside(choices) > 0.0, FULL_BYTES, activation)
+    activation = ops.where(_wide_beside(choices, defaults) > 0.0, FULL_BYTES, activation)
     trains = choices.adapter < 0.5
     base = _wide_base(choices, defaults) > 0.0
     least = ops.where(wide | base, FULL_BYTES, 0.0)  # what is in the weights' width in 16 bit is in 32
@@ -633,7 +636,7 @@ def kernel_choices(choices: PlanChoices, defaults: FrameworkDefaults) -> KernelC
         masked_padding=chosen_by_torch * ops.maximum(lengths.masks(choices.batching), 2.0 * defaults.always_masked),
         older_flash=ops.maximum(
             ops.maximum(defaults.older_flash, 2.0 * defaults.first_flash),
-            3.0 * chosen_by_torch * ops.maximum(_is(choices.dtype, _FULL), _wide_beside(choices))),
+            3.0 * chosen_by_torch * ops.maximum(_is(choices.dtype, _FULL), _wide_beside(choices, defaults))),
         fused_softmax=ops.maximum(_is(choices.attention, 1.0), _is(choices.attention, 2.0) * defaults.habits.compiled),
         fused_norms=choices.fused_norms, fused_cross_entropy=one_kernel,
         tiled_loss=_is(choices.loss, _TILED), deduplicated_dispatch=_is(choices.dispatcher, 1.0),

@@ -331,6 +331,7 @@ CASES = {
         case(Choices("llama3-8b", 4, "zero2", 4, recompute="full", accumulation=4), "Llama by ZeRO-2, four micro-batches"),
         case(Choices("llama3-8b", 4, "zero2", 4, recompute="full", offload=True), "Llama by ZeRO-2, updated on the host"),
         case(Choices("llama3-8b", 4, "zero2", 4, adapter="lora"), "Llama with LoRA by ZeRO-2"),
+        case(Choices("llama2-7b", 4, "zero2", 4, adapter="qlora", attention="flash"), "Llama with QLoRA by ZeRO-2"),
         case(Choices("llama3-8b", 4, "zero3", 4, recompute="full"), "Llama by ZeRO-3"),
         case(Choices("llama3-8b", 8, "zero3", 8, adapter="lora", attention="flash", micro_batch=1, seq_len=4096),
              "Llama with LoRA by ZeRO-3"),
