@@ -327,7 +327,7 @@ def test_every_word_of_a_table_means_something_that_is_there():
                 "--gradient-accumulation", "--mtbf-hours", "--checkpoint-interval", "--checkpoint-time", "--slow", "--algorithm",
                 "--steps", "--samples", "--preemption-hours", "--mfu", "--json", "--top", "--set device.dense_peak.bf16=900e12",
                 "--set device.memory=60GB", "--set framework.compiled=yes", "--sure", "--epochs", "--overhead", "--carbon",
-                "--restart", "--image-tokens", "--set framework.adapter_dropout=yes", "--budget"}  # fmt: skip
+                "--restart", "--image-tokens", "--budget"}  # fmt: skip
     options |= {f"--set model.{name}={value}" for name, value in (("layers", 40), ("hidden", 4096), ("heads", 32),
                                                                       ("kv_heads", 8), ("experts", 64), ("experts_per_token", 8),
                                                                       ("vocabulary", 128256))

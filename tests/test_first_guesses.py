@@ -411,7 +411,7 @@ QUESTIONS = {
     "a width of Lightning": ("estimate llama3-8b 8xh100 --precision 16-mixed", "1f1b, fp16"),
     "some of the activations": ("estimate llama3-8b 8xh100 --activation-checkpointing selective", "recompute selective"),
     "no dropout before adapters": (
-        "memory llama3.1-8b 4090 --qlora --lora_dropout 0", "framework.adapter_dropout yes -> no"),
+        "memory llama3.1-8b 4090 --qlora --lora_dropout 0", "adapter_dropout off"),
     "a dropout before adapters": ("memory llama3.1-8b 4090 --qlora --lora_dropout 0.05", "Not by default: adapter qlora one GPU"),
     "accelerators of SkyPilot": ("estimate llama3-8b --accelerators H100:8 --tp 2", "8 GPUs of h100-sxm"),
     "what LLaMA-Factory trains": ("memory llama3-8b --gpu-type 'Tesla T4' --finetuning_type lora", "1 GPU of t4, hf-trainer"),

@@ -1,6 +1,7 @@
 """Which layers have experts, and what the stages of a pipeline hold, layer by layer against a count of a model's own file."""
 
 import dataclasses
+import itertools
 import json
 import tomllib
 from importlib.resources import files
@@ -76,6 +77,53 @@ def test_a_file_says_which_layers_have_experts_and_stages_hold_theirs(change, tm
         stages = estimate(model, load_cluster("dgx-h100", gpus=ranks), plan).memory.stages
         counted = [sum(wanted[layer] for layer in held) for held in dealt(24, ranks, chunks)]
         assert [stage.expert_layers for stage in stages] == counted, (change, ranks, chunks)
+
+
+def dealt_beside(layers, ranks, first, last):
+    """Layers of each rank where the ends are given theirs: NVIDIA/Megatron-LM@d98e8a6 ``get_num_layers_to_build``."""
+    others = ranks - sum(end is not None for end in (first, last))
+    each, left = divmod(layers - (first or 0) - (last or 0), others) if others else (0, 0)
+    assert left == 0
+    counts = [each] * ranks
+    counts[0], counts[-1] = first or each, last or each
+    ends = np.cumsum([0, *counts])
+    return [range(a, b) for a, b in itertools.pairwise(ends)]
+
+
+ENDS = (
+    (2, 16, None), (2, None, 5), (2, 9, 15), (3, 2, 10), (3, 20, 2), (4, 9, 9), (4, 3, None), (4, 1, 3), (5, 8, 4), (6, None, 4),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("change", [
+    {}, {"decoder_sparse_step": 2}, {"decoder_sparse_step": 3}, {"mlp_only_layers": [0, 1, 2]}, {"mlp_only_layers": [23]},
+    {"decoder_sparse_step": 2, "mlp_only_layers": [1, 3]},
+])  # fmt: skip
+def test_ends_that_are_given_their_layers_hold_them_and_stages_between_the_others(change, tmp_path):
+    config = QWEN2_MOE | change
+    model, wanted = read(tmp_path, config), qwen2_moe_layers(config)
+    for ranks, first, last in ENDS:
+        plan = Plan(
+            global_batch=60, seq_len=1024, pipeline_parallel=ranks, zero_stage=0,
+            first_stage_layers=first, last_stage_layers=last,
+        )  # fmt: skip
+        asked = model, load_cluster("dgx-h100", gpus=ranks), plan, load_framework("megatron-core")
+        found, held = estimate(*asked), dealt_beside(24, ranks, first, last)
+        counted = [(len(layers), sum(wanted[layer] for layer in layers)) for layers in held]
+        assert [(stage.layers, stage.expert_layers) for stage in found.memory.stages] == counted, (change, ranks, first, last)
+        assert timeline(*asked).step_time == pytest.approx(found.step_time, rel=0.05)
+        assert set(ledger(*asked).sent_bytes) == {"first", "last"} | ({"middle"} if ranks > 2 else set())
+
+
+@pytest.mark.parametrize(("fields", "error"), [
+    ({"first_stage_layers": 9, "last_stage_layers": 9, "pipeline_parallel": 2}, "evenly into the stages between"),
+    ({"first_stage_layers": 9, "pipeline_parallel": 4}, "evenly into the stages between"),
+    ({"first_stage_layers": 6, "pipeline_parallel": 4, "virtual_stages": 2}, "virtual_stages=2: expected 1"),
+    ({"last_stage_layers": 6, "pipeline_parallel": 4, "schedule": "zb-v"}, "one way alone"),
+])  # fmt: skip
+def test_ends_that_leave_no_even_stages_or_turn_back_are_refused(fields, error):
+    with pytest.raises(CostModelError, match=error):
+        estimate(load_model("llama3-8b"), load_cluster("dgx-h100", gpus=4), Plan(global_batch=16, seq_len=1024, **fields))
 
 
 def test_stages_of_llama_4_maverick_hold_the_parameters_that_its_checkpoint_has_there(tmp_path):

@@ -260,12 +260,17 @@ SWIFTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "device", "gpus", "published"), SWIFTS.values(), ids=SWIFTS)
-def test_ms_swifts_packed_examples_take_what_their_first_lines_say(text, device, gpus, published):
+OF_MONTH = {"512k": "2025-05"}  # in which the file came (c0d14cf3d): software has changed since
+
+
+@pytest.mark.parametrize("name", SWIFTS)
+def test_ms_swifts_packed_examples_take_what_their_first_lines_say(name):
     """modelscope/ms-swift@3602360a5 examples/megatron/{long_text,base_to_chat}.sh, mcore_bridge/full/moe.sh, fp8/benchmark.sh,
     benchmark/deepspeed.sh; examples/train/packing/{liger_kernel,llm}.sh, flash_attention_3/transformers.sh,
     sequence_parallel/sequence_parallel_512k.sh: what is reserved."""
-    assert told(f"NPROC_PER_NODE={gpus} {text}", device, gpus).total / GiB == pytest.approx(published, rel=0.1)
+    text, device, gpus, published = SWIFTS[name]
+    found = told(f"NPROC_PER_NODE={gpus} {text}", device, gpus, OF_MONTH.get(name, ""))
+    assert found.total / GiB == pytest.approx(published, rel=0.1)
 
 
 PIECES = (
@@ -396,8 +401,14 @@ def test_a_quantised_base_is_lifted_by_peft_alone_and_only_where_nothing_is_shar
     """hiyouga/LLaMA-Factory, axolotl, ms-swift and TRL from 0.26 leave norms, embedding and head in 16 bit."""
     cluster, model = load_cluster("dgx-h100", gpus=8), load_model("llama3-8b")
     sizes = {"global_batch": 8, "seq_len": 2048, "adapter": "qlora", "recompute": "full"}
-    lifted, whole = (estimate(model, cluster, framework="deepspeed", zero_stage=stage, **sizes).memory for stage in (2, 3))
-    left = estimate(model, cluster, framework="deepspeed", zero_stage=2, wide_residual=False, **sizes).memory
+    lifted, cast, whole = (
+        estimate(model, cluster, framework="hf-trainer", zero_stage=stage, **sizes).memory for stage in (0, 2, 3)
+    )  # fmt: skip
+    left, left_2 = (
+        estimate(model, cluster, framework="hf-trainer", zero_stage=stage, wide_residual=False, **sizes).memory
+        for stage in (0, 2)
+    )  # fmt: skip
+    assert cast.total == left_2.total  # by DeepSpeed's engine
     edges = 2 * model.vocabulary * model.hidden
     assert lifted.weights - left.weights == pytest.approx(2.0 * edges, rel=0.01)
     assert lifted.activations == pytest.approx(2.0 * left.activations) and whole.activations == left.activations

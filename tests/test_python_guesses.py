@@ -202,7 +202,7 @@ REFUSED = {
         lambda: costmodel.estimate("llama3-8b", "8xh100", num_train_epochs=3), "time_to_train\\(...\\) takes it"),
     "fewer layers": (
         lambda: costmodel.estimate("llama3-8b", "8xh100", num_layers=16), "replace\\(load_model\\(...\\), {'layers'"),
-    "no dropout": (lambda: costmodel.estimate("llama3-8b", "h100", lora=True, lora_dropout=0), "{'adapter_dropout': ...}"),
+    "no rate": (lambda: costmodel.estimate("llama3-8b", "h100", lora=True, lora_dropout=5), "adapter_dropout=5: .* from 0 to 1"),
     "a card in a cluster's place": (lambda: costmodel.Cluster("H100", 64), "load_cluster\\('8xh100'\\) gives one"),
     "a name in a model's place": (lambda: costmodel.Transformer("llama3-8b"), "load_model\\('llama3-8b'\\) gives one"),
     "a configuration as a table": (lambda: costmodel.search({"model_type": "llama"}, "8xh100"), "the path of the config.json"),

@@ -16,7 +16,7 @@ from costmodel.catalogue import loader
 from costmodel.cli import layout
 from costmodel.description.cluster import Cluster
 from costmodel.description.device import Device
-from costmodel.description.fields import FieldRow, Flag, Real, table
+from costmodel.description.fields import FieldRow, Flag, Rate, Real, table
 from costmodel.description.transformer import Transformer
 from costmodel.text import units
 from costmodel.text.errors import CostModelError, InvalidValue
@@ -331,6 +331,13 @@ def _word_or_number(text: str) -> str | float:
     return int(text) if text.isdigit() else float(text)
 
 
+def _rate(text: str) -> bool:
+    found = Rate().read("", text)
+    if not isinstance(found, bool):
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is neither yes nor no, nor a rate from 0 to 1")
+    return found
+
+
 def _order(text: str) -> tuple[str, ...]:
     return tuple(text.split("-"))
 
@@ -352,7 +359,7 @@ def reader(row: FieldRow) -> tuple[Callable[[str], Any], str]:
     """
     kind = row.kind
     if isinstance(kind, Flag):
-        return yes, "yes|no"
+        return (_rate, "yes|no|X") if isinstance(kind, Rate) else (yes, "yes|no")
     if kind.several:
         return _order, "A-B-C-D"
     if isinstance(kind, Real):

@@ -311,8 +311,6 @@ def _setting(other: str, value: str) -> str:
     path = other.removeprefix("--set ").partition("=")[0]
     if path == "device.memory" and (size := MEMORY.fullmatch(value)):
         return f"{path}={size[1]}{(size[2] or 'G').upper()}{size[3] or ''}B"
-    if path == "framework.adapter_dropout" and re.fullmatch(r"[01]?\.?[0-9]{1,6}", value):
-        return f"{path}={'yes' if float(value) else 'no'}"
     return f"{path}={value}" if path.startswith("model.") and value.isdigit() else ""
 
 

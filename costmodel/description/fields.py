@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from costmodel.formulas.settings import OPEN
-from costmodel.text.checks import PLAIN, choice, flag, integer, listing, mapping, plain, real, text
+from costmodel.text.checks import PLAIN, choice, integer, listing, mapping, plain, real, text
 from costmodel.text.errors import InvalidValue
 from costmodel.text.other_names import all_meant, argument_meant, said_by_value, value_meant
 from costmodel.text.suggestions import did_you_mean
@@ -126,11 +126,26 @@ class Flag(ValueKind):
 
     def check(self, field: str, value: Any) -> Any:
         """The value, if it is one."""
-        return flag(field, self.read(field, value))
+        found = self.read(field, value)
+        if not isinstance(found, bool):
+            raise InvalidValue(field, value, self.wish)
+        return found
 
     def value(self, code: float) -> Any:
         """Whether a code is yes."""
         return None if code == OPEN else code == 1.0
+
+
+class Rate(Flag):
+    """Whether a rate is above nought, said so or by the rate."""
+
+    wish = "true or false, or a rate from 0 to 1"
+
+    def read(self, field: str, value: Any) -> Any:
+        """The answer that a rate or a text is."""
+        answer = super().read(field, value)
+        rate = plain_number(answer) if isinstance(answer, str) else answer
+        return rate > 0 if isinstance(rate, int | float) and 0 <= rate <= 1 else answer
 
 
 class OneOf(ValueKind):

@@ -131,6 +131,10 @@ class Framework:
     wide_embedding_moments : 8-bit moments of an embedding are in 32 bit
     wide_adapters : beside weights in 16 bit adapters are in 32 bit, and so are their gradients and moments; not where a
         library shards them that casts all weights
+    narrow_quantised_adapters : but beside quantised weights they are in 16 bit, too
+    engine_casts : where states are sharded its engine casts all weights to the plan's dtype, what `wide_residual` lifts too
+    saved_frozen_inputs : where weights are sharded products save their inputs for the backward pass, frozen ones too
+    uncast_adapters : where weights are sharded adapters stay in 32 bit, as they were made, and so do their products
     wide_quantised : without mixed precision products of weights of bitsandbytes run in 32 bit whatever the plan's dtype, as what
         they read is
     mixed_precision : what is in 32 bit is cast where it is multiplied, as `Plan.mixed_precision` has it
@@ -171,7 +175,8 @@ class Framework:
     wide_scores : unfused attention takes its softmax in 32 bit, but of models like GPT-2 with learned positions, and keeps it so
         beside a copy as wide as its queries; keys and values are there once for each query
     keep_quantised_inputs : products with quantised weights keep their inputs, unread, until the next loss replaces the last
-    adapter_dropout : what its adapters take is dropped out, as its recipes have it
+    merged_adapters : queries, keys and values have one adapter, and gate and up, as one matrix makes them
+    adapter_dropout : what its adapters take is dropped out, as its recipes have it; default of `Plan.adapter_dropout`
     keep_expert_outputs : the router's probabilities weigh the outputs of experts, which are kept for it; else what their second
         product reads
     wide_norms : an RMSNorm of separate kernels multiplies by its weight in 32 bit, whatever the model
@@ -303,6 +308,10 @@ class Framework:
     wide_residual: bool = False
     wide_embedding_moments: bool = False
     wide_adapters: bool = False
+    narrow_quantised_adapters: bool = False
+    engine_casts: bool = False
+    saved_frozen_inputs: bool = False
+    uncast_adapters: bool = False
     wide_quantised: bool = False
     mixed_precision: bool = True
     reentrant: bool = False
@@ -322,6 +331,7 @@ class Framework:
     repeat_keys: bool = False
     wide_scores: bool = False
     keep_quantised_inputs: bool = False
+    merged_adapters: bool = False
     adapter_dropout: bool = True
     wide_norms: bool = False
     keep_activated: bool = False
@@ -520,6 +530,8 @@ class Framework:
             Restriction("activation_input_dtype", (None, *self.activation_input_dtypes), "activation_input_dtype="
                         f"{{activation_input_dtype}}: {self.name} stores what an activation reads as it is",
                         reason="stored_by_framework"),
+            *(Restriction(end, (None,), f"{end}={{{end}}}: {self.name} deals layers itself", reason="stages_of_framework")
+              for end in ("first_stage_layers", "last_stage_layers") if not self.listed_chunks),
             Restriction("narrow_parameters", (None, False, self.narrow_copies), f"narrow_parameters={{narrow_parameters}}: "
                         f"{self.name} holds weights in 16 or 32 bit", reason="parameters_of_framework"),
             Restriction("update_in_backward", (False, self.updates_in_backward), "update_in_backward={update_in_backward}: "

@@ -18,6 +18,7 @@ from costmodel.description.fields import (
     OneOf,
     Order,
     Owner,
+    Rate,
     Real,
     Restriction,
     Spelled,
@@ -114,6 +115,8 @@ class Plan:
     mean_length : of a sample where the longest has `seq_len` [tokens]; all are as long if None. Time is that of the mean, memory
         that of the longest
     tensor_parallel, context_parallel, pipeline_parallel : degrees; times the data-parallel one their product is the GPUs
+    first_stage_layers, last_stage_layers : layers of the pipeline's first and last stage, the others dealt evenly to the stages
+        between (``--decoder-first-pipeline-num-layers`` of Megatron-Core); dealt evenly, the ends short, if None
     data_parallel : degree; what the others leave of the cluster's GPUs if None
     expert_parallel : ranks that split the experts; lies inside data x context (x tensor) parallelism
     expert_tensor_parallel : ranks that split one expert
@@ -148,6 +151,8 @@ class Plan:
     lora_rank : of the adapters; 16 if None
     lora_targets : matrices that have one, as ``"all"``, ``"attention"``, ``"mlp"`` or ``"q-v"``, in PEFT's names too; every
         projection if None; ``"none"`` trains nothing, and gradients pass through frozen weights to what lies before them
+    adapter_dropout : what an adapter reads is dropped out before it, each adapter's by itself: whether, or a rate, of which that
+        is kept; as the framework's recipes have it if None
     trained_edges : embedding and head train, too, whole copies of both beside the frozen ones (``modules_to_save`` of PEFT)
     attention : ``"flash"``, ``"fused-softmax"``, ``"unfused"``, or ``"sdpa"``, PyTorch's choice: a flash kernel, and under the
         mask of padded samples its memory-efficient one over all keys
@@ -164,7 +169,8 @@ class Plan:
     reentrant : recomputed layers run under autograd's reentrant checkpoints
         (``gradient_checkpointing_kwargs={"use_reentrant": True}``)
     wide_residual : beside a base of bitsandbytes in 4 or 8 bit norms, embedding and head are in 32 bit, and so is the residual
-        stream, as ``prepare_model_for_kbit_training`` of PEFT has them, unless weights are sharded; the framework's own if None
+        stream, as ``prepare_model_for_kbit_training`` of PEFT has them, unless weights are sharded, or states by DeepSpeed, which
+        casts them down again; the framework's own if None
     transposed_weights : weights in fp8 are held transposed too, for devices that multiply fp8 in one layout; if None as the
         device needs it: not on Blackwell. The blocks of mxfp8 and nvfp4 lie along one direction, and are always held in both
     fused_cross_entropy : one kernel from logits to their gradient; `loss` says it where that is given
@@ -241,6 +247,10 @@ class Plan:
     expert_tensor_parallel: int = field(default=1, metadata=degree("expert_tensor_parallel", faster=(1,)))
     pipeline_parallel: int = field(default=1, metadata=degree("pipeline_parallel", link="pp", brief="stages of a pipeline"))
     virtual_stages: int = field(default=1, metadata=degree("virtual_stages", brief="model chunks on a pipeline rank"))
+    first_stage_layers: int | None = field(default=None, metadata=row(
+        Whole(1, MOST), unit="layers", unset="dealt evenly", rare=True, idle="pipeline_parallel"))  # fmt: skip
+    last_stage_layers: int | None = field(default=None, metadata=row(
+        Whole(1, MOST), unit="layers", unset="dealt evenly", rare=True, idle="pipeline_parallel"))  # fmt: skip
     data_parallel: int | None = field(default=None, metadata=degree(
         "data_parallel", link="dp", brief="replicas", unset="what the other degrees leave of the GPUs"))  # fmt: skip
     micro_batch: int = field(default=1, metadata=row(
@@ -285,6 +295,9 @@ class Plan:
     lora_targets: Sequence[str] | None = field(default=None, metadata=row(
         Spelled(adapters.targets_of, (adapters.NONE, *adapters.GROUPS, *adapters.TARGETS), adapters.target_numbers, several=True),
         unset="all", rare=True, owner=WITH_ADAPTERS))  # fmt: skip
+    adapter_dropout: bool | None = field(default=None, metadata=row(
+        Rate(), rare=True, software=True, called="dropout before adapters", leaner=(False,),
+        inert="no adapters train"))  # fmt: skip
     trained_edges: bool = field(default=False, metadata=row(Flag(), rare=True, owner=WITH_ADAPTERS))
     attention: str | None = field(default=None, metadata=row(
         OneOf(ATTENTION_KINDS), rare=True, software=True, leaner=BLOCKWISE, faster=BLOCKWISE, launched=True,
@@ -530,7 +543,15 @@ def restrictions() -> tuple[Restriction, ...]:
     """What fields of a plan are held to beside each other, whatever the framework."""
     others = {name: tuple(one for one in names if one not in ("all-reduce", "none")) for name, names in (
         ("synchronisation", SYNCHRONISATIONS), ("compression", COMPRESSIONS), ("adapter", ADAPTERS))}  # fmt: skip
-    return (*restrictions_of_owners(Plan), *(
+    one_way = (None, *(
+        name for name, code in SCHEDULES.items() if not (schedules.v_shaped(code) or schedules.bidirectional(code))
+    ))  # fmt: skip
+    of_ends = (
+        Restriction(field, allowed, expected(field, f"{wish} with {end}={{{end}}}: others are not modelled"), end, above=0)
+        for end in ("first_stage_layers", "last_stage_layers")
+        for field, allowed, wish in (("virtual_stages", (1,), "1"), ("schedule", one_way, "one that goes one way alone"))
+    )
+    return (*restrictions_of_owners(Plan), *of_ends, *(
         Restriction(field, allowed, expected(field, wish), beside, values) for field, allowed, beside, values, wish in (
             ("optimizer_offload", (0,), "synchronisation", ("parameter-server",),
              "0 with servers that hold the optimizer's state"),

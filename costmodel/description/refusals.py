@@ -21,7 +21,8 @@ TEXTS = {
     "tensor_feed_forward": "tensor_parallel={tensor_parallel} does not divide feed_forward={model.feed_forward} of {model.name}",
     "pipeline_layers": "pipeline_parallel={pipeline_parallel} x virtual_stages={virtual_stages} does not divide {model.layers} "
     "layers of {model.name} (first and last stage may be short, but hold one layer, on zb-v's first rank none; with virtual "
-    "stages each lacks at most one, but where a framework has them listed; where it deals layers by cost, no stage may be empty)",
+    "stages each lacks at most one, but where a framework has them listed; where it deals layers by cost, no stage may be empty; "
+    "where the ends are given their layers, the others must go evenly into the stages between)",
     "virtual_stages": "virtual_stages={virtual_stages} with schedule={schedule} and pipeline_parallel={pipeline_parallel}: more "
     "than one chunk needs schedule 'interleaved' or 'breadth-first', a pipeline, and at most {model.layers} chunks in all",
     "pipeline_micro_batches": "pipeline_parallel={pipeline_parallel} does not divide {global_batch/data_parallel/micro_batch} "
@@ -78,6 +79,7 @@ REJECTED = {
     "update_of_framework": "with updates within the backward pass, which the framework doesn't do",
     "paging_of_framework": "with a paged optimizer, which the framework doesn't take",
     "parameters_of_framework": "with weights in 8 or 4 bit alone, which the framework does not hold",
+    "stages_of_framework": "with layers of the first or the last stage, which the framework deals itself",
     "stored_by_framework": "with the input of an activation stored in a dtype that the framework doesn't store",
     "precision_of_framework": "without the copy of weights in 32 bit that the framework trains",
     "attention_of_device": "with attention in a dtype that the device lacks",

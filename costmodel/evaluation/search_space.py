@@ -180,7 +180,8 @@ class Space:
         values = self.given["virtual_stages"]
         if values is None:
             schedules = self.given["schedule"] or self.question.framework.schedules
-            if stages == 1 or not any(SCHEDULES[name].chunked for name in schedules):
+            ends = self.given["first_stage_layers"] or self.given["last_stage_layers"]
+            if stages == 1 or ends or not any(SCHEDULES[name].chunked for name in schedules):
                 return (1,)
             return tuple(divisors(-(-self.question.model.layers // stages), 8))
         for value in values:

@@ -139,7 +139,10 @@ class TransactionPricer:
             return layers[begin : begin + down] + layers[end : end + up]
         chunk = middle // self.asked.virtual_stages
         mine = {rank, p - 1 - rank} if self.two_way else {rank}
-        return tuple(layer for layer in layers if (layer + middle - first) // chunk % p in mine)
+        turns = [(layer + middle - first) // chunk for layer in layers]
+        if layout.given_ends(self.settings, self.plan):  # ends may have more than stages between
+            turns = [min(max(turn, 0), p - 1) for turn in turns]
+        return tuple(layer for layer, turn in zip(layers, turns, strict=True) if turn % p in mine)
 
     @property
     def backward(self) -> tuple[Layer, float, float]:

@@ -41,7 +41,10 @@ class Violations(NamedTuple):
     mean_length: Number
 
 
-READ = ("global_batch", "seq_len", "framework", "kernels", "optimizer", "synchronisation", "compression", "lengths", "adapter")
+READ = (
+    "global_batch", "seq_len", "ends", "framework", "kernels", "optimizer", "synchronisation", "compression", "lengths",
+    "adapter",
+)  # fmt: skip
 """Settings that rules read: plans whose settings are alike in these are legal or not together."""
 
 
@@ -82,7 +85,11 @@ def violations(model: ModelNumbers, settings: Settings, plan: PlanNumbers, gpus:
     # a valley's first rank has both short stages, and beside them the embedding and the head
     outer, _, _ = layout.rank_layers(model, settings, plan)
     least = 1.0 - piped * schedules.v_shaped(plan.schedule) * (1.0 - schedules.bidirectional(plan.schedule))
+    dealt_out = ops.equal(first + last + (plan.pipeline - 2.0) * middle, model.layers)
+    odd = indivisible(layout.even_layers(model, settings, plan), 1.0)
+    undealt = layout.given_ends(settings, plan) * ops.where(dealt_out, odd, 1.0)
     lacking = (ops.minimum(first, last) < least) | (outer < least) | (short > most_short) | (plan.pipeline > model.layers)
+    lacking = lacking | (undealt > 0.0)
     dealt = settings.framework.balanced_stages
     empty = ops.where(dealt > 0.0, layout.has_empty_stage(model, plan), ops.where(lacking, 1.0, 0.0))
     in_chunks, rounds = schedules.chunked(plan.schedule), schedules.grouped_by_stages(plan.schedule)

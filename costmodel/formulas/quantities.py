@@ -474,9 +474,12 @@ class AdapterChoice(NamedTuple):
     gate: Number
     up: Number
     down: Number
+    merged: Number  # 1: matrices that are one have one adapter
     dropout: Number  # 1: an adapter's input is dropped out first
-    lifted: Number  # 1: adapters are in 32 bit beside weights in 16, and their inputs are cast up, each its own
+    lifted: Number  # 1: adapters are in 32 bit beside weights in 16, and their inputs are cast up
     uncast: Number  # 1: and their products, whose operands nothing casts down
+    apart: Number  # 1: inputs behind norms are cast for each adapter, its own
+    saves: Number  # 1: products save their inputs for the backward pass, though their weights don't train
     keep_inputs: Number  # 1: quantised products keep their inputs, though they have no gradient
     unpacked_bytes: Number  # of a parameter held in few bits, as if they went over the device's memory, to unpack it once
     unpacking_launches: Number  # kernels that unpack a matrix
@@ -656,11 +659,19 @@ class LevelFigures(NamedTuple):
     ring_bandwidth: Number
 
 
+class EndStages(NamedTuple):
+    """Layers that the ends of a pipeline are given; -1 where they are dealt."""
+
+    first: Number
+    last: Number
+
+
 class Settings(NamedTuple):
     """What is chosen once for a whole search, and isn't a degree; made by `Plan.settings`."""
 
     seq_len: Number  # of the longest sequence, or of one into which samples are packed
     global_batch: Number
+    ends: EndStages
     lengths: SampleLengths
     trainable: Number  # share of the parameters that train: 1, or that of low-rank adapters
     adapter: AdapterChoice

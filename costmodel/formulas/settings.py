@@ -15,6 +15,7 @@ from costmodel.formulas.quantities import (
     AdapterTargets,
     CapturedModules,
     CompressionChoice,
+    EndStages,
     FrameworkHabits,
     KernelChoices,
     LoadingNumbers,
@@ -55,6 +56,8 @@ class PlanChoices(NamedTuple):
     expert_tensor_parallel: Number
     pipeline_parallel: Number
     virtual_stages: Number
+    first_stage_layers: Number
+    last_stage_layers: Number
     data_parallel: Number
     micro_batch: Number
     schedule: Number
@@ -71,6 +74,7 @@ class PlanChoices(NamedTuple):
     adapter: Number
     lora_rank: Number
     lora_targets: AdapterTargets
+    adapter_dropout: Number
     trained_edges: Number
     attention: Number
     attention_dtype: Number
@@ -119,6 +123,7 @@ class DefaultChoices(NamedTuple):
     mixed_precision: Number
     reentrant: Number
     wide_residual: Number
+    adapter_dropout: Number
     fused_cross_entropy: Number
     fused_norms: Number
     overlap_gradients: Number
@@ -170,9 +175,13 @@ class FrameworkDefaults(NamedTuple):
     first_flash: Number
     wide_embedding_moments: Number
     wide_adapters: Number  # 1: beside 16-bit weights adapters are in 32 bit
+    narrow_quantised_adapters: Number  # 1: but not beside quantised ones
+    engine_casts: Number  # 1: where states are sharded all weights are in the plan's dtype
+    saved_frozen_inputs: Number  # 1: where weights are sharded frozen products save their inputs, too
+    uncast_adapters: Number  # 1: where weights are sharded adapters stay in 32 bit, and so do their products
     wide_quantised: Number  # 1: beside a quantised base products run in 32 bit, unless their operands are cast
     keep_quantised_inputs: Number
-    adapter_dropout: Number
+    merged_adapters: Number  # 1: an adapter of queries, keys and values is one, and so is that of gate and up
     half_gradients: Number
     narrow_copies: Number
     narrow_weights: Number  # 1: weights of the plan's dtype are held as cast alone
@@ -440,19 +449,26 @@ def _as_loaded(choices: PlanChoices, defaults: FrameworkDefaults) -> FrameworkDe
     )
 
 
-def _lifts_base(choices: PlanChoices) -> Number:
-    """1 where norms, embedding and head beside quantised weights are in 32 bit: not where weights are gathered, all of one dtype.
+def _lifts_base(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
+    """1 where norms, embedding and head beside quantised weights are in 32 bit: not where weights are gathered, all of one dtype,
+    nor where an engine that shards states casts them down again.
 
     References
     ----------
     huggingface/trl@v0.8.0 trl/trainer/sft_trainer.py (``is_sharded_qlora``)
     """
-    return ops.where(choices.zero_stage > 2.5, 0.0, choices.wide_residual * adapters.of_bitsandbytes(choices.adapter))
+    one_dtype = choices.zero_stage > ops.where(defaults.engine_casts > 0.0, 0.5, 2.5)
+    return ops.where(one_dtype, 0.0, choices.wide_residual * adapters.of_bitsandbytes(choices.adapter))
 
 
-def _wide_beside(choices: PlanChoices) -> Number:
+def _wide_stream(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
+    """1 where the residual stream is in 32 bit, as norms and embedding are, or all weights as they were loaded."""
+    return ops.maximum(_lifts_base(choices, defaults), _wide_base(choices, defaults))
+
+
+def _wide_beside(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
     """1 where what lies between quantised products is in 32 bit, as norms and embedding beside them are and nothing casts it."""
-    return _lifts_base(choices) * _is(choices.mixed_precision, 0.0)
+    return _lifts_base(choices, defaults) * _is(choices.mixed_precision, 0.0)
 
 
 def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
@@ -460,7 +476,7 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
     defaults = _as_loaded(choices, defaults)
     operand, activation = ops.pick(choices.dtype, _OPERAND), ops.pick(choices.dtype, _ACTIVATION)
     wide = activation > 2.0
-    activation = ops.where(_wide_beside(choices) > 0.0, FULL_BYTES, activation)
+    activation = ops.where(_wide_beside(choices, defaults) > 0.0, FULL_BYTES, activation)
     trains = choices.adapter < 0.5
     base = _wide_base(choices, defaults) > 0.0
     least = ops.where(wide | base, FULL_BYTES, 0.0)  # what is in the weights' width in 16 bit is in 32
@@ -484,7 +500,6 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
     primary = ops.where(trains, _chosen(choices.narrow_parameters, defaults.narrow_weights), 1.0)
     layouts = ops.where(choices.transposed_weights > 0.0, 2.0, ops.pick(choices.dtype, _LAYOUTS))
     logit = ops.where(choices.fused_cross_entropy > 0.0, 2.0, defaults.logit_bytes)
-    wide_residual = ops.maximum(_lifts_base(choices), ops.where(base, 1.0, 0.0))
     # DistributedDataParallel's buckets stay beside the gradients that it sums in them
     rule = _bucket_code(choices, defaults)
     distributed = ops.where(choices.data_parallel > 1.0, ops.equal(rule, DISTRIBUTED), 0.0)
@@ -524,7 +539,7 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
         tensor_logit=ops.where((choices.loss < 0.0) & (choices.fused_cross_entropy <= 0.0), defaults.tensor_logit_bytes, 0.0),
         logit_traffic=ops.where(choices.loss < 0.0, traffic, moved),
         tensor_logit_traffic=ops.where(choices.loss < 0.0, defaults.tensor_logit_traffic, moved),
-        wide=held - parameter, residual=ops.where(wide_residual > 0.0, FULL_BYTES, activation), adapter=adapter,
+        wide=held - parameter, residual=ops.where(_wide_stream(choices, defaults) > 0.0, FULL_BYTES, activation), adapter=adapter,
     )  # fmt: skip
 
 
@@ -573,7 +588,21 @@ def _lifted(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
     by_another = _sharded_by_another(choices, defaults)
     narrow = ops.where(ops.pick(choices.dtype, _ACTIVATION) > 2.0, 0.0, 1.0)
     narrow = ops.where(defaults.held_bytes > 0.0, 0.0, narrow)  # gathered as they are multiplied
+    packed, _, _, _, _ = adapters.packing(choices.adapter)
+    narrow = ops.where(packed > 0.0, 1.0 - defaults.narrow_quantised_adapters, 1.0) * narrow
     return defaults.wide_adapters * narrow * ops.where((choices.adapter > 0.5) & (by_another <= 0.0), 1.0, 0.0)
+
+
+def _left_wide(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
+    """1 where adapters beside sharded weights in 16 bit are left in 32: nothing casts them, nor what they multiply."""
+    narrow = ops.where(ops.pick(choices.dtype, _ACTIVATION) > 2.0, 0.0, 1.0)
+    return defaults.uncast_adapters * narrow * ops.where((choices.adapter > 0.5) & (choices.zero_stage > 2.5), 1.0, 0.0)
+
+
+def _saves_frozen(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
+    """1 where products save their inputs whether or not their weights train: of sharded weights that aren't quantised."""
+    packed, _, _, _, _ = adapters.packing(choices.adapter)
+    return defaults.saved_frozen_inputs * ops.where((packed <= 0.0) & (choices.zero_stage > 2.5), 1.0, 0.0)
 
 
 def _bucket_code(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
@@ -607,7 +636,7 @@ def kernel_choices(choices: PlanChoices, defaults: FrameworkDefaults) -> KernelC
         masked_padding=chosen_by_torch * ops.maximum(lengths.masks(choices.batching), 2.0 * defaults.always_masked),
         older_flash=ops.maximum(
             ops.maximum(defaults.older_flash, 2.0 * defaults.first_flash),
-            3.0 * chosen_by_torch * ops.maximum(_is(choices.dtype, _FULL), _wide_beside(choices))),
+            3.0 * chosen_by_torch * ops.maximum(_is(choices.dtype, _FULL), _wide_beside(choices, defaults))),
         fused_softmax=ops.maximum(_is(choices.attention, 1.0), _is(choices.attention, 2.0) * defaults.habits.compiled),
         fused_norms=choices.fused_norms, fused_cross_entropy=one_kernel,
         tiled_loss=_is(choices.loss, _TILED), deduplicated_dispatch=_is(choices.dispatcher, 1.0),
@@ -629,13 +658,17 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
     beside = 1.0 - habits.blocking_launches  # of a host that waits for every kernel nothing runs beside anything
     return Settings(
         seq_len=choices.seq_len, global_batch=choices.global_batch,
+        ends=EndStages(choices.first_stage_layers, choices.last_stage_layers),
         lengths=SampleLengths(
             batching=choices.batching, mean=_chosen(choices.mean_length, choices.seq_len), attended=choices.seq_len,
         ),
         trainable=1.0,
         adapter=adapters.adapter_choice(
-            choices.adapter, choices.lora_rank, choices.lora_targets, defaults.keep_quantised_inputs, defaults.adapter_dropout,
-            _lifted(choices, defaults), _is(choices.mixed_precision, 0.0), choices.trained_edges),
+            choices.adapter, choices.lora_rank, choices.lora_targets, defaults.keep_quantised_inputs,
+            _saves_frozen(choices, defaults), defaults.merged_adapters, choices.adapter_dropout,
+            ops.maximum(_lifted(choices, defaults), _left_wide(choices, defaults)),
+            ops.maximum(_is(choices.mixed_precision, 0.0), _left_wide(choices, defaults)), _wide_stream(choices, defaults),
+            choices.trained_edges),
         optimizer=OptimizerChoice(
             newton_schulz_steps=ops.where(ops.equal(choices.optimizer, _MUON), NEWTON_SCHULZ_STEPS, 0.0),
             passing_bytes=ops.where(choices.optimizer < 0.0, 0.0, ops.pick(choices.optimizer, _PASSING))

@@ -65,9 +65,9 @@ VALUED = (
     "--context-parallel", "--expert-parallel", "--data-parallel", "--virtual-stages", "--zero-stage", "--framework", "--network",
     "--tokens-per-second", "--step-time", "--log", "--days", "--adapter", "--cluster", "--dtype", "--optimizer", "--recompute",
     "--price", "--find", "--mfu", "--tokens", "--algorithm", "--sequence-parallel", "--gradient-accumulation", "--attention",
-    "--lora-rank", "--lora-targets", "--synchronisation", "--shard-group", "--overlap-gradients", "--overlap-parameters",
-    "--overlap-tensor", "--schedule", "--top", "--steps", "--samples", "--sure", "--overhead", "--minibatch", "--epochs",
-    "--budget",
+    "--lora-rank", "--lora-targets", "--adapter-dropout", "--synchronisation", "--shard-group", "--overlap-gradients",
+    "--overlap-parameters", "--overlap-tensor", "--schedule", "--top", "--steps", "--samples", "--sure", "--overhead",
+    "--minibatch", "--epochs", "--budget",
 )  # fmt: skip
 """Options whose other spellings (`MEANT`) take the same value."""
 HIGHEST = ("--max-tp", "--max-pp", "--max-cp", "--max-ep")

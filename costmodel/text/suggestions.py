@@ -128,8 +128,7 @@ WORDS = {
         "--image-tokens": "resolution image-size", "--set model.heads=32": "heads num-heads num-attention-heads",
         "--set model.experts=64": "num-experts",
         "--set model.kv_heads=8": "kv-heads num-kv-heads num-key-value-heads num-query-groups",
-        "--set model.experts_per_token=8": "moe-router-topk num-experts-per-tok",
-        "--set framework.adapter_dropout=yes": "lora-dropout",
+        "--set model.experts_per_token=8": "moe-router-topk num-experts-per-tok", "--adapter-dropout": "lora-dropout",
     },
 }  # fmt: skip
 """By what is asked for: names, of a framework the nearest that is modelled, and words that people use for each."""

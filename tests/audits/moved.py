@@ -34,9 +34,10 @@ class Moves(Layer):
         forward, backward = traffic.between_products(traffic.elementwise_bytes(model, settings, plan), model, settings)
         device = load_device("h100-sxm").numbers("bf16")._replace(base_flop_rate=1e30)
         rate = device.memory_bandwidth
-        cast = traffic.weight_casts(layer.layer_parameters(model, plan), settings, device)
+        trained = 1.0 - settings.adapter.frozen
+        cast, cast_back = traffic.weight_casts(layer.layer_parameters(model, plan), trained, settings, device)
         ahead, data, weight = adapters.adapter_work(model, settings, plan, float(TOKENS), device)
-        return forward + rate * (cast + ahead), backward + rate * (cast + data + weight)
+        return forward + rate * (cast + ahead), backward + rate * (cast_back + data + weight)
 
     def rows(self, trace: Trace) -> list[Compared]:
         """Bytes a token and channel of each pass."""

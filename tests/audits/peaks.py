@@ -79,6 +79,7 @@ class Choices:
     micro_batch, seq_len, accumulation : sizes
     dropout : of what adapters read
     liger : with Liger's kernels
+    prepared : what lies beside quantised weights is in 32 bit, as peft prepares it
     """
 
     model: str = "llama3.2-1b"
@@ -98,6 +99,7 @@ class Choices:
     accumulation: int = 1
     dropout: float = 0.05
     liger: bool = False
+    prepared: bool = True
 
     @property
     def words(self) -> str:
@@ -108,6 +110,8 @@ class Choices:
                 f"{self.micro_batch} x {self.seq_len}{f' x {self.accumulation}' if self.accumulation > 1 else ''}"]  # fmt: skip
         said += ["offload"] if self.offload else []
         said += ["Liger"] if self.liger else []
+        said += [f"dropout {self.dropout:g}"] if self.adapter != "none" and self.dropout != 0.05 else []
+        said += [] if self.prepared else ["as loaded"]
         return ", ".join(said)
 
     def shape(self) -> Transformer:
@@ -165,6 +169,8 @@ class Choices:
             recompute="none" if self.recompute == "none" else "full",
             reentrant=self.recompute == "reentrant" if self.recompute != "none" else None,
             adapter=self.adapter, lora_rank=16 if self.adapter != "none" else None,
+            adapter_dropout=self.dropout > 0.0 if self.adapter != "none" else None,
+            wide_residual=self.prepared if self.adapter in QUANTISED else None,
             lora_targets="attention" if self.adapter != "none" and self.shape().experts else None,  # experts are no ``nn.Linear``
             base_dtype="fp32" if self.weights == "fp32" else None,
             mixed_precision=None if self.how.startswith("zero") else self.autocast, attention=KERNELS[self.attention],
@@ -313,13 +319,24 @@ CASES = {
              "Llama with LoRA beside 8 bit in a loop"),
         case(Choices("llama3-8b", 4, adapter="qlora", autocast=False, recompute="full", seq_len=2048),
              "Llama with QLoRA, without autocast"),
+        case(Choices("llama2-7b", 4, adapter="qlora", dropout=0.0), "Llama with QLoRA, nothing dropped out"),
+        case(Choices("llama2-7b", 4, door="sft", adapter="qlora", dropout=0.0, prepared=False),
+             "Llama with QLoRA by SFTTrainer, as loaded, nothing dropped out"),
+        case(Choices("llama2-7b", 4, door="sft", adapter="qlora", prepared=False), "Llama with QLoRA by SFTTrainer, as loaded"),
+        case(Choices("llama2-7b", 4, door="sft", adapter="int8-lora", dropout=0.0, prepared=False),
+             "Llama with LoRA beside 8 bit by SFTTrainer, as loaded, nothing dropped out"),
         case(Choices("llama3-8b", 4, "zero1", 8, recompute="full"), "Llama by ZeRO-1"),
         case(Choices("llama3-8b", 4, "zero1", 4, recompute="full", accumulation=4), "Llama by ZeRO-1, four micro-batches"),
         case(Choices("llama3-8b", 4, "zero2", 4, recompute="full"), "Llama by ZeRO-2"),
         case(Choices("llama3-8b", 4, "zero2", 4, recompute="full", accumulation=4), "Llama by ZeRO-2, four micro-batches"),
         case(Choices("llama3-8b", 4, "zero2", 4, recompute="full", offload=True), "Llama by ZeRO-2, updated on the host"),
         case(Choices("llama3-8b", 4, "zero2", 4, adapter="lora"), "Llama with LoRA by ZeRO-2"),
+        case(Choices("llama2-7b", 4, "zero2", 4, adapter="qlora", attention="flash"), "Llama with QLoRA by ZeRO-2"),
         case(Choices("llama3-8b", 4, "zero3", 4, recompute="full"), "Llama by ZeRO-3"),
+        case(Choices("llama3-8b", 8, "zero3", 8, adapter="lora", attention="flash", micro_batch=1, seq_len=4096),
+             "Llama with LoRA by ZeRO-3"),
+        case(Choices("llama2-70b", 4, "zero3", 8, adapter="lora", recompute="reentrant", attention="flash", micro_batch=8,
+                     seq_len=2048, dropout=0.1), "Llama with LoRA by ZeRO-3, recomputed, reentrant"),
         case(Choices("llama3-8b", 4, "zero3", 4, recompute="full", offload=True), "Llama by ZeRO-3, updated on the host"),
         case(Choices("llama3.2-1b", 4, "ddp", 8, weights="fp32", micro_batch=1, seq_len=4096, optimizer="adamw_torch"),
              "Llama by DDP beside 32 bit"),

@@ -22,13 +22,14 @@ def asked(model: str, framework: str, **choices: object):
 
 
 def test_a_month_behind_the_name_gives_the_release_of_that_month_and_no_month_the_newest():
-    # transformers 5.0 of January 2026 groups experts (#42697), DeepSpeed 0.18.3 of December 2025 makes its buckets later, with
-    # PyTorch 2.8 of August 2025 the Trainer fuses AdamW, 4.44 of August 2024 looks at positions in each layer; peft 0.12 of July
-    # 2024 lifts adapters (huggingface/peft#1706)
+    # DeepSpeed 0.19.2 of June 2026 leaves adapters as they are, transformers 5.0 of January 2026 groups experts (#42697),
+    # DeepSpeed 0.18.3 of December 2025 makes its buckets later, with PyTorch 2.8 of August 2025 the Trainer fuses AdamW, 4.44
+    # of August 2024 looks at positions in each layer; peft 0.12 of July 2024 lifts adapters (huggingface/peft#1706)
     newest, of_2025, of_2023 = (load_framework(name) for name in ("hf-trainer", "hf-trainer@2025.12", "hf-trainer@2023"))
     assert [one.grouped_experts for one in (newest, of_2025, of_2023)] == [True, False, False]
     assert [one.wide_adapters for one in (newest, of_2025, of_2023)] == [True, True, False]
-    assert [one.release for one in (newest, of_2025, of_2023)] == ["2026-01", "2025-12", ""]
+    assert [one.uncast_adapters for one in (newest, of_2025, of_2023)] == [True, False, False]
+    assert [one.release for one in (newest, of_2025, of_2023)] == ["2026-06", "2025-12", ""]
     assert of_2025.constants == newest.constants and of_2025.owner == newest.owner
 
 

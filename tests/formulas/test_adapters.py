@@ -16,6 +16,7 @@ from costmodel.formulas.transformer.adapters import (
     adapter_choice,
     adapter_parameters,
     adapter_work,
+    inner_channels,
     kept_inputs,
     trained_share,
 )
@@ -27,7 +28,7 @@ from costmodel.text.errors import CostModelError
 
 def adapter(rank: float, targets: str, kind: float = 1.0) -> AdapterChoice:
     """LoRA, or nothing, as formulas take it."""
-    return adapter_choice(kind, float(rank), target_numbers(targets_of(targets)), 0.0, 1.0, 0.0, 0.0, 0.0)
+    return adapter_choice(kind, float(rank), target_numbers(targets_of(targets)), 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def counted(model: str, rank: int, targets: str) -> float:
@@ -43,10 +44,23 @@ def counted(model: str, rank: int, targets: str) -> float:
         ("gpt3-175b", 1, "q-v", 4_718_592),  # [hu2021]_ table 15: 4.7 million, 37.7 at rank 8
         ("gpt3-175b", 8, "q-v", 37_748_736),
         ("llama2-70b", 16, "linear_qkv,linear_proj", 44_564_480),  # MLPerf Training v5.0, 44.6 million
+        ("phi-3-mini", 16, "all", 25_165_824),  # as peft 0.21.2 makes them of transformers' Phi-3 and GPT-NeoX, "all-linear"
+        ("pythia-6.9b", 8, "all", 16_777_216),
     ],
 )
 def test_adapters_have_as_many_parameters_as_others_count(model, rank, targets, published):
     assert counted(model, rank, targets) == published
+
+
+def test_megatrons_adapters_read_once_what_one_matrix_does():
+    """modelscope/mcore-bridge@02fb038 src/mcore_bridge/tuners/lora.py: an A of each of four modules, and a B as wide as it is."""
+    model, plan = costmodel.load_model("qwen3-30b-a3b"), Plan(global_batch=8, seq_len=512, adapter="lora", lora_rank=8)
+    sides = {"qkv": (2048, (32 + 2 * 4) * 128), "proj": (32 * 128, 2048)}
+    of_expert = {"fc1": (2048, 2 * 768), "fc2": (768, 2048)}
+    made = sum(map(sum, sides.values())) + 128 * sum(map(sum, of_expert.values()))
+    settings = plan.settings(costmodel.load_framework("megatron-core"))
+    assert adapter_parameters(model.numbers(), settings.adapter) == 8 * 48 * made
+    assert inner_channels(model.numbers(), settings.adapter) == 8 * (2 + 8 * 2)  # of eight experts a token
 
 
 @pytest.mark.parametrize("model", ["llama3-8b", "mixtral-8x7b", "deepseek-v2-lite", "gpt2-xl"])
@@ -180,7 +194,7 @@ def test_adapters_are_summed_in_as_many_calls_as_they_fill_buckets_and_not_as_th
 def test_the_utilisation_of_an_adapter_counts_no_gradient_of_a_frozen_weight():
     whole, adapted = asked(), asked(adapter="lora")
     shape, tokens = whole.model.numbers(), 64 * 4096
-    trained = 6.0 * counted("llama3-8b", 16, "all")
+    trained = 6.0 * adapter_parameters(shape, adapted.inputs.settings.adapter)
     cores = forward_flop_per_token(shape, 4096.0, 0.0) - forward_flop_per_token(shape, 1e-9, 0.0)
     linear = forward_flop_per_token(shape, 4096.0, 0.0) - cores
     assert float(whole.step.model_flop - adapted.step.model_flop) == pytest.approx(tokens * (linear - trained), rel=1e-6)

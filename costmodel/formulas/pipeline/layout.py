@@ -63,9 +63,12 @@ def stage_layers(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> 
 
     Stages hold equal shares; where the layers are short of that, the last stage (which has the vocabulary
     projection) and the first (which has the embedding) give up half each, the last the odd one, as Megatron-LM's
-    ``--account-for-loss-in-pipeline-split``, ``--account-for-embedding-in-pipeline-split`` and
-    ``--decoder-first-pipeline-num-layers`` with ``--decoder-last-pipeline-num-layers`` do. Frameworks that
-    balance by cost deal by `dealt_layers`.
+    ``--account-for-loss-in-pipeline-split`` and ``--account-for-embedding-in-pipeline-split`` do. Where an end is given its
+    layers, the others are dealt evenly to the stages that aren't. Frameworks that balance by cost deal by `dealt_layers`.
+
+    References
+    ----------
+    NVIDIA/Megatron-LM@d98e8a6 megatron/core/transformer/transformer_block.py, ``get_num_layers_to_build``
     """
     slots = plan.pipeline * plan.virtual_stages
     full = plan.virtual_stages * ops.ceil_div(model.layers, slots)
@@ -78,7 +81,24 @@ def stage_layers(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> 
     second = ops.ceil_div(before_last - filled, ops.maximum(plan.pipeline - 2.0, 1.0))
     left = model.layers - before_last
     by_cost = (settings.framework.balanced_stages > 0.0) & (plan.pipeline > 1.0)
+    given, each = given_ends(settings, plan), even_layers(model, settings, plan)
+    first = ops.where(given > 0.0, ops.where(settings.ends.first > 0.0, settings.ends.first, each), first)
+    last = ops.where(given > 0.0, ops.where(settings.ends.last > 0.0, settings.ends.last, each), last)
+    full = ops.where(given > 0.0, ops.where(each > 0.0, each, ops.maximum(first, last)), full)
     return ops.where(by_cost, filled, first), ops.where(by_cost, second, full), ops.where(by_cost, left, last)
+
+
+def given_ends(settings: Settings, plan: PlanNumbers) -> Number:
+    """1 where the first or the last stage of a pipeline is given its layers."""
+    there = (settings.ends.first > 0.0) | (settings.ends.last > 0.0)
+    return ops.where(there & (plan.pipeline > 1.0), 1.0, 0.0)
+
+
+def even_layers(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
+    """Layers on each stage that isn't given its own, if it is a whole number; 0 where all are."""
+    first, last = ops.maximum(settings.ends.first, 0.0), ops.maximum(settings.ends.last, 0.0)
+    others = plan.pipeline - ops.where(first > 0.0, 1.0, 0.0) - ops.where(last > 0.0, 1.0, 0.0)
+    return (model.layers - first - last) / ops.maximum(others, 1.0)
 
 
 def dealt_layers(model: ModelNumbers, plan: PlanNumbers, stages: Number) -> Number:
@@ -186,6 +206,7 @@ def _chain(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> _Layer
     two_way = piped * schedules.bidirectional(plan.schedule)
     folded = piped * schedules.v_shaped(plan.schedule)
     chunk = ops.ceil_div(model.layers, plan.pipeline * plan.virtual_stages)
+    chunk = ops.where(given_ends(settings, plan) > 0.0, middle, chunk)
     outer = first + last - middle
     down, first_down = ops.ceil(0.5 * middle), ops.ceil(0.5 * outer)
     step = ops.maximum(mixture.step, 1.0)
@@ -220,6 +241,9 @@ def rank_experts(model: ModelNumbers, settings: Settings, plan: PlanNumbers, ran
     chain = _chain(model, settings, plan)
     low = ops.where(chain.valley > 0.0, chain.first_down + (rank - 1.0) * chain.down, rank * chain.chunk - chain.short)
     high = low + ops.where(chain.valley > 0.0, chain.down, chain.chunk)
+    given = given_ends(settings, plan) > 0.0  # ends may have more than stages between
+    low = ops.where(given & (rank < 1.0), 0.0, low)
+    high = ops.where(given & (rank >= plan.pipeline - 1.0), model.layers, high)
     by_cost = (settings.framework.balanced_stages > 0.0) & (plan.pipeline > 1.0)
     low = ops.where(by_cost, ops.where(rank > 0.0, dealt_layers(model, plan, rank), 0.0), low)
     end = ops.where(rank < plan.pipeline - 1.0, dealt_layers(model, plan, rank + 1.0), model.layers)
@@ -251,8 +275,9 @@ def ranks_between(model: ModelNumbers, settings: Settings, plan: PlanNumbers) ->
     """
     chain, mixture, p = _chain(model, settings, plan), model.experts, plan.pipeline
     folded, in_turns = chain.valley + chain.two_way > 0.0, mixture.step > 1.0
-    begin = _rank_of(model, plan, chain, mixture.start)
-    end = _rank_of(model, plan, chain, mixture.start + mixture.layers)
+    given = given_ends(settings, plan)
+    begin = _rank_of(model, plan, chain, mixture.start, given)
+    end = _rank_of(model, plan, chain, mixture.start + mixture.layers, given)
     fewest = ops.where((begin > 1.0) | in_turns, 1.0, end + 1.0)
     ended = (mixture.start + mixture.layers < model.layers) & (end < begin)  # by the last chunk, that of the first round on
     behind = ops.where(in_turns, begin, ops.where(ended, end, begin)) + 1.0
@@ -265,10 +290,11 @@ def ranks_between(model: ModelNumbers, settings: Settings, plan: PlanNumbers) ->
     )  # fmt: skip
 
 
-def _rank_of(model: ModelNumbers, plan: PlanNumbers, chain: _LayerPlaces, layer: Number) -> Number:
+def _rank_of(model: ModelNumbers, plan: PlanNumbers, chain: _LayerPlaces, layer: Number, given: Number) -> Number:
     """The rank that has a layer."""
     chunk = _floor((layer + chain.short) / chain.chunk)
-    plain = chunk - plan.pipeline * _floor(chunk / plan.pipeline)
+    turns = chunk - plan.pipeline * _floor(chunk / plan.pipeline)
+    plain = ops.where(given > 0.0, ops.minimum(ops.maximum(chunk, 0.0), plan.pipeline - 1.0), turns)
     down = 1.0 + _floor((layer - chain.first_down) / ops.maximum(chain.down, 1.0))
     up = ops.ceil((model.layers - chain.first_up - layer) / ops.maximum(chain.up, 1.0))
     return ops.where(chain.valley > 0.0, ops.where(down < plan.pipeline, down, up), plain)

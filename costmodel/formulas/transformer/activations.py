@@ -320,7 +320,7 @@ def unit_input(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Nu
     -----------
     Of one in 16 bit, which a norm of one kernel could keep as it is, there are two.
     """
-    return traffic.wide_stream(settings) * checkpoint(model, settings, plan)
+    return adapters.wide_stream(settings) * checkpoint(model, settings, plan)
 
 
 def kept_activations(
@@ -340,8 +340,8 @@ def kept_activations(
 def adapted_inputs(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
     """Bytes that an MLP's last adapter holds of its input as it drops it out, beside what it keeps, on one rank.
 
-    The input itself, which no frozen product keeps unless it multiplies in 8 bit, the copy in 32 bit of it, and what was dropped
-    out of that, which goes as it is cast down; where nothing casts, that is what the product keeps.
+    The input itself, which no frozen product keeps unless it multiplies in 8 bit or saves it, the copy in 32 bit of it, and
+    what was dropped out of that, which goes as it is cast down; where nothing casts, that is what the product keeps.
 
     References
     ----------
@@ -350,23 +350,27 @@ def adapted_inputs(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -
     widths, adapter = settings.widths, settings.adapter
     read = ops.where(adapter.unpacked_bytes > 0.0, widths.residual, widths.activation)
     lifted = adapter.lifted * ops.where(read < FULL_BYTES, FULL_BYTES, 0.0)
-    dropped = adapter.dropout * (1.0 - adapter.uncast) * ops.where(adapter.lifted > 0.0, FULL_BYTES, 0.0)
+    wide = ops.maximum(adapter.lifted, adapter.apart)
+    dropped = adapter.dropout * (1.0 - adapter.uncast) * ops.where(wide > 0.0, FULL_BYTES, 0.0)
     share = (1.0 - model.experts.layers / model.layers) * model.mlp.share
     elements = lengths.local_tokens(settings, plan) * share * model.mlp.width / plan.tensor
-    return adapter.down * elements * ((1.0 - adapter.eighth) * read + lifted + dropped)
+    return adapter.down * elements * ((1.0 - ops.maximum(adapter.eighth, adapter.saves)) * read + lifted + dropped)
 
 
 def around_adapter(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
     """Bytes of hidden states that nobody keeps as an MLP's last product is made again, on one rank.
 
-    The norm's output, which the MLP read, and in a parallel block the attention's; what the frozen product made; the gradient of
-    the layer's output, and unless all is made again before its pass begins, scaled for the adapter, where it is in 32 bit cast.
+    The norm's output, which the MLP read, and in a parallel block the attention's; what the frozen product made; the gradient
+    of the layer's output, and unless all is made again before its pass begins, scaled for the adapter, where it is in 32 bit
+    cast. An adapter that multiplies in 32 bit makes its output, and scales it.
     """
     widths = settings.widths
     normed = ops.where(traffic.norms_are_lifted(model, settings) > 0.0, FULL_BYTES, widths.residual)
     cast = ops.where(widths.residual > widths.activation, widths.activation, 0.0)
     begun = (1.0 - settings.framework.reentrant) * (widths.activation + cast)
-    width = normed + model.parallel_block * widths.activation + 2.0 * widths.residual + begun
+    made = settings.adapter.uncast * 2.0 * FULL_BYTES
+    normed = (1.0 - settings.adapter.saves) * normed
+    width = normed + made + model.parallel_block * widths.activation + 2.0 * widths.residual + begun
     return width * lengths.norm_tokens(settings, plan) * model.hidden
 
 

@@ -91,8 +91,8 @@ def of_bitsandbytes(kind: Number) -> Number:
 
 
 def adapter_choice(
-    kind: Number, rank: Number, targets: AdapterTargets, keep_inputs: Number, dropout: Number, lifted: Number, uncast: Number,
-    edges: Number,
+    kind: Number, rank: Number, targets: AdapterTargets, keep_inputs: Number, saves: Number, merged: Number, dropout: Number,
+    lifted: Number, uncast: Number, wide: Number, edges: Number,
 ) -> AdapterChoice:  # fmt: skip
     """An adapter as a plan and a framework choose it, `AdapterChoice`.
 
@@ -102,27 +102,52 @@ def adapter_choice(
     rank : `RANK` if -1
     targets : matrices that have one
     keep_inputs : 1: products with weights in NF4 keep their inputs
+    saves : 1: products save their inputs for the backward pass, though their weights don't train
+    merged : 1: an adapter of queries, keys and values is one, and so is that of gate and up, as their matrices are
     dropout : 1: inputs of adapters are dropped out
     lifted : 1: adapters are in 32 bit beside weights in 16
     uncast : 1: nothing casts the operands of products, so that those of lifted adapters run in 32 bit
+    wide : 1: the residual stream is in 32 bit
     edges : 1: copies of embedding and head train beside them
 
     Examples
     --------
     >>> everywhere = AdapterTargets(1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0)
-    >>> adapter_choice(1.0, -1.0, everywhere, 0.0, 1.0, 0.0, 0.0, 0.0).rank
+    >>> adapter_choice(1.0, -1.0, everywhere, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0).rank
     16.0
+
+    References
+    ----------
+    huggingface/peft 0.21.2 src/peft/tuners/lora/layer.py (``Linear.forward``: ``_cast_input_dtype``), bnb.py
+    (``Linear4bit.forward``: ``requires_conversion``, unless autocast is on)
     """
     adapted = ops.where(kind > 0.5, 1.0, 0.0)
     _, moved, kernels, kept, eighth = packing(kind)
+    casts_up = adapted * lifted * (1.0 - of_bitsandbytes(kind) * (1.0 - uncast))
+    apart = adapted * ops.where(wide > 0.0, 1.0 - uncast, casts_up)
     return AdapterChoice(
         frozen=adapted, rank=adapted * ops.where(rank < 0.0, RANK, rank), query=adapted * targets.query,
         key=adapted * targets.key, value=adapted * targets.value, fused=adapted * targets.fused,
         output=adapted * targets.output, gate=adapted * targets.gate, up=adapted * targets.up, down=adapted * targets.down,
-        dropout=adapted * dropout, lifted=adapted * lifted, uncast=adapted * lifted * uncast,
-        keep_inputs=ops.where(ops.equal(kind, QUANTISED), keep_inputs, 0.0), unpacked_bytes=moved, unpacking_launches=kernels,
-        keep_unpacked=kept, eighth=eighth, edges=adapted * edges,
+        merged=merged, dropout=adapted * dropout, lifted=casts_up, uncast=adapted * lifted * uncast, apart=apart,
+        keep_inputs=ops.where(ops.equal(kind, QUANTISED), keep_inputs, 0.0), saves=adapted * saves, unpacked_bytes=moved,
+        unpacking_launches=kernels, keep_unpacked=kept, eighth=eighth, edges=adapted * edges,
     )  # fmt: skip
+
+
+def joined_adapters(model: ModelNumbers, adapter: AdapterChoice) -> tuple[Number, Number]:
+    """1 where queries, keys and values share one adapter, and 1 where gate and up do: they are one matrix, and each has one.
+
+    References
+    ----------
+    modelscope/mcore-bridge@02fb038 src/mcore_bridge/tuners/lora.py (``LoraParallelLinear``: one ``lora_A`` and one ``lora_B`` of
+    each module, ``linear_qkv`` and ``linear_fc1`` among them); huggingface/peft 0.21.2 src/peft/tuners/lora/layer.py (the same,
+    of Phi-3's ``qkv_proj`` and ``gate_up_proj``)
+    """
+    one = ops.maximum(model.attention.fused, adapter.merged)
+    every = ops.minimum(adapter.query, ops.minimum(adapter.key, adapter.value))
+    both = model.mlp.gated * ops.minimum(adapter.gate, adapter.up)
+    return ops.where(model.attention.latent > 0.0, 0.0, one * every), one * both
 
 
 def attention_sides(model: ModelNumbers, adapter: AdapterChoice, tensor: Number) -> tuple[Number, Number]:
@@ -139,12 +164,14 @@ def attention_sides(model: ModelNumbers, adapter: AdapterChoice, tensor: Number)
     compressed = attention.kv_latent + attention.rope_head_dim
     expanded = attention.heads * (attention.head_dim - attention.rope_head_dim + attention.value_head_dim)
     inner = ops.where(latent, attention.query_latent, 0.0)
+    joined, _ = joined_adapters(model, adapter)
     query_in = model.hidden + inner
     key_in = ops.where(latent, 0.5 * (model.hidden + attention.kv_latent), model.hidden)  # two matrices for keys and values
     key_out = ops.where(latent, 0.5 * (compressed + expanded / tensor), keys / tensor)
     fused_out = ops.where(latent, inner + compressed, (queries + (1.0 + attention.value_rows) * keys) / tensor)
     value_rows = ops.where(latent, 1.0, attention.value_rows)
     first_in = adapter.query * query_in + (adapter.key + adapter.value * value_rows) * key_in + adapter.fused * model.hidden
+    first_in = first_in - joined * (1.0 + value_rows) * model.hidden
     first_out = adapter.query * (inner + queries / tensor) + (adapter.key + adapter.value * value_rows) * key_out
     first_out = first_out + adapter.fused * fused_out
     last = adapter.output * attention.heads * attention.value_head_dim / tensor
@@ -159,8 +186,9 @@ def mlp_sides(model: ModelNumbers, adapter: AdapterChoice, width: Number) -> tup
     width : inner width on this rank [channels]; 0 where there is none
     """
     there = ops.where(width > 0.0, 1.0, 0.0)
-    first = adapter.gate * model.mlp.gated + adapter.up
-    return there * (first * model.hidden + adapter.down * width), there * (first * width + adapter.down * model.hidden)
+    first, (_, joined) = adapter.gate * model.mlp.gated + adapter.up, joined_adapters(model, adapter)
+    inputs = (first - joined) * model.hidden + adapter.down * width
+    return there * inputs, there * (first * width + adapter.down * model.hidden)
 
 
 def dense_sides(model: ModelNumbers, adapter: AdapterChoice, width: Number) -> tuple[Number, Number]:
@@ -186,7 +214,7 @@ def adapter_parameters(model: ModelNumbers, adapter: AdapterChoice) -> Number:
     Rank 16 on the fused first projection and the last one, as in MLPerf's fine-tune of Llama 2 70B.
 
     >>> from costmodel import load_model
-    >>> chosen = AdapterChoice(1.0, 16.0, 0.0, 0.0, 0.0, 1.0, 1.0, *[0.0] * 12)
+    >>> chosen = AdapterChoice(1.0, 16.0, 0.0, 0.0, 0.0, 1.0, 1.0, *[0.0] * 15)
     >>> adapter_parameters(load_model("llama2-70b").numbers(), chosen)
     44564480.0
     """
@@ -255,7 +283,8 @@ def adapter_work(
     wide product is written, scaled, and added to that of the frozen weight. Backward the same from the other side; for their
     gradients they read both. A dropout of nothing gives its input back. Inputs of lifted adapters are cast up before the dropout,
     and down again for the product where operands are cast; their gradients likewise. Where they aren't, the product, its scaling
-    and the sum are in 32 bit, which is cast down.
+    and the sum are in 32 bit, which is cast down. What is in 32 bit already isn't cast up, and its gradients are added so: behind
+    norms that are, and of products of quantised weights, which are as wide as what they read.
 
     Fused, the product that makes the output scales it and adds it to the frozen weight's, which it reads and writes; so does the
     one that makes the input's gradient, and nothing writes a scaled gradient.
@@ -272,23 +301,20 @@ def adapter_work(
     src/peft/tuners/lora/layer.py, ``_cast_input_dtype``
     """
     adapter, bytes_ = settings.adapter, settings.widths.activation
-    share = model.experts.layers / model.layers
-    attention = attention_sides(model, adapter, plan.tensor)
-    dense = dense_sides(model, adapter, model.mlp.width / plan.tensor)
-    shared = mlp_sides(model, adapter, model.experts.shared_width / plan.tensor)
-    routed = mlp_sides(model, adapter, model.experts.width / plan.expert_tensor)
-    visits = model.experts.load * model.experts.per_token * plan.expert_tensor / plan.tensor
-    inputs = attention[0] + (1.0 - share) * dense[0] + share * (shared[0] + visits * routed[0])
-    outputs = attention[1] + (1.0 - share) * dense[1] + share * (shared[1] + visits * routed[1])
+    inputs, outputs = _sides_of_rank(model, adapter, plan)
+    unpacked = ops.where(adapter.unpacked_bytes > 0.0, 1.0, 0.0)
+    of_wide, _ = _sides_of_rank(model, adapter._replace(output=0.0, down=adapter.down * unpacked), plan)
+    wide = wide_stream(settings) * of_wide / ops.maximum(inputs, 1.0)  # share of the inputs
     moved = tokens / device.memory_bandwidth
-    up = adapter.lifted * (bytes_ + precision.FULL_BYTES)  # a cast reads one width and writes the other
-    down = up * (1.0 - adapter.uncast)
-    dropped = adapter.dropout * (2.0 * ops.where(adapter.lifted > 0.0, precision.FULL_BYTES, bytes_) + 1.0)
+    cast = bytes_ + precision.FULL_BYTES  # reads one width and writes the other
+    lifted = ops.maximum(adapter.lifted, wide)
+    up, down = adapter.lifted * (1.0 - wide) * cast, (1.0 - adapter.uncast) * lifted * cast
+    dropped = adapter.dropout * (2.0 * (bytes_ + lifted * (precision.FULL_BYTES - bytes_)) + 1.0)
     multiplied = operand_bytes(settings)
     fused = settings.kernels.fused_operators
     sums = (6.0 - 4.0 * fused) * bytes_ + adapter.uncast * (4.0 * precision.FULL_BYTES)
     sums_back = (3.0 - 2.0 * fused) * bytes_ + adapter.uncast * (bytes_ + 4.0 * precision.FULL_BYTES)
-    added = (3.0 - fused) * bytes_
+    added = (3.0 - fused) * (bytes_ + wide * (precision.FULL_BYTES - bytes_))
     products = 2.0 * adapter.rank * tokens * (inputs + outputs) / (device.sustained_clock * device.base_flop_rate)
     there = adapter.frozen * ops.where(adapter.rank > 0.0, 1.0, 0.0)
     return (
@@ -296,6 +322,18 @@ def adapter_work(
         there * ops.maximum(moved * ((added + multiplied + up + dropped + down) * inputs + sums_back * outputs), products),
         there * ops.maximum(moved * multiplied * (inputs + outputs), products),
     )
+
+
+def _sides_of_rank(model: ModelNumbers, adapter: AdapterChoice, plan: PlanNumbers) -> tuple[Number, Number]:
+    """Inputs and outputs of the adapters of an average layer on one rank, of experts as often as a token comes to one."""
+    share = model.experts.layers / model.layers
+    attention = attention_sides(model, adapter, plan.tensor)
+    dense = dense_sides(model, adapter, model.mlp.width / plan.tensor)
+    shared = mlp_sides(model, adapter, model.experts.shared_width / plan.tensor)
+    routed = mlp_sides(model, adapter, model.experts.width / plan.expert_tensor)
+    visits = model.experts.load * model.experts.per_token * plan.expert_tensor / plan.tensor
+    inputs = attention[0] + (1.0 - share) * dense[0] + share * (shared[0] + visits * routed[0])
+    return inputs, attention[1] + (1.0 - share) * dense[1] + share * (shared[1] + visits * routed[1])
 
 
 def operand_bytes(settings: Settings) -> Number:
@@ -352,6 +390,12 @@ def autocasts(settings: Settings) -> Number:
     return settings.framework.autocast * wide * narrow
 
 
+def wide_stream(settings: Settings) -> Number:
+    """1 where the hidden state between blocks is in 32 bit beside activations in 16."""
+    wider = ops.where(settings.widths.residual > settings.widths.activation, 1.0, 0.0)
+    return ops.maximum(autocasts(settings), wider)
+
+
 def in_autocast(settings: Settings) -> Number:
     """1 where what isn't a product runs in PyTorch's autocast beside products in 16 bit, whatever the weights."""
     narrow = ops.where(settings.widths.compute < precision.FULL_BYTES, 1.0, 0.0)
@@ -377,7 +421,8 @@ def kept_inputs(adapter: AdapterChoice, separate: Number) -> tuple[Number, Numbe
     """Copies that products keep of their inputs: of the first projections, the last, the MLP's first and last.
 
     One for a weight gradient. A frozen product keeps nothing; its adapter keeps the input, and where that is dropped out or cast,
-    each adapter its own. Of quantised products some keep theirs all the same, those in 8 bit always.
+    each adapter its own. Of quantised products some keep theirs all the same, those in 8 bit always: the same one as adapters
+    that neither drop out nor cast it.
 
     Parameters
     ----------
@@ -393,18 +438,20 @@ def kept_inputs(adapter: AdapterChoice, separate: Number) -> tuple[Number, Numbe
     """
     own = keeps_own(adapter)
     projections, gated = adapter.query + adapter.key + adapter.value, adapter.gate + adapter.up
-    apart = ops.maximum(adapter.dropout, adapter.lifted)
+    apart, out_apart = ops.maximum(adapter.dropout, adapter.apart), ops.maximum(adapter.dropout, adapter.lifted)
     of_each = adapter.fused + ops.where(separate > 0.0, projections, ops.minimum(projections, 1.0))
     of_both = ops.where(separate > 0.0, gated, ops.minimum(gated, 1.0))
     return (
-        own + ops.where(apart > 0.0, of_each, ops.minimum(projections + adapter.fused, 1.0)), own + adapter.output,
-        own + ops.where(apart > 0.0, of_both, ops.minimum(gated, 1.0)), own + adapter.down,
+        ops.where(apart > 0.0, own + of_each, ops.maximum(own, ops.minimum(projections + adapter.fused, 1.0))),
+        ops.where(out_apart > 0.0, own + adapter.output, ops.maximum(own, adapter.output)),
+        ops.where(apart > 0.0, own + of_both, ops.maximum(own, ops.minimum(gated, 1.0))),
+        ops.where(apart > 0.0, own + adapter.down, ops.maximum(own, adapter.down)),
     )  # fmt: skip
 
 
 def keeps_own(adapter: AdapterChoice) -> Number:
     """1 where a product itself keeps its input: all do but those of frozen weights."""
-    return 1.0 - adapter.frozen * (1.0 - ops.maximum(adapter.keep_inputs, adapter.eighth))
+    return 1.0 - adapter.frozen * (1.0 - ops.maximum(adapter.saves, ops.maximum(adapter.keep_inputs, adapter.eighth)))
 
 
 def input_bytes(model: ModelNumbers, settings: Settings) -> tuple[Number, Number, Number, Number]:
@@ -427,9 +474,9 @@ def inner_channels(model: ModelNumbers, adapter: AdapterChoice) -> Number:
     share = model.experts.layers / model.layers
     first = adapter.query + adapter.key + adapter.value * model.attention.value_rows
     both = adapter.gate * model.mlp.gated + adapter.up
-    merged = model.attention.fused > 0.0  # one matrix, with one adapter
-    attention = ops.where(merged, ops.minimum(first, 1.0), first) + adapter.fused + adapter.output
-    mlp = ops.where(merged, ops.minimum(both, 1.0), both) + adapter.down
+    every_joined, both_joined = joined_adapters(model, adapter)
+    attention = first - every_joined * (1.0 + model.attention.value_rows) + adapter.fused + adapter.output
+    mlp = both - both_joined + adapter.down
     shared = ops.where(model.experts.shared_width > 0.0, 1.0, 0.0)
     times = (1.0 - share) * model.mlp.share + share * (model.experts.per_token * model.experts.load + shared)
     return adapter.rank * (model.attention.share * attention + times * mlp)

@@ -118,10 +118,12 @@ def adapter_kernels(settings: Settings, model: ModelNumbers) -> Number:
     """Kernels of a layer's adapters, and of unpacking the weights beside them."""
     adapter = settings.adapter
     adapted = adapted_matrices(settings, model)
-    casts = adapter.lifted * (OF_LIFTED + (1.0 - adapter.uncast) * OF_AUTOCAST_LIFTED)
+    down = (1.0 - adapter.uncast) * ops.maximum(adapter.lifted, adapter.apart)
+    casts = adapter.lifted * OF_LIFTED + down * OF_AUTOCAST_LIFTED
     each = OF_ADAPTER + adapter.dropout * OF_DROPOUT + casts - settings.kernels.fused_operators * FUSED_AWAY
     added = ops.where(adapter.rank > 0.0, adapter.frozen * adapted * each, 0.0)
-    matrices = 6.0 + model.mlp.gated - 2.0 * adapter.fused  # queries, keys and values of one matrix are unpacked at once
+    every, both = adapters.joined_adapters(model, adapter)
+    matrices = 6.0 + model.mlp.gated - 2.0 * ops.maximum(adapter.fused, every) - both  # what one matrix makes is unpacked at once
     return added + matrices * adapter.unpacking_launches
 
 
@@ -129,7 +131,8 @@ def adapted_matrices(settings: Settings, model: ModelNumbers) -> Number:
     """Matrices of a layer that have adapters."""
     adapter = settings.adapter
     attention = adapter.query + adapter.key + adapter.value + adapter.fused + adapter.output
-    return attention + adapter.gate * model.mlp.gated + adapter.up + adapter.down
+    every, both = adapters.joined_adapters(model, adapter)
+    return attention - 2.0 * every + adapter.gate * model.mlp.gated + adapter.up - both + adapter.down
 
 
 def latent_projection_kernels(model: ModelNumbers) -> Number:

@@ -251,9 +251,9 @@ def layer_work(
     casts = cast.attention + cast.mlp + share * (cast.permuted + cast.activated + cast.shared_experts - cast.mlp)
     reached = ops.minimum(device.cast_bandwidth, device.cache_bandwidth)
     local = layer_parameters(model, plan)
-    weights = traffic.weight_casts(local, settings, device)
-    streams = compute.stream(repeated * between, 6.0, device) + casts / reached + state_moved + weights
-    streams_back = compute.stream(repeated * back, 12.0, device) + 2.0 * casts / reached + 2.0 * state_moved + weights
+    copies, widened = traffic.weight_casts(local, trained, settings, device)
+    streams = compute.stream(repeated * between, 6.0, device) + casts / reached + state_moved + copies
+    streams_back = compute.stream(repeated * back, 12.0, device) + 2.0 * casts / reached + 2.0 * state_moved + widened
     accumulate = gradient_accumulation_bytes(local, settings, plan) / device.memory_bandwidth
     beside = adapters.adapter_work(model, settings, plan, lengths.local_tokens(settings, plan), device)
     unpacked = adapters.dequantisation(settings, local, device)
@@ -307,12 +307,12 @@ def head_work(
     trained = ops.maximum(1.0 - settings.adapter.frozen, settings.adapter.edges)
     logits = tokens * traffic.loss_columns(model, settings, plan)
     loss = compute.stream(logits * traffic.loss_bytes(model, settings, plan), 4.0, device)
-    cast = traffic.weight_casts(columns * model.hidden, settings, device)
+    copied, widened = traffic.weight_casts(columns * model.hidden, trained, settings, device)
     data = data + settings.kernels.tiled_loss * forward  # tiles of logits are made again
     accumulate = gradient_accumulation_bytes(columns * model.hidden, settings, plan) / device.memory_bandwidth
     return Work(
         passes * forward, passes * data, trained * passes * weight, 0.0 * tokens, 0.0 * tokens,
-        passes * (0.5 * loss + cast), passes * (0.5 * loss + cast), accumulate, 0.0 * tokens,
+        passes * (0.5 * loss + copied), passes * (0.5 * loss + widened), accumulate, 0.0 * tokens,
     )  # fmt: skip
 
 

@@ -89,7 +89,7 @@ def elementwise_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     """
     tokens = local_tokens(settings, plan)
     bytes_ = settings.widths.activation
-    wide = wide_stream(settings)
+    wide = adapters.wide_stream(settings)
     outer = norm_tokens(settings, plan) * model.hidden
     turned = tokens * model.attention.share * (model.attention.heads + model.attention.kv_heads) / plan.tensor
     turned = turned * model.attention.head_dim
@@ -113,12 +113,6 @@ def elementwise_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers
         product_inputs=product_inputs(model, settings, plan) * CAST,
         outputs=(biases(model, settings) + joined_outputs(model, settings)) * tokens / plan.tensor * bytes_,
     )  # fmt: skip
-
-
-def wide_stream(settings: Settings) -> Number:
-    """1 where the hidden state between blocks is in 32 bit beside activations in 16."""
-    wider = ops.where(settings.widths.residual > settings.widths.activation, 1.0, 0.0)
-    return ops.maximum(adapters.autocasts(settings), wider)
 
 
 def norms_queries(model: ModelNumbers) -> Number:
@@ -293,7 +287,7 @@ def norms_are_lifted(model: ModelNumbers, settings: Settings) -> Number:
     pytorch/pytorch aten/src/ATen/autocast_mode.h (``layer_norm`` among what runs in 32 bit)
     """
     whole = ops.where(norms_are_rms(model), 0.0, 1.0)
-    return whole * adapters.in_autocast(settings) * (1.0 - wide_stream(settings))
+    return whole * adapters.in_autocast(settings) * (1.0 - adapters.wide_stream(settings))
 
 
 def _activated(model: ModelNumbers, settings: Settings) -> tuple[Number, Number]:
@@ -357,7 +351,7 @@ def between_products(moved: LayerTraffic, model: ModelNumbers, settings: Setting
     moved : forward, by modules
     """
     share = model.experts.layers / model.layers
-    wide = wide_stream(settings)
+    wide = adapters.wide_stream(settings)
     permuted, of_experts = share * moved.permutation, share * moved.expert_biases
     grouped = grouped_apart(settings)
     permuted_back = permuted * (PERMUTED + WEIGHED_BACK * grouped) / (PERMUTED + WEIGHED * grouped)
@@ -424,16 +418,18 @@ def repeated_bytes(moved: LayerTraffic, cast: Cast, model: ModelNumbers, plan: P
     return attention + norms + dense * moved.mlp + share * sparse, dense * cast.mlp + share * narrow
 
 
-def weight_casts(nparameters: Number, settings: Settings, device: DeviceNumbers) -> Number:
+def weight_casts(nparameters: Number, trained: Number, settings: Settings, device: DeviceNumbers) -> tuple[Number, Number]:
     """Time by which autocast copies weights in 16 bit for a pass, and backward their gradients in 32 [s each], if no framework
     says what it moves.
 
     Parameters
     ----------
     nparameters : that the pass multiplies
+    trained : 1: they train, and have gradients
     """
     unsaid = ops.where(settings.framework.weight_traffic > 0.0, 0.0, CAST)
-    return adapters.autocasts(settings) * unsaid * nparameters / device.memory_bandwidth
+    copies = adapters.autocasts(settings) * unsaid * nparameters / device.memory_bandwidth
+    return copies, trained * copies
 
 
 def loss_columns(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:

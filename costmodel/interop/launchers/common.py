@@ -6,7 +6,6 @@ import math
 import re
 from pathlib import PurePath
 
-from costmodel.catalogue.software import load_framework
 from costmodel.description.adapters import targets_of
 from costmodel.interop.launchers.settle import MODEL_PARALLEL
 from costmodel.interop.launchers.shell import is_variable
@@ -256,8 +255,17 @@ def bits(reading: LaunchReading) -> int | None:
     return 4 if reading.one("_four_bit") else 8 if reading.one("_eight_bit") else said if said in (4, 8) else None
 
 
-def adapter(reading: LaunchReading, kind: str | None, rank: int | None = None, targets: str | None = None) -> None:
-    """Low-rank adapters with what is stated of them as ``_rank`` and ``_targets``."""
+def adapter(
+    reading: LaunchReading, kind: str | None, rank: int | None = None, targets: str | None = None, dropped: bool | None = None
+) -> None:
+    """Low-rank adapters with what is stated of them as ``_rank``, ``_targets`` and ``_adapter_dropout``.
+
+    Parameters
+    ----------
+    reading : of the files
+    kind : of adapters, if any
+    rank, targets, dropped : the software's own, and whether it drops out what they read, where nothing is stated
+    """
     if not kind or kind == "none":
         return
     name = str(reading.one("_name") or "").lower()
@@ -267,9 +275,8 @@ def adapter(reading: LaunchReading, kind: str | None, rank: int | None = None, t
     if stated is None and rank is not None and not reading.has("_rank") and "_rank" not in reading.variable_fields:
         reading.note(f"adapters of rank {rank}, the framework's own, assumed")
     reading.put("lora_rank", stated or rank)
-    drops, dropped = load_framework(reading.dialect.about.software).adapter_dropout, reading.one("_adapter_dropout")
-    if dropped is not None and drops != (dropped > 0):
-        reading.unpriced.append(f"a dropout of {dropped:g} before adapters, priced {'with' if drops else 'without'} one")
+    rate = reading.one("_adapter_dropout")
+    reading.put("adapter_dropout", dropped if rate is None else rate > 0, derived=rate is None)
     named: list[str] = reading.one("_targets") or []
     wanted = [name for name in named if name not in OF_NO_LAYER] or targets
     try:

@@ -417,6 +417,7 @@ DERIVED: dict[str, Callable[[Writing], object]] = {
     "_offload_fraction": lambda w: w.plan.optimizer_offload or None,
     "_device_optimizer": lambda w: "cpu" if w.plan.optimizer_offload else None,
     "_rank": lambda w: None if w.plan.adapter == "none" else w.plan.lora_rank or RANK,
+    "_adapter_dropout": lambda w: None if w.plan.adapter == "none" else 0.05 if w.plan.adapter_dropout else 0.0,
     "_targets": lambda w: None if w.plan.adapter == "none" else [MODULES[name] for name in w.plan.lora_targets or GROUPS["all"]],
     "_four_bit": lambda w: w.plan.adapter == "qlora" or None,
     "_eight_bit": lambda w: w.plan.adapter == "int8-lora" or None,

@@ -52,7 +52,7 @@ DEEPSPEED = {
 
 
 def made():
-    """The model, as users make it: in 4 or 8 bit as peft prepares it, the rest of it in 32."""
+    """The model, as users make it: in 4 or 8 bit as peft prepares it, the rest of it in 32, or as it is loaded."""
     dtype = torch.float32 if WIDE else HALF
     if ADAPTER not in QUANTISED:
         return AutoModelForCausalLM.from_config(config, dtype=dtype)
@@ -62,7 +62,7 @@ def made():
     config.save_pretrained("model")
     how = BitsAndBytesConfig(**QUANTISED[ADAPTER])
     model = AutoModelForCausalLM.from_pretrained("model", config=config, dtype=dtype, quantization_config=how)
-    return prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
+    return prepare_model_for_kbit_training(model, use_gradient_checkpointing=False) if choices["prepared"] else model
 
 
 def fused(model):

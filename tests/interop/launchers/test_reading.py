@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from costmodel import Plan, estimate, ledger, load_cluster, load_model, simulate, timeline
+from costmodel import Plan, estimate, ledger, load_cluster, load_framework, load_model, simulate, timeline
 from costmodel.interop.launchers import dialects, read_launch, resolve, write_launch
 from costmodel.interop.launchers.dialects import DIALECTS
 from costmodel.interop.launchers.pricing import allowed_config, catalogue_name
@@ -332,10 +332,40 @@ def test_a_manifest_that_starts_nothing_is_no_launch_file(tmp_path):
         read_launch(file)
 
 
-@pytest.mark.parametrize(("dropout", "told"), [("0", ("a dropout of 0 before adapters, priced with one",)), ("0.05", ())])
-def test_a_dropout_before_adapters_is_said_where_the_software_is_priced_otherwise(dropout, told):
-    found = read_launch(f"torchrun --nproc_per_node 8 sft.py --use_peft --lora_r 16 --lora_dropout {dropout} --bf16")
-    assert found.unpriced == told and not found.unknown
+@pytest.mark.parametrize(("text", "ends", "unpriced"), [
+    ("megatron sft --model Qwen/Qwen3-30B-A3B --max_length 4096 --decoder_first_pipeline_num_layers 25", (25, None), ()),
+    (f"torchrun pretrain_gpt.py {LLAMA} --decoder-first-pipeline-num-layers 17 --decoder-last-pipeline-num-layers 15",
+     (17, 15), ()),
+    ("megatron sft --model Qwen/Qwen3-30B-A3B --max_length 4096 --decoder_first_pipeline_num_layers 25 "
+     "--virtual_pipeline_model_parallel_size 2", (None, None), ("--decoder_first_pipeline_num_layers 25",)),
+])  # fmt: skip
+def test_layers_of_a_pipelines_ends_are_read_and_written(text, ends, unpriced):
+    found = read_launch(f"{text} --pipeline_model_parallel_size 2", gpus=8)
+    names = "first_stage_layers", "last_stage_layers"
+    assert (tuple(found.plan_fields.get(name) for name in names), found.unpriced) == (ends, unpriced)
+    if not unpriced:
+        assert tuple(getattr(found.plan, name) for name in names) == ends
+        written = write_launch("megatron", found.plan, found.model)
+        assert [f"--decoder-{end}-pipeline" in written for end in ("first", "last")] == [one is not None for one in ends]
+
+
+@pytest.mark.parametrize(("flag", "dropped"), [("--lora_dropout 0", False), ("--lora_dropout 0.05", True), ("", None)])
+def test_a_dropout_before_adapters_is_priced_as_it_is_said(flag, dropped):
+    found = read_launch(f"torchrun --nproc_per_node 8 sft.py --use_peft --lora_r 16 --bf16 {flag}")
+    assert found.plan_fields.get("adapter_dropout") is dropped and not found.unpriced and not found.unknown
+
+
+@pytest.mark.parametrize(("text", "dropped"), [
+    # hiyouga/LLaMA-Factory@00577a8 src/llamafactory/hparams/finetuning_args.py: 0; modelscope/ms-swift@0bb3103
+    # swift/arguments/tuner_args.py: 0.05
+    ("llamafactory-cli train --stage sft --model_name_or_path meta-llama/Llama-3.1-8B --finetuning_type lora", False),
+    ("swift sft --model Qwen/Qwen2.5-7B --tuner_type lora", None),
+    ("megatron sft --model Qwen/Qwen2.5-7B --tuner_type lora --lora_dropout 0", False),
+])  # fmt: skip
+def test_a_dropout_that_no_file_states_is_the_softwares_own(text, dropped):
+    found = read_launch(text, gpus=8)
+    assert found.plan_fields.get("adapter_dropout") is dropped
+    assert dropped is False or load_framework(found.software).adapter_dropout
 
 
 @pytest.mark.parametrize(("flags", "told"), [

@@ -163,7 +163,7 @@ def rules(reading: LaunchReading) -> None:
     if kind == "lora":
         kind = "gptq-lora" if reading.one("_gptq") else common.frozen(common.bits(reading))
     every = "all" if reading.one("_every") else None
-    common.adapter(reading, kind, None, every)
+    common.adapter(reading, kind, None, every, dropped=False)
     common.as_loaded(reading)
     common.devices(reading)
     common.offload(reading)

@@ -103,7 +103,7 @@ ADAPTER_ROWS = (
     FlagRow("use_peft use_peft_lora use_lora lora_enable", "_peft", unit.flag, False,
             says=lambda w: w.plan.adapter != "none" or None),
     FlagRow("lora_r lora_rank lora_dim", "_rank", unit.whole, says=OWN),
-    FlagRow("lora_dropout", "_adapter_dropout", unit.number),
+    FlagRow("lora_dropout", "_adapter_dropout", unit.number, says=OWN),
     FlagRow("lora_target_modules target_modules trainable", "_targets", unit.listed, says=OWN),
     FlagRow("lora_modules_to_save modules_to_save", "_saved", unit.listed, says=common.edges),
     FlagRow("load_in_4bit use_4bit_quantization q_lora", "_four_bit", unit.flag, False, says=OWN),

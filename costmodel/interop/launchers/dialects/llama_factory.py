@@ -38,7 +38,7 @@ BEFORE = (
     FlagRow("quantization_bit", "_bits", unit.count, says=says.mapped("adapter", {"qlora": 4, "int8-lora": 8})),
     FlagRow("lora_rank", "_rank", unit.count, 8, says=OWN),
     FlagRow("additional_target", "_saved", unit.listed, says=common.edges),
-    FlagRow("lora_dropout peft_config.lora_dropout", "_adapter_dropout", unit.number),
+    FlagRow("lora_dropout peft_config.lora_dropout", "_adapter_dropout", unit.number, says=OWN),
     FlagRow("lora_target peft_config.target_modules", "_targets", unit.listed, "all",
             says=lambda w: ",".join(w.stated("_targets") or ()) or None),  # a text with commas in all of its examples
     FlagRow("cutoff_len", "seq_len", unit.count, 2048, says=OWN),
@@ -113,7 +113,7 @@ def lifted(reading: LaunchReading) -> bool:
 def rules(reading: LaunchReading) -> None:
     """LLaMA-Factory's own flags, then the Trainer's."""
     if reading.one("_method") == "lora" or "lora" in str(reading.one("_peft_name", "")):
-        common.adapter(reading, common.frozen(reading.one("_bits")), 8, "all")
+        common.adapter(reading, common.frozen(reading.one("_bits")), 8, "all", dropped=False)  # lora_dropout=0.0
         common.as_loaded(reading)
         common.unsloth(reading)
     if "freeze" in (reading.one("_method"), reading.one("_peft_name")):

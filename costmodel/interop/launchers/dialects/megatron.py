@@ -250,6 +250,10 @@ PLAN_ROWS = (
             "from core 0.12", ABOVE_ONE),
     FlagRow("num_layers_per_virtual_pipeline_stage", "_chunk_layers", unit.count, None, "from 2.6"),
     FlagRow("pipeline_model_parallel_layout", "_layout", stages, None, "from core 0.13"),
+    FlagRow("decoder_first_pipeline_num_layers num_layers_in_first_pipeline_stage", "_first_layers", unit.count, None,
+            "from core 0.7", "first_stage_layers"),
+    FlagRow("decoder_last_pipeline_num_layers num_layers_in_last_pipeline_stage", "_last_layers", unit.count, None,
+            "from core 0.7", "last_stage_layers"),
     FlagRow("sequence_parallel", "sequence_parallel", unit.flag, False, "from 3.0", OWN),
     FlagRow("use_distributed_optimizer", "_distributed", unit.yields(1, 0), 0, "from 3.0", lambda w: bool(w.plan.zero_stage)),
     FlagRow("use_megatron_fsdp use_custom_fsdp", "_fsdp", unit.flag, False, "from core 0.10", sharded),
@@ -322,6 +326,7 @@ PLAN_ROWS = (
     FlagRow("packing", "_packing", unit.flag, False, "ms-swift"),
     FlagRow("padding_free", "_padding_free", unit.flag, False, "ms-swift"),
     FlagRow("lora_rank", "_rank", unit.count, 8, "ms-swift"),
+    FlagRow("lora_dropout", "_adapter_dropout", unit.number, 0.05, "ms-swift"),
     FlagRow("target_modules", "_targets", unit.listed, "all-linear", "ms-swift"),
 )
 
@@ -453,6 +458,12 @@ def chunks(reading: LaunchReading) -> None:
             reading.conflict(f"a pipeline layout of {layout} stages and pipeline_parallel {pipeline}")
         elif layout > pipeline:
             reading.put("virtual_stages", layout // pipeline, derived=True)
+    chunked = (reading.one("virtual_stages") or reading.plan.get("virtual_stages") or 1) > 1
+    for end in ("first", "last"):
+        if reading.has(f"_{end}_layers") and chunked:
+            reading.unpriced.append(reading.said[f"_{end}_layers"][0].shown)
+        else:
+            reading.put(f"{end}_stage_layers", reading.one(f"_{end}_layers"))
 
 
 def sharding(reading: LaunchReading) -> None:

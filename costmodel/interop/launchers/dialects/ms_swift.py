@@ -38,7 +38,7 @@ BEFORE = (
     FlagRow("quant_bits quantization_bit", "_bits", unit.whole, says=says.mapped("adapter", {"qlora": 4, "int8-lora": 8})),
     says.alone("quant_method", says.mapped("adapter", {"qlora": "bnb", "int8-lora": "bnb"})),
     FlagRow("lora_rank", "_rank", unit.count, 8, says=OWN),
-    FlagRow("lora_dropout", "_adapter_dropout", unit.number),
+    FlagRow("lora_dropout", "_adapter_dropout", unit.number, says=OWN),
     FlagRow("target_modules lora_target_modules", "_targets", unit.listed, "all-linear", says=OWN),
     FlagRow("modules_to_save", "_saved", unit.listed, says=common.edges),
     FlagRow("torch_dtype dtype", "_dtype", unit.one_of(unit.DTYPES), "the model's configuration",

@@ -110,6 +110,7 @@ OWN_ROWS = (
     FlagRow("model.hidden_dropout model.ffn_dropout model.attention_dropout", "_dropout", unit.number, 0.1),
     FlagRow("model.peft.peft_scheme peft.peft_scheme", "_peft", unit.word),
     FlagRow("model.peft.lora_tuning.adapter_dim", "_rank", unit.count, 32),
+    FlagRow("model.peft.lora_tuning.adapter_dropout", "_adapter_dropout", unit.number),
     FlagRow("model.peft.lora_tuning.target_modules", "_targets", unit.listed),
 )
 NEMO2 = (

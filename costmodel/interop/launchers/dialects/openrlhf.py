@@ -31,7 +31,7 @@ ROWS = (
             unit.yields("full", "none"), False, says=OWN),
     FlagRow("optim actor.optim", "optimizer", unit.word, "adam", says=OWN, when=lambda w: w.plan.optimizer != "adam"),
     FlagRow("ds.lora.rank lora_rank", "_rank", unit.whole, 0, says=OWN),
-    FlagRow("ds.lora.dropout lora_dropout", "_adapter_dropout", unit.number),
+    FlagRow("ds.lora.dropout lora_dropout", "_adapter_dropout", unit.number, says=OWN),
     FlagRow("ds.lora.target_modules target_modules", "_targets", unit.listed, "all-linear", says=OWN),
     FlagRow("ds.load_in_4bit load_in_4bit", "_four_bit", unit.flag, False, says=OWN),
     FlagRow("optimizer", "optimizer", unit.word, None, "forks"),
@@ -52,7 +52,7 @@ def rules(reading: LaunchReading) -> None:
     common.liger(reading)
     quantised = reading.one("_four_bit")
     if reading.one("_rank") or quantised:
-        common.adapter(reading, "qlora" if quantised else "lora", None, "all")
+        common.adapter(reading, "qlora" if quantised else "lora", None, "all", dropped=False)
     if (reading.one("_zpg") or 1) > 1:
         reading.unpriced.append("zpg")
     reading.model_name = reading.one("_name")
