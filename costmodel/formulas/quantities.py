@@ -741,6 +741,7 @@ class Work(NamedTuple):
     stream_backward: Number
     accumulate: Number  # adding weight gradients to those of earlier micro-batches
     again: Number  # forward work of the modules that the backward pass runs again
+    unread: Number  # of `forward`, what a recomputed layer leaves out: nobody reads it
 
 
 class LayerTraffic(NamedTuple):
