@@ -1,4 +1,4 @@
-"""Steps of MaxText on TPUs against what Google published of them: AI-Hypercomputer/tpu-recipes@c8cfe2f, and MaxText's own pages."""
+"""Steps of MaxText on TPUs as Google published them: AI-Hypercomputer/tpu-recipes@c8cfe2f, and MaxText's own pages."""
 
 import pytest
 

@@ -147,8 +147,8 @@ def module_matrices(model: ModelNumbers, plan: PlanNumbers) -> Number:
 def last_product(model: ModelNumbers) -> Number:
     """Share of an MLP's products that its last one is, which ends a layer.
 
-    No gradient reads what it makes but for the next layer, which keeps its own input. Where a compiler sees all of a layer that is
-    made again, it is left out.
+    No gradient reads what it makes, and the next layer keeps its own input. Where a compiler sees all of a layer that is made
+    again, it is left out.
 
     References
     ----------
