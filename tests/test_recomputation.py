@@ -91,6 +91,24 @@ def test_operators_repeat_the_other_products():
     assert step.hardware_flop - step.model_flop == pytest.approx(64 * 8192 * 32 * 2 * again, rel=1e-12)
 
 
+@pytest.mark.parametrize(("framework", "read_alone"), [("maxtext", True), ("fsdp2", False)])
+def test_a_compiler_leaves_out_what_ends_a_recomputed_layer(framework, read_alone):
+    """Of a Llama's seven products of a layer the last, whose output no gradient reads; an eager layer runs again to its end."""
+    model, cluster = load_model("llama3-8b"), load_cluster("dgx-h100", gpus=8)
+    plan = Plan(global_batch=64, seq_len=8192, data_parallel=8)
+    none, full = (
+        estimate(model, cluster, dataclasses.replace(plan, recompute=recompute), framework=framework).step
+        for recompute in ("none", "full")
+    )
+    products = 4096 * (4096 + 1024 + 1024 + 4096) + (2 if read_alone else 3) * 4096 * 14336
+    core = 2 * 8192 * 4096  # a token's scores and what they weigh, over all keys
+    assert full.hardware_flop - none.hardware_flop == pytest.approx(64 * 8192 * 32 * 2 * (products + core), rel=1e-12)
+    eager = dataclasses.replace(load_framework(framework), compiled=False)
+    whole = estimate(model, cluster, dataclasses.replace(plan, recompute="full"), framework=eager).step.recompute
+    of_products = 4096 * 14336 / (4096 * (10240 + 3 * 14336) + core / 2)  # below the diagonal
+    assert 1.0 - full.recompute / whole == pytest.approx(read_alone * of_products, abs=0.03)
+
+
 def test_deepseek_v3_saves_what_nvidia_counts():
     """30.4 GB of latent projections with PP4 and EP64 (NVIDIA's counts of DeepSeek-V3 under Megatron-Core)."""
     model, cluster = load_model("deepseek-v3"), load_cluster("dgx-h100", gpus=256)

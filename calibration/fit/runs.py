@@ -92,15 +92,18 @@ def fit_runs(cases: Sequence[Run], iterations: int, report: Callable[[str], None
     found, columns = memory.posterior, columns_of(plain)
     every = memory_model(plain, columns).incidence(found.effects, np.arange(len(plain)))
     columns = columns_at(columns, MEMORY, every.places(found.mean))
-    rows = np.flatnonzero([_tells_time(case) for case in plain])
+    rows = np.flatnonzero([tells_time(case) for case in plain])
     timed = [plain[row] for row in rows]
     model = time_model(timed, take(columns, rows))
     return Fitted(timed, model, solve(model, iterations, True, report)), memory
 
 
-def _tells_time(case: Run) -> bool:
-    """Whether a run was timed, and by a host that doesn't wait for every kernel, whose time isn't that of its launches."""
-    return case.seconds is not None and not case.framework.blocking_launches
+def tells_time(case: Run) -> bool:
+    """Whether a run was timed, by a host that doesn't wait for every kernel, whose time isn't that of its launches.
+
+    And on devices whose power isn't limited, which no description says.
+    """
+    return not (case.seconds is None or case.framework.blocking_launches or case.unexpressed.get("cluster.power_limited"))
 
 
 def fit_memory(cases: Sequence[Run], iterations: int, report: Callable[[str], None]) -> Fitted:
@@ -117,7 +120,7 @@ def fit_some(cases: Sequence[Run], names: Sequence[str], iterations: int, report
     if any(clocked) and not all(clocked):
         raise CostModelError(f"--only {' '.join(names)}: expected both of {', '.join(CLOCKS)}, which are fitted together")
     fields = [field for field in TIME if field.path in names]
-    timed = [without_clock(case) if all(clocked) else case for case in cases if _tells_time(case)]
+    timed = [without_clock(case) if all(clocked) else case for case in cases if tells_time(case)]
     model = time_model(timed, None, fields)
     return Fitted(timed, model, solve(model, iterations, True, report))
 

@@ -28,6 +28,9 @@ TIME, MEMORY = "time", "memory"
 SCALE = {TIME: ("seen", "constants"), MEMORY: ("seen",)}
 """What the logarithm of the scale follows. Whether the framework was measured on the device is in the errors of the constants,
 which are any framework's where it wasn't: beside them it widens nothing further, and only moves the median."""
+FITTED_BY_XLA = {"maxtext", "paxml"}
+"""Frameworks whose compiler makes again what it takes for the step to fit the device, beyond what the plan says:
+tensorflow/tensorflow third_party/xla/xla/service/gpu/gpu_compiler.cc, ``HloRematerialization`` with ``scheduler_mem_limit``."""
 MEDIAN: dict[str, tuple[str, ...]] = {TIME: ("novelty",), MEMORY: ()}
 
 
@@ -189,10 +192,12 @@ class Verdicts(NamedTuple):
 def verdicts_of(entries: Sequence[Entry]) -> Verdicts:
     """Of the ledger, all of which it is known.
 
-    A source that lists nothing that ran was written because it ran out: it says nothing of how many do.
+    A source that lists nothing that ran was written because it ran out: it says nothing of how many do. Nor does one whose
+    compiler fits a step to the device say by how much estimates of what a plan itself keeps are off.
     """
     ran = {one.source for one in entries if one.ran}
-    kept = [one for one in entries if one.ran is not None and one.room is not None and one.source in ran]
+    judged = [one for one in entries if one.ran is not None and one.room is not None]
+    kept = [one for one in judged if one.source in ran and FITTED_BY_XLA.isdisjoint(one.campaign.split("/"))]
     return Verdicts(
         np.array([one.source for one in kept]), np.array([one.room for one in kept], dtype=float),
         np.array([one.ran for one in kept], dtype=bool),

@@ -450,7 +450,7 @@ def efficiency_source(name: str) -> str:
 
     Examples
     --------
-    >>> efficiency_source("a100-sxm-80gb"), efficiency_source("a800"), efficiency_source("tpu-v4")
+    >>> efficiency_source("a100-sxm-80gb"), efficiency_source("a800"), efficiency_source("tpu-v3")
     ('measured', 'pooled over ampere', 'pooled over all devices')
     """
     if _is_measured(name):

@@ -192,6 +192,7 @@ class Framework:
     weight_traffic : of each weight, that kernels beside products move in a micro-batch to cast it, and to cast, copy and add its
         gradient [bytes]; 0: what autocast casts, and what it takes to add a gradient to the accumulated one
     module_hooks : where weights are sharded, hooks around every module gather and release its own
+    hooked_experts : so they do around each expert's; else all experts of a layer are gathered as one module
     deferred_sums : under a pipeline gradients that are sharded are summed once a step, and whole until then
     narrow_copies : in 8 and 4 bit, what products save are their inputs as cast, and each weight is held cast twice (also
         transposed); else they are cast again when needed
@@ -344,6 +345,7 @@ class Framework:
     weighed_experts: bool = False
     weight_traffic: float = field(default=0.0, metadata=row(WIDTH, unit="bytes"))
     module_hooks: bool = False
+    hooked_experts: bool = False
     deferred_sums: bool = False
     narrow_copies: bool = False
     narrow_weights: Sequence[str] = field(default=(), metadata=row(ListOf(OneOf(DTYPES))))

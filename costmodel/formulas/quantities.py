@@ -400,6 +400,7 @@ class FrameworkHabits(NamedTuple):
     weighed_experts: Number  # 1: PyTorch's own kernels order experts' tokens, weigh them in 32 bit and add them up
     weight_traffic: Number  # bytes a weight and micro-batch of casts, copies and sums beside products; 0: of sums by their widths
     module_hooks: Number  # 1: where weights are sharded, hooks around every module gather and release its own
+    hooked_experts: Number  # 1: around each expert's, too; 0: all of a layer are one module
     deferred_sums: Number  # 1: under a pipeline sharded gradients are summed once a step, and whole until then
     lazy_gradients: Number  # 1: gradients are freed after the update, and come up as the next backward pass makes them
     double_registers: Number  # 1: with several micro-batches every tensor that comes and goes is there twice
@@ -752,6 +753,7 @@ class Work(NamedTuple):
     stream_backward: Number
     accumulate: Number  # adding weight gradients to those of earlier micro-batches
     again: Number  # forward work of the modules that the backward pass runs again
+    unread: Number  # of `forward`, what a recomputed layer leaves out: nobody reads it
 
 
 class LayerTraffic(NamedTuple):

@@ -56,7 +56,7 @@ def layer_pass(
     data = work.data + work.core_backward + work.stream_backward
     weight = work.weight + work.accumulate
     partly = 1.0 - plan.recompute_layers
-    again = plan.recompute_layers * forward + partly * (
+    again = plan.recompute_layers * (forward - work.unread) + partly * (
         plan.recompute_attention * (1.0 - settings.kernels.flash_attention) * work.core_forward + work.again
     )
 
@@ -598,5 +598,6 @@ def _flop(model: ModelNumbers, asked: Settings, settings: Settings, plan: PlanNu
     heads = 2.0 * (1.0 + depth) * model.hidden * model.vocabulary.outputs
     body = flops.forward_flop_per_token(model, attended, 0.0, power) - heads
     modules = layers * 2.0 * flops.module_matrices(model, plan)
+    body = body - settings.framework.compiled * layers * 2.0 * flops.last_matrix(model)
     repeated = plan.recompute_layers * body + (1.0 - plan.recompute_layers) * (plan.recompute_attention * core + modules)
     return model_flop, worked_flop + tokens * repeated

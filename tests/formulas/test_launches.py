@@ -48,6 +48,15 @@ def test_deepspeed_has_hooks_around_every_module_where_it_shards_weights(framewo
     assert float(found) == pytest.approx(hooks * software.constants.host.module_hook)
 
 
+@pytest.mark.parametrize(("release", "modules"), [("2025-09", 5), ("2025-11", 0)])
+def test_deepspeed_had_hooks_around_every_expert_until_their_block_was_a_leaf(release, modules):
+    """Of Qwen3's 128: gate, up and down, their MLP and its activation; deepspeedai/DeepSpeed#7604, in 0.18.0 of October 2025."""
+    software, model = load_framework(f"deepspeed@{release}"), load_model("qwen3-30b-a3b")
+    plan = Plan(global_batch=16, seq_len=8192, data_parallel=16, zero_stage=3)
+    found = hook_time(plan.settings(software), model.numbers(), plan.numbers(software, model.layers), software.numbers())
+    assert float(found) / software.constants.host.module_hook == pytest.approx(13 + 128 * modules)
+
+
 def test_latent_attention_launches_half_as_much_again_as_a_layer():
     assert counted(load_model("deepseek-v2-lite"), dtype="bf16") == pytest.approx(1.0 + 15 / 30.0)
 

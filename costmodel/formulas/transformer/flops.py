@@ -144,6 +144,25 @@ def module_matrices(model: ModelNumbers, plan: PlanNumbers) -> Number:
     return modules + plan.recompute_operators * (every_second_matrix(model) - modules)
 
 
+def last_product(model: ModelNumbers) -> Number:
+    """Share of an MLP's products that its last one is, which ends a layer.
+
+    No gradient reads what it makes, and the next layer keeps its own input. Where a compiler sees all of a layer that is made
+    again, it is left out.
+
+    References
+    ----------
+    jax-ml/jax@1082251 jax/_src/ad_checkpoint.py (``remat_dce``)
+    """
+    return 1.0 / (2.0 + model.mlp.gated)
+
+
+def last_matrix(model: ModelNumbers) -> Number:
+    """Weights of an average layer's last product, `last_product`; experts' outputs are read, by the gradient of their weights."""
+    dense = 1.0 - model.experts.layers / model.layers
+    return dense * model.mlp.share * last_product(model) * mlp_matrices(model, model.mlp.width)
+
+
 def repeated_shares(model: ModelNumbers) -> tuple[Number, Number]:
     """Shares of the weights of attention's projections, and of an MLP's, whose products every second recomputation repeats.
 

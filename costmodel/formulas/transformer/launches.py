@@ -24,6 +24,8 @@ FUSED_AWAY = 2.0
 """Of these, where products scale and add themselves."""
 CONTAINERS = 4.0
 """Modules of a layer without weights of their own, which have hooks all the same: it, attention, the MLP, its activation."""
+CONTAINERS_OF_EXPERT = 2.0
+"""The same of an expert: it, and its activation."""
 OF_HOP = 10.0
 """Of attention on one part of a ring: the kernel, the copy that goes on, the sum's rescaling (NVIDIA/TransformerEngine
 transformer_engine/common/fused_attn/context_parallel.cu has a kernel for each of the last)."""
@@ -177,6 +179,9 @@ def hook_time(settings: Settings, model: ModelNumbers, plan: PlanNumbers, softwa
     """What hooks around every module of a layer take the host for one pass [s]."""
     projections = 4.0 + settings.framework.separate_projections * (2.0 + model.mlp.gated)
     modules = projections + model.norms + CONTAINERS
+    of_expert = 2.0 + model.mlp.gated + CONTAINERS_OF_EXPERT
+    experts = model.experts.number / plan.expert * model.experts.layers / model.layers
+    modules = modules + settings.framework.hooked_experts * experts * of_expert
     return plan.shard_weights * settings.framework.module_hooks * modules * software.host.module_hook
 
 

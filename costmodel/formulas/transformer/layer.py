@@ -270,8 +270,11 @@ def layer_work(
     inside = (1.0 - share) * dense[0] + share * (shared[0] + routed[0])
     every = first * (projections[0] + state) + scan + second * inside + streams
     again = again + plan.recompute_operators * (every - again)
+    unread = (1.0 - share) * settings.framework.compiled * flops.last_product(model) * dense[0]
     share = model.attention.share
-    return Work(forward, data, weight, share * core_forward, share * core_backward, streams, streams_back, accumulate, again)
+    return Work(
+        forward, data, weight, share * core_forward, share * core_backward, streams, streams_back, accumulate, again, unread,
+    )  # fmt: skip
 
 
 def layer_parameters(model: ModelNumbers, plan: PlanNumbers) -> Number:
@@ -312,7 +315,7 @@ def head_work(
     accumulate = gradient_accumulation_bytes(columns * model.hidden, settings, plan) / device.memory_bandwidth
     return Work(
         passes * forward, passes * data, trained * passes * weight, 0.0 * tokens, 0.0 * tokens,
-        passes * (0.5 * loss + copied), passes * (0.5 * loss + widened), accumulate, 0.0 * tokens,
+        passes * (0.5 * loss + copied), passes * (0.5 * loss + widened), accumulate, 0.0 * tokens, 0.0 * tokens,
     )  # fmt: skip
 
 
