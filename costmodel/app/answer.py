@@ -198,12 +198,7 @@ def unmoved(question: State, plan: Plan) -> Estimate:
 
 @functools.lru_cache(maxsize=16)
 def offered(question: State) -> tuple[Offer, ...]:
-    """Changes with which a plan would fit where none does, the cheapest first.
-
-    Parameters
-    ----------
-    question : `State.question` of a state
-    """
+    """Changes with which a plan would fit where none does, the cheapest first."""
     return tuple(offers(searched(question)))
 
 

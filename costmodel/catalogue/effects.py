@@ -211,13 +211,7 @@ def runs_of(framework: str, architecture: str | None) -> int:
 
 
 def usual_device(framework: str, architecture: str | None) -> str:
-    """The device of an architecture on which most runs of a framework were timed, or of any framework; `ANY` where none was.
-
-    Parameters
-    ----------
-    framework : or empty, of any
-    architecture : of devices, or None, of any
-    """
+    """The device of an architecture on which most runs of a framework were timed, or of any framework; `ANY` where none was."""
     there = [one for one in timed_runs() if one.architecture == architecture]
     of_framework = [one for one in there if one.framework == framework] or there
     counts: dict[str, int] = {}
@@ -295,11 +289,6 @@ def _covariance(effects: Sequence[Effect], others: Sequence[Effect]) -> float:
 @functools.cache
 def errors_of(framework: str, architecture: str | None) -> Errors:
     """Errors of the constants of a framework on an architecture that times depend on, clocks among them.
-
-    Parameters
-    ----------
-    framework : or empty, of any
-    architecture : of devices, or None, of any
 
     Examples
     --------

@@ -355,22 +355,12 @@ def reader(row: FieldRow) -> tuple[Callable[[str], Any], str]:
 
 
 def meaning(row: FieldRow) -> str:
-    """What a field means, as the help says it.
-
-    Parameters
-    ----------
-    row : of the field
-    """
+    """What a field means, as the help says it."""
     return row.help.replace("`", "").replace("%", "%%")
 
 
 def unasked(row: FieldRow) -> str:
-    """What a field is that isn't given, in words.
-
-    Parameters
-    ----------
-    row : of the field
-    """
+    """What a field is that isn't given, in words."""
     return row.unset or ("the framework's" if row.default is None else str(row.default))
 
 

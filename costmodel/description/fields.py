@@ -536,13 +536,7 @@ def restrictions_of_owners(described: type[DataclassInstance]) -> tuple[Restrict
 
 
 def hold(values: Mapping[str, Any], restrictions: Iterable[Restriction]) -> None:
-    """Refuse values that no record has beside each other.
-
-    Raises
-    ------
-    InvalidValue
-        naming the field, its value and what was expected
-    """
+    """Refuse values that no record has beside each other."""
     for one in restrictions:
         if one.broken(values):
             raise InvalidValue(one.field, values[one.field], one.words(values).partition(": expected ")[2])

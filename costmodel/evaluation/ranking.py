@@ -69,10 +69,6 @@ def covariance(estimates: Sequence[Estimate]) -> NDArray[np.float64]:
 
     Plans of one model on one cluster share most of their error: what calibration found between such plans is the
     part that a comparison sees.
-
-    Parameters
-    ----------
-    estimates : of one model, cluster and framework
     """
     shared = shared_errors(estimates)
     found: NDArray[np.float64] = shared @ shared.T + np.diag([one.spread.within**2 for one in estimates])

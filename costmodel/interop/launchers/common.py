@@ -293,10 +293,6 @@ def adapter(reading: LaunchReading, kind: str | None, rank: int | None = None, t
 def as_loaded(reading: LaunchReading) -> None:
     """Norms, embedding and head of a base that bitsandbytes quantised stay in 16 bit, or are cast back to it.
 
-    Parameters
-    ----------
-    reading : of the files
-
     References
     ----------
     axolotl-ai-cloud/axolotl@067b021c8 src/axolotl/loaders/model.py ``_configure_embedding_dtypes``;

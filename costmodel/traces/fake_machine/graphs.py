@@ -126,12 +126,7 @@ def answers(recorder: Recorder) -> dict[str, Any]:
 
 
 def patches(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
-    """What stands in the place of attributes of PyTorch: their owner, name and value.
-
-    Parameters
-    ----------
-    recorder : of the rank
-    """
+    """What stands in the place of attributes of PyTorch: their owner, name and value."""
     for name, value in answers(recorder).items():
         yield torch.cuda, name, value
         yield torch.cuda.graphs, name, value
