@@ -108,11 +108,6 @@ def constants() -> Mapping[str, Constant]:
 def owner_of(framework: str, architecture: str | None) -> str:
     """The name of a framework on an architecture, as `costmodel.description.framework.Framework` holds it.
 
-    Parameters
-    ----------
-    framework : or empty, of any
-    architecture : of devices, or None, of any
-
     Examples
     --------
     >>> owner_of("nemo", "hopper"), parts_of("nemo@hopper"), parts_of(owner_of("nemo", None))
@@ -134,12 +129,6 @@ def parts_of(owner: str) -> tuple[str, str | None]:
 
 def owners_of(framework: str, architecture: str | None, device: str = ANY) -> dict[str, str]:
     """Names of the owners at each level.
-
-    Parameters
-    ----------
-    framework : or empty, of any
-    architecture : of devices, or None, of any
-    device : on which it runs
 
     Examples
     --------

@@ -37,12 +37,7 @@ PRODUCTS = {
 
 
 def joined(words: Sequence[str]) -> list[str]:
-    """An amount with its unit, where a space stands between: ``100 MB``, ``1 trillion``, ``4M tokens`` behind an option.
-
-    Parameters
-    ----------
-    words : of a command line
-    """
+    """An amount with its unit, where a space stands between: ``100 MB``, ``1 trillion``, ``4M tokens`` behind an option."""
     found: list[str] = []
     for word in words:
         size = word.upper() if word.upper() in BYTES else word
@@ -57,13 +52,7 @@ def joined(words: Sequence[str]) -> list[str]:
 
 
 def in_days(words: Sequence[str], known: dict[str, argparse.Action]) -> list[str]:
-    """Hours, weeks and months as days: ``--weeks 2``, ``--time 3months``, ``--in 3 months``.
-
-    Parameters
-    ----------
-    words : of a command line
-    known : options of the command
-    """
+    """Hours, weeks and months as days: ``--weeks 2``, ``--time 3months``, ``--in 3 months``."""
     if "--days" not in known:
         return list(words)
     found: list[str] = []

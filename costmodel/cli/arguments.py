@@ -336,12 +336,7 @@ def plan_fields() -> dict[str, FieldRow]:
 
 
 def reader(row: FieldRow) -> tuple[Callable[[str], Any], str]:
-    """How an argument of a field is read, and how it is shown in the help.
-
-    Parameters
-    ----------
-    row : of the field
-    """
+    """How an argument of a field is read, and how it is shown in the help."""
     kind = row.kind
     if isinstance(kind, Flag):
         return yes, "yes|no"

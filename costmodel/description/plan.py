@@ -413,10 +413,6 @@ class Plan:
     def on(self, cluster: Cluster) -> Plan:
         """The plan on a cluster: a data-parallel degree that was left open is what the other degrees leave of its GPUs.
 
-        Parameters
-        ----------
-        cluster : on which it runs
-
         Raises
         ------
         IllegalPlan

@@ -49,10 +49,6 @@ def shared_errors(estimates: Sequence[Estimate]) -> NDArray[np.float64]:
     """Errors of the estimates' logarithms that shared constants cause, plans x independent causes of unit variance.
 
     The product of this table with its transpose is the covariance of the errors.
-
-    Parameters
-    ----------
-    estimates : of one model, cluster and framework
     """
     fill_slopes(estimates)
     names = sorted({name for one in estimates for name in one.slopes.device})

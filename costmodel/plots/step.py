@@ -314,12 +314,7 @@ def _folded(name: str) -> str:
 
 
 def fall(first: Estimate, second: Estimate) -> Fall:
-    """What `waterfall` shows.
-
-    Parameters
-    ----------
-    first, second : estimates
-    """
+    """What `waterfall` shows."""
     longest = max(first.step_time, second.step_time)
     factor, unit = seconds_unit(longest)
     largest = max((abs(one.added) for one in differences(first, second)), default=0.0)

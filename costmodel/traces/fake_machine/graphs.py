@@ -53,12 +53,7 @@ class _Pools:
 
 
 def answers(recorder: Recorder) -> dict[str, Any]:
-    """What `torch.cuda` has for graphs; `torch.cuda.graph` and `make_graphed_callables` are PyTorch's own.
-
-    Parameters
-    ----------
-    recorder : of the rank
-    """
+    """What `torch.cuda` has for graphs; `torch.cuda.graph` and `make_graphed_callables` are PyTorch's own."""
     pools = _Pools(recorder)
 
     class CUDAGraph:
