@@ -11,7 +11,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read as NumPy is loaded: e
 os.environ["COLUMNS"] = "80"  # a page's width decides what stands in one line: the same wherever the tests run
 
 if sys.dont_write_bytecode:  # nothing is written beside sources, but hundreds of processes needn't compile them anew each
-    sys.pycache_prefix = str(Path(__file__).parents[1] / ".pytest_cache" / "bytecode")
+    kept = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "costmodel"
+    sys.pycache_prefix = str(kept / "bytecode")  # of installed packages, too: for every checkout once
     sys.dont_write_bytecode = False
     os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -14,6 +14,7 @@ import re
 import statistics
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import grimp
@@ -76,7 +77,16 @@ def files_of_fields() -> dict[str, list[str]]:
 def _definitions() -> list[tuple[Path, ast.AST]]:
     """Functions and classes of the house, and the files that have them."""
     each = ((path, ast.parse(path.read_text(encoding="utf-8"))) for path in ROOT.rglob("*.py"))
-    return [(path, node) for path, tree in each for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    return [(path, node) for path, tree in each for node in _defined(tree)]
+
+
+def _defined(around: ast.AST) -> Iterator[ast.AST]:
+    """Functions and classes in a tree, outside expressions."""
+    for node in ast.iter_child_nodes(around):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node
+        if not isinstance(node, ast.expr):
+            yield from _defined(node)
 
 
 def long_functions() -> dict[str, int]:

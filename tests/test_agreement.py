@@ -29,7 +29,7 @@ from tests.agreement import PLAYED, agreements, plans
 @pytest.fixture(scope="module")
 def drawn():
     """Plans of every framework, and pipelines of every schedule that `simulate` plays."""
-    of_frameworks = [one for name in framework_names() for one in agreements(3, frameworks=[name])]
+    of_frameworks = [one for name in framework_names() for one in agreements(1, frameworks=[name])]
     pipelines = [one for name in PLAYED for one in agreements(4, 1, frameworks=having(name), schedules=[name], stages=[3, 4, 6])]
     return of_frameworks + pipelines
 

@@ -19,6 +19,11 @@ FORMULAS = {
     for name, formula in vars(module).items()
     if isinstance(formula, types.FunctionType) and formula.__module__ == module.__name__ and not name.startswith("_")
 }
+BY_MODULE = {
+    module: [name for name in FORMULAS if name.rpartition(".")[0] == module]
+    for module in dict.fromkeys(name.rpartition(".")[0] for name in FORMULAS)
+}
+"""Names of formulas by their modules, each of which is one test."""
 TUPLES = {
     f"{module.__name__.removeprefix('costmodel.')}.{name}": kind
     for module in MODULES
@@ -53,37 +58,37 @@ def test_a_room_says_what_is_in_it(module):
     assert module.__doc__.strip().splitlines()[0].rstrip().endswith((".", "?"))
 
 
-@pytest.mark.parametrize("name", FORMULAS)
-def test_a_formula_says_in_one_line_what_it_gives(name):
-    above = sections(FORMULAS[name])[""]
-    assert above, "no docstring"
-    assert above[0][0].isupper() or above[0][0].isdigit() or above[0][0] == "`", above[0]
-    assert above[0].endswith((".", ":")) or len(above) > 1, above[0]
-    assert len(above) == 1 or not above[1] or not above[0].endswith("."), "an empty line after the summary"
+@pytest.mark.parametrize("module", BY_MODULE)
+def test_a_formula_says_in_one_line_what_it_gives(module):
+    for name in BY_MODULE[module]:
+        above = sections(FORMULAS[name])[""]
+        assert above, f"{name} has no docstring"
+        assert above[0][0].isupper() or above[0][0].isdigit() or above[0][0] == "`", (name, above[0])
+        assert above[0].endswith((".", ":")) or len(above) > 1, (name, above[0])
+        assert len(above) == 1 or not above[1] or not above[0].endswith("."), f"{name}: an empty line after the summary"
 
 
-@pytest.mark.parametrize("name", [name for name in FORMULAS if name.startswith("formulas.")])
-def test_a_formula_documents_each_argument_by_name_but_for_those_that_are_documented_once(name):
-    named, signature = documented(FORMULAS[name]), inspect.signature(FORMULAS[name]).parameters
-    around = FORMULAS[name].__globals__
-    kinds = {one: around.get(said.annotation, said.annotation) for one, said in signature.items()}
-    groups = {one for one, kind in kinds.items() if hasattr(kind, "_fields")}
-    usual = around.get("ARGUMENTS", {}).keys()
-    assert len(named) == len(set(named))
-    assert signature.keys() - groups - usual <= set(named) <= signature.keys()
+@pytest.mark.parametrize("module", [module for module in BY_MODULE if module.startswith("formulas.")])
+def test_a_formula_documents_each_argument_by_name_but_for_those_that_are_documented_once(module):
+    for name in BY_MODULE[module]:
+        named, signature = documented(FORMULAS[name]), inspect.signature(FORMULAS[name]).parameters
+        around = FORMULAS[name].__globals__
+        kinds = {one: around.get(said.annotation, said.annotation) for one, said in signature.items()}
+        groups = {one for one, kind in kinds.items() if hasattr(kind, "_fields")}
+        usual = around.get("ARGUMENTS", {}).keys()
+        assert len(named) == len(set(named)), name
+        assert signature.keys() - groups - usual <= set(named) <= signature.keys(), name
 
 
-@pytest.mark.parametrize("name", [name for name in FORMULAS if not name.startswith("formulas.")])
-def test_a_docstring_names_no_argument_that_is_not_there(name):
-    signature = inspect.signature(FORMULAS[name])
-    assert set(documented(FORMULAS[name])) <= set(signature.parameters)
+def test_a_docstring_names_no_argument_that_is_not_there():
+    for name in (name for name in FORMULAS if not name.startswith("formulas.")):
+        assert set(documented(FORMULAS[name])) <= set(inspect.signature(FORMULAS[name]).parameters), name
 
 
-@pytest.mark.parametrize("name", TUPLES)
-def test_a_tuple_of_quantities_says_what_it_is(name):
-    doc = TUPLES[name].__doc__
-    assert doc
-    assert not doc.startswith(f"{TUPLES[name].__name__}("), "the docstring that NamedTuple makes"
+def test_a_tuple_of_quantities_says_what_it_is():
+    for name, kind in TUPLES.items():
+        assert kind.__doc__, name
+        assert not kind.__doc__.startswith(f"{kind.__name__}("), f"{name} has the docstring that NamedTuple makes"
 
 
 def test_a_wrong_docstring_would_be_found():

@@ -103,7 +103,8 @@ QUESTIONS = {
     "nodes by cards": ("estimate llama3-8b 2x8xh100", "on 16 GPUs of h100-sxm in nodes as dgx-h100"),
     "nodes of a system": ("estimate llama3-8b 4xdgx-h100 --tp 2", "on 32 GPUs of dgx-h100"),
     "a size of memory in the card's name": ("estimate llama3-8b 8xA100-80GB", "on 8 GPUs of a100-sxm-80gb"),
-    "unlike cards": ("search llama3-8b 8xh100+8xa100", "llama3-8b on 2 of 2 groups of unlike GPUs"),
+    "unlike cards": (
+        "search llama3-8b 8xh100+8xa100 --tp 2 --pp 1 --mbs 1 --no-check", "llama3-8b on 2 of 2 groups of unlike GPUs"),
     "cards as a cluster": ("estimate llama3-8b --hardware h100 --num-gpus 8", "on 8 GPUs of h100-sxm"),
     "a system as a device": ("estimate llama3-8b --device dgx-h100 --tp 2", "on 8 GPUs of dgx-h100"),
     "QLoRA of a 7B on a 4090": (

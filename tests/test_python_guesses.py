@@ -1,5 +1,6 @@
 """Calls as somebody types them first: answered as with descriptions, or refused in one line that says what is meant."""
 
+import functools
 import json
 import operator
 import pickle
@@ -324,27 +325,39 @@ def test_an_argument_by_what_others_call_it_is_the_argument(name):
     assert (said.step_time, said.memory.total) == (meant.step_time, meant.memory.total)
 
 
-STEP = costmodel.estimate(MODEL, NODE, tp=2)
-FOUND = costmodel.search(MODEL, NODE, pp=1, cp=1, recompute="none", zero_stage=1)
-ATTRIBUTES = [
-    (STEP, "throughput", "tokens_per_second"), (STEP, "peak_memory", "memory.total"), (STEP, "breakdown", "times"),
-    (STEP, "time", "step_time"), (STEP, "gpus", "plan.gpus"), (STEP, "micro_batch", "plan.micro_batch"),
-    (STEP.memory, "peak", "total"), (STEP.memory, "breakdown", "parts"), (FOUND, "step_time", "best.step_time"),
-    (FOUND, "plans", "ranked"), (FOUND, "to_dataframe", "to_pandas"), (FOUND, "mfu", "best.mfu"), (FOUND, "plan", "best.plan"),
-    (costmodel.time_to_train(STEP, tokens=1e12, price=2.0), "price", "cost.price"),
-    (costmodel.time_to_train(STEP, tokens=1e12), "hours", "days"), (costmodel.diagnose(STEP, mfu=0.3), "causes", "explanations"),
-    (costmodel.longest_sequence("llama3.2-1b", "h100"), "max_context", "value"),
-    (load_model("llama3-8b"), "num_attention_heads", "heads"), (NODE, "num_gpus", "gpus"), (STEP.plan, "tp", "tensor_parallel"),
-    (costmodel.compare({"a": STEP, "b": FOUND}), "winner", "fastest"), (STEP, "step_tim", "step_time"),
-]
+@functools.cache
+def step():
+    return costmodel.estimate(MODEL, NODE, tp=2)
 
 
-@pytest.mark.parametrize(("result", "name", "path"), ATTRIBUTES)
-def test_an_attribute_that_is_not_there_names_one_that_is(result, name, path):
+@functools.cache
+def found():
+    return costmodel.search(MODEL, NODE, pp=1, cp=1, recompute="none", zero_stage=1)
+
+
+ATTRIBUTES = {
+    step: (("throughput", "tokens_per_second"), ("peak_memory", "memory.total"), ("breakdown", "times"), ("time", "step_time"),
+           ("gpus", "plan.gpus"), ("micro_batch", "plan.micro_batch"), ("step_tim", "step_time")),
+    (lambda: step().memory): (("peak", "total"), ("breakdown", "parts")), (lambda: step().plan): (("tp", "tensor_parallel"),),
+    found: (("step_time", "best.step_time"), ("plans", "ranked"), ("to_dataframe", "to_pandas"), ("mfu", "best.mfu"),
+            ("plan", "best.plan")),
+    (lambda: costmodel.time_to_train(step(), tokens=1e12, price=2.0)): (("price", "cost.price"),),
+    (lambda: costmodel.time_to_train(step(), tokens=1e12)): (("hours", "days"),),
+    (lambda: costmodel.diagnose(step(), mfu=0.3)): (("causes", "explanations"),),
+    (lambda: costmodel.longest_sequence("llama3.2-1b", "h100")): (("max_context", "value"),),
+    (lambda: MODEL): (("num_attention_heads", "heads"),), (lambda: NODE): (("num_gpus", "gpus"),),
+    (lambda: costmodel.compare({"a": step(), "b": found()})): (("winner", "fastest"),),
+}  # fmt: skip
+"""Names of attributes that others have, and those that are meant, of results that are asked for where a test runs."""
+
+
+@pytest.mark.parametrize(("asked", "name", "path"), [(asked, *pair) for asked, pairs in ATTRIBUTES.items() for pair in pairs])
+def test_an_attribute_that_is_not_there_names_one_that_is(asked, name, path):
+    result = asked()
     with pytest.raises(AttributeError, match=rf"did you mean {re.escape(path)}\?"):
         getattr(result, name)
     assert operator.attrgetter(path)(result) is not None
-    assert not hasattr(result, "_repr_mimebundle_") and pickle.loads(pickle.dumps(STEP.plan)) == STEP.plan
+    assert not hasattr(result, "_repr_mimebundle_") and pickle.loads(pickle.dumps(step().plan)) == step().plan
 
 
 def test_what_a_property_lacks_is_what_its_error_says():
@@ -359,13 +372,13 @@ def test_what_a_property_lacks_is_what_its_error_says():
 
 def test_tables_are_gone_through_picked_from_and_framed(tmp_path):
     pandas = pytest.importorskip("pandas")
-    tables = [FOUND, costmodel.cards("llama3-8b", ["h100", "4090"], adapter=["lora", "qlora"]),
-              costmodel.compare({"a": STEP, "b": FOUND}), costmodel.ledger(MODEL, NODE, tp=2)]  # fmt: skip
+    tables = [found(), costmodel.cards("llama3-8b", ["h100", "4090"], adapter=["lora", "qlora"]),
+              costmodel.compare({"a": step(), "b": found()}), costmodel.ledger(MODEL, NODE, tp=2)]  # fmt: skip
     for made in tables:
         frame, written = made.to_pandas(), tmp_path / "rows.csv"
         made.to_csv(written)
         assert len(frame) == len(made.to_rows()) == len(pandas.read_csv(written)) > 0
-    assert next(iter(FOUND)).plan == FOUND[0].plan == FOUND.best.plan and len(FOUND[:2]) == 2
+    assert next(iter(found())).plan == found()[0].plan == found().best.plan and len(found()[:2]) == 2
     assert [one.device for one in tables[1]] == [one.device for one in tables[1].rows] and len(tables[1]) == 4
 
 

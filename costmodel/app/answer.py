@@ -89,12 +89,7 @@ def _calibrations(cluster: Cluster) -> list[str]:
 
 @functools.lru_cache(maxsize=16)
 def searched(question: State) -> SearchResult:
-    """The search of a question without sliders: a pure function, so that the same question is searched once.
-
-    Parameters
-    ----------
-    question : `State.question` of a state
-    """
+    """The search of a question without sliders: a pure function, so that the same question is searched once."""
     return _search(question, *described(question))
 
 
@@ -198,12 +193,7 @@ def unmoved(question: State, plan: Plan) -> Estimate:
 
 @functools.lru_cache(maxsize=16)
 def offered(question: State) -> tuple[Offer, ...]:
-    """Changes with which a plan would fit where none does, the cheapest first.
-
-    Parameters
-    ----------
-    question : `State.question` of a state
-    """
+    """Changes with which a plan would fit where none does, the cheapest first."""
     return tuple(offers(searched(question)))
 
 

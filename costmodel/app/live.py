@@ -62,10 +62,6 @@ def _asked(found: SearchResult, first: Estimate) -> PageQuestion:
 def live(question: State) -> Row:
     """What a browser follows the sliders of a question with; empty where no plan is legal.
 
-    Parameters
-    ----------
-    question : `State.question` of a state
-
     Returns
     -------
     dict

@@ -108,11 +108,6 @@ def constants() -> Mapping[str, Constant]:
 def owner_of(framework: str, architecture: str | None) -> str:
     """The name of a framework on an architecture, as `costmodel.description.framework.Framework` holds it.
 
-    Parameters
-    ----------
-    framework : or empty, of any
-    architecture : of devices, or None, of any
-
     Examples
     --------
     >>> owner_of("nemo", "hopper"), parts_of("nemo@hopper"), parts_of(owner_of("nemo", None))
@@ -134,12 +129,6 @@ def parts_of(owner: str) -> tuple[str, str | None]:
 
 def owners_of(framework: str, architecture: str | None, device: str = ANY) -> dict[str, str]:
     """Names of the owners at each level.
-
-    Parameters
-    ----------
-    framework : or empty, of any
-    architecture : of devices, or None, of any
-    device : on which it runs
 
     Examples
     --------
@@ -211,13 +200,7 @@ def runs_of(framework: str, architecture: str | None) -> int:
 
 
 def usual_device(framework: str, architecture: str | None) -> str:
-    """The device of an architecture on which most runs of a framework were timed, or of any framework; `ANY` where none was.
-
-    Parameters
-    ----------
-    framework : or empty, of any
-    architecture : of devices, or None, of any
-    """
+    """The device of an architecture on which most runs of a framework were timed, or of any framework; `ANY` where none was."""
     there = [one for one in timed_runs() if one.architecture == architecture]
     of_framework = [one for one in there if one.framework == framework] or there
     counts: dict[str, int] = {}
@@ -295,11 +278,6 @@ def _covariance(effects: Sequence[Effect], others: Sequence[Effect]) -> float:
 @functools.cache
 def errors_of(framework: str, architecture: str | None) -> Errors:
     """Errors of the constants of a framework on an architecture that times depend on, clocks among them.
-
-    Parameters
-    ----------
-    framework : or empty, of any
-    architecture : of devices, or None, of any
 
     Examples
     --------

@@ -585,13 +585,6 @@ def read_device_file(path: str | Path) -> Device:
 
     A table ``[efficiency]`` may give some or all of the calibrated constants, ``[layer_efficiency]`` those of fp32
     convolutions and recurrences; the others are those of the measured device of the same architecture.
-
-    Raises
-    ------
-    UnreadableFile
-        where the file is missing, larger than 1 MiB, not TOML, or has a key that is unknown or missing
-    InvalidValue
-        where a value is of the wrong type or range
     """
     name, entry = read_entry(path, _DEVICE_KEYS)
     return _checked_device(path, name, entry)

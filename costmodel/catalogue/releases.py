@@ -204,11 +204,6 @@ def as_of(entry: Mapping[str, Row], month: str) -> Row:
 def dated(name: str, month: str) -> str:
     """A framework's name with the month of its release behind it, where there is one.
 
-    Parameters
-    ----------
-    name : of the framework
-    month : ``2025-08``; empty for the newest
-
     Examples
     --------
     >>> dated("hf-trainer", "2025-08"), dated("hf-trainer", "")

@@ -17,6 +17,7 @@ QUANTISED = frozenset(("bnb", "4bit", "8bit", "awq", "gptq", "int4", "int8", "nf
 """Words in such a name that say in how many bits its weights are kept, of which a question says more itself."""
 
 
+@functools.lru_cache(maxsize=4096)
 def squeezed(name: str) -> str:
     """A name without what people write differently: case, spaces, the maker's name.
 

@@ -40,12 +40,7 @@ launchers, DeepSpeed's (deepspeedai/DeepSpeed@edaa722 deepspeed/launcher/runner.
 
 
 def joined(words: Sequence[str]) -> list[str]:
-    """An amount with its unit, where a space stands between: ``100 MB``, ``1 trillion``, ``4M tokens`` behind an option.
-
-    Parameters
-    ----------
-    words : of a command line
-    """
+    """An amount with its unit, where a space stands between: ``100 MB``, ``1 trillion``, ``4M tokens`` behind an option."""
     found: list[str] = []
     for word in words:
         size = word.upper() if word.upper() in BYTES else word
@@ -60,13 +55,7 @@ def joined(words: Sequence[str]) -> list[str]:
 
 
 def in_days(words: Sequence[str], known: dict[str, argparse.Action]) -> list[str]:
-    """Hours, weeks and months as days: ``--weeks 2``, ``--time 3months``, ``--in 3 months``.
-
-    Parameters
-    ----------
-    words : of a command line
-    known : options of the command
-    """
+    """Hours, weeks and months as days: ``--weeks 2``, ``--time 3months``, ``--in 3 months``."""
     if "--days" not in known:
         return list(words)
     found: list[str] = []
@@ -92,13 +81,7 @@ def in_days(words: Sequence[str], known: dict[str, argparse.Action]) -> list[str
 
 
 def cleaned(words: Sequence[str], known: dict[str, argparse.Action]) -> list[str]:
-    """Days and prices without their units, which the option names.
-
-    Parameters
-    ----------
-    words : of a command line
-    known : options of the command
-    """
+    """Days and prices without their units, which the option names."""
     found: list[str] = []
     for word in words:
         option = found[-1] if found else ""
@@ -188,26 +171,14 @@ def _sequences(amount: str, unit: str, length: int) -> int | None:
 
 
 def numbers_of(words: Sequence[str]) -> dict[str, str]:
-    """Whole numbers by the options that they stand behind, or behind their ``=``; names of GPUs aren't such.
-
-    Parameters
-    ----------
-    words : of a command line
-    """
+    """Whole numbers by the options that they stand behind, or behind their ``=``; names of GPUs aren't such."""
     pairs = [word.split("=", 1) if "=" in word else (word, after) for word, after in itertools.pairwise([*words, ""])]
     numbers = ((name, value) for name, value in pairs if value.isdigit() and not called_hardware(value))
     return {name.lower().replace("_", "-"): value for name, value in numbers}
 
 
 def together(words: Sequence[str], known: dict[str, argparse.Action], notes: list[str]) -> list[str]:
-    """The words with such numbers as one, and ``--count`` of a cloud's instances, or of other systems, as so many nodes.
-
-    Parameters
-    ----------
-    words : of a command line
-    known : options of the command
-    notes : what was taken for what, to which is added
-    """
+    """The words with such numbers as one, and ``--count`` of a cloud's instances, or of other systems, as so many nodes."""
     found = list(words)
     called = (called_hardware(word.rpartition("=")[2]) for word in words if "--count" in words)
     if any(one is not None and one.kind == "cluster" for one in called):

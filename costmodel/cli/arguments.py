@@ -351,12 +351,7 @@ def plan_fields() -> dict[str, FieldRow]:
 
 
 def reader(row: FieldRow) -> tuple[Callable[[str], Any], str]:
-    """How an argument of a field is read, and how it is shown in the help.
-
-    Parameters
-    ----------
-    row : of the field
-    """
+    """How an argument of a field is read, and how it is shown in the help."""
     kind = row.kind
     if isinstance(kind, Flag):
         return (_rate, "yes|no|X") if isinstance(kind, Rate) else (yes, "yes|no")
@@ -370,22 +365,12 @@ def reader(row: FieldRow) -> tuple[Callable[[str], Any], str]:
 
 
 def meaning(row: FieldRow) -> str:
-    """What a field means, as the help says it.
-
-    Parameters
-    ----------
-    row : of the field
-    """
+    """What a field means, as the help says it."""
     return row.help.replace("`", "").replace("%", "%%")
 
 
 def unasked(row: FieldRow) -> str:
-    """What a field is that isn't given, in words.
-
-    Parameters
-    ----------
-    row : of the field
-    """
+    """What a field is that isn't given, in words."""
     return row.unset or ("the framework's" if row.default is None else str(row.default))
 
 

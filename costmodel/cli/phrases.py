@@ -41,13 +41,7 @@ THOUSANDS = re.compile(r"([0-9]{1,4})[kK]")
 
 
 def standing(words: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:
-    """The words with what stands by itself here in its place, where an option names it, as ``--model`` and ``--size`` do.
-
-    Parameters
-    ----------
-    words : of a command line
-    parser : of the command
-    """
+    """The words with what stands by itself here in its place, where an option names it, as ``--model`` and ``--size`` do."""
     found = list(words)
     places = {action.dest: place for place, action in enumerate(one for one in parser._actions if not one.option_strings)}
     for named, options in STANDING.items():
@@ -125,14 +119,7 @@ def thousands(text: str, notes: list[str]) -> str:
 
 
 def whole_options(words: Sequence[str], known: dict[str, argparse.Action], notes: list[str]) -> list[str]:
-    """Options with all of their values: ``none vs full`` as two, ``16k`` GPUs in figures, a switch by itself as yes.
-
-    Parameters
-    ----------
-    words : of a command line
-    known : options of the command
-    notes : what was taken for what, to which is added
-    """
+    """Options with all of their values: ``none vs full`` as two, ``16k`` GPUs in figures, a switch by itself as yes."""
     found: list[str] = []
     left = list(words)
     while left:

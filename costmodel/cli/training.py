@@ -237,12 +237,7 @@ def needed_to_choose(arguments: argparse.Namespace) -> float:
 
 
 def asked_plan(arguments: argparse.Namespace) -> Estimate:
-    """The plan that was asked about; the fastest that fits where no degree was given.
-
-    Parameters
-    ----------
-    arguments : of a question about plans, as `costmodel.cli.question.add_question` adds them
-    """
+    """The plan that was asked about; the fastest that fits where no degree was given."""
     return asked_plans(arguments, 1)[0]
 
 

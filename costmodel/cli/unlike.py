@@ -28,24 +28,13 @@ ALONE = ("gpus", "nodes", "changes", "write", "csv", "html", "png", "uneven", "t
 
 
 def is_joined(arguments: argparse.Namespace) -> bool:
-    """Whether several groups of GPUs are joined to one cluster.
-
-    Parameters
-    ----------
-    arguments : of a search
-    """
+    """Whether several groups of GPUs are joined to one cluster."""
     named = getattr(arguments, "cluster", None)
     return isinstance(named, str) and "+" in named and not is_file(named)
 
 
 def search_joined(arguments: argparse.Namespace, model: Transformer) -> int:
-    """Print the fastest step over all groups; exit code 1 where no shares of the batch fit.
-
-    Parameters
-    ----------
-    arguments : of a search
-    model : what is trained
-    """
+    """Print the fastest step over all groups; exit code 1 where no shares of the batch fit."""
     from costmodel.evaluation.mixed_groups import unlike_groups
 
     for option in ALONE:

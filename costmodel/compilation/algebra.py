@@ -173,10 +173,6 @@ def trace(formula: Callable[..., object], *arguments: object) -> AlgebraTrace:
 def operations(formula: Callable[..., object]) -> int:
     """How many operations a formula takes, before any algebra.
 
-    Parameters
-    ----------
-    formula : a function of `costmodel.formulas`
-
     Examples
     --------
     >>> from costmodel.formulas.network.collectives import members_inside

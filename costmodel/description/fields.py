@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from costmodel.formulas.settings import OPEN
 from costmodel.text.checks import PLAIN, choice, integer, listing, mapping, plain, real, text
 from costmodel.text.errors import InvalidValue
-from costmodel.text.other_names import all_meant, argument_meant, said_by_value, value_meant
+from costmodel.text.other_names import all_meant, argument_meant, is_said_by_value, said_by_value, value_meant
 from costmodel.text.suggestions import did_you_mean
 from costmodel.text.templates import filled
 from costmodel.text.units import ANSWERS, QUANTITIES, plain_number, quantity, span, whole_number
@@ -447,13 +447,15 @@ def by_name(wish: str, named: bool = False) -> Callable[[type[Described]], type[
 
     def decorated(described: type[Described]) -> type[Described]:
         names = frozenset(one.name for one in dataclasses.fields(described))
+        telling = frozenset(filter(is_said_by_value, names))
         make: Callable[..., None] = described.__init__
 
         @functools.wraps(make)
         def made(self: Described, *unnamed: object, **given: object) -> None:
             if unnamed:
                 raise InvalidValue(described.__name__, unnamed[0], wish)
-            usual = not named or (given.keys() <= names and not any(said_by_value(name, value) for name, value in given.items()))
+            told = telling & given.keys() if named else ()
+            usual = not named or (given.keys() <= names and not any(said_by_value(name, given[name]) for name in told))
             make(self, **(given if usual else full_names(described, given)))
 
         described.__init__ = made  # type: ignore[method-assign,assignment]
@@ -551,13 +553,7 @@ def restrictions_of_owners(described: type[DataclassInstance]) -> tuple[Restrict
 
 
 def hold(values: Mapping[str, Any], restrictions: Iterable[Restriction]) -> None:
-    """Refuse values that no record has beside each other.
-
-    Raises
-    ------
-    InvalidValue
-        naming the field, its value and what was expected
-    """
+    """Refuse values that no record has beside each other."""
     for one in restrictions:
         if one.broken(values):
             raise InvalidValue(one.field, values[one.field], one.words(values).partition(": expected ")[2])

@@ -545,6 +545,11 @@ class Framework:
         )  # fmt: skip
         return known + self._sizes_of_buckets()
 
+    @property
+    def offered(self) -> dict[str, Sequence[str]]:
+        """What it has of choices of a plan that differ from framework to framework, whatever else they come with."""
+        return {"schedule": self.schedules, "dtype": self.dtypes, "context_communication": self.context_communications}
+
     def recomputed(self, kinds: Sequence[str | float]) -> Restriction:
         """What it recomputes of some kinds, as a restriction.
 

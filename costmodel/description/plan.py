@@ -414,16 +414,17 @@ class Plan:
         return self.global_batch * lengths.useful_tokens(self.seq_len, SampleLengths(code, mean, self.seq_len))
 
     @property
+    def exchanges_heads(self) -> bool:
+        """Whether context ranks exchange positions for heads, as DeepSpeed-Ulysses has it."""
+        return self.context_communication == "all-to-all"
+
+    @property
     def micro_batches(self) -> int:
         """Micro-batches that one pipeline works through in a step."""
         return self.global_batch // (self.copies * self.micro_batch)
 
     def on(self, cluster: Cluster) -> Plan:
         """The plan on a cluster: a data-parallel degree that was left open is what the other degrees leave of its GPUs.
-
-        Parameters
-        ----------
-        cluster : on which it runs
 
         Raises
         ------

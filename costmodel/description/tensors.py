@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.text.checks import flag
-
 if TYPE_CHECKING:
     from costmodel.description.transformer import AttentionShape, Transformer
 
@@ -292,41 +290,6 @@ def _kind(model: Transformer, layer: int) -> Kind:
     """Of which kind a layer is, as `layer_tensors` takes it."""
     shape = None if len(model.attention_shapes) == 1 else model.attention_of(layer)
     return model.has_experts(layer), model.mixer_of(layer), model.has_mlp(layer), shape
-
-
-def parameter_tensors(model: Transformer, prediction: bool = False) -> tuple[Tensor, ...]:
-    """Every parameter tensor in the order of registration.
-
-    Models with a gated MLP are named, ordered and split into projections as Llama is in Hugging Face Transformers,
-    the others as BLOOM (queries, keys and values in one projection).
-
-    Parameters
-    ----------
-    model : what is trained
-    prediction : with its multi-token-prediction modules, which published counts leave out
-
-    Returns
-    -------
-    tuple of `Tensor`
-        whose elements add up to ``model.parameters``
-
-    Examples
-    --------
-    >>> from costmodel import load_model
-    >>> bloom = parameter_tensors(load_model("bloom-560m"))
-    >>> len(bloom), bloom[5].name, sum(tensor.numel for tensor in bloom)
-    (293, 'transformer.h.0.self_attention.query_key_value.weight', 559214592)
-    """
-    flag("prediction", prediction)
-    found = list(embedding_tensors(model))
-    prefix = _names(model).layer
-    for layer in range(model.layers):
-        inner = layer_tensors(model, *_kind(model, layer))
-        found += [tensor._replace(name=f"{prefix}{layer}.{tensor.name}") for tensor in inner]
-    found += head_tensors(model)
-    for layer in range(model.layers, model.layers + prediction * model.prediction_layers):
-        found += [tensor._replace(name=f"{prefix}{layer}.{tensor.name}") for tensor in prediction_tensors(model)]
-    return tuple(found)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

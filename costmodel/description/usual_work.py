@@ -92,10 +92,6 @@ def usual_choices(choices: Mapping[str, object]) -> dict[str, str]:
 def implied_choices(choices: Mapping[str, object]) -> dict[str, str]:
     """What choices that only adapters have say of a plan that names no adapter: LoRA.
 
-    Parameters
-    ----------
-    choices : fields of a plan that are said, by their names
-
     Examples
     --------
     >>> implied_choices({"lora_rank": 16}), implied_choices({"lora_rank": 16, "adapter": "qlora"})

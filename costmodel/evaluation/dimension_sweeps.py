@@ -244,11 +244,6 @@ def scaling_of(
     global_batch : sequences per step
     gpus : how many to try; from a quarter of the cluster's to eight times as many, by doubling, if None
 
-    Returns
-    -------
-    Scaling
-        seconds and tokens/s
-
     Raises
     ------
     InvalidValue

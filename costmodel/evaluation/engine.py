@@ -195,12 +195,7 @@ def host_bytes(inputs: Inputs) -> Number:
 
 
 def loading_bytes(inputs: Inputs) -> Number:
-    """Bytes that a rank's device holds at most before the first step begins, of a plan or of columns.
-
-    Parameters
-    ----------
-    inputs : numbers, or of the plan columns
-    """
+    """Bytes that a rank's device holds at most before the first step begins, of a plan or of columns."""
     model, settings, plan, network, software, _ = inputs
     return loading.device_bytes(model, settings, plan, network, software)
 

@@ -360,12 +360,7 @@ NO_PLAN = PlanNumbers(*(0.0 for _ in PlanNumbers._fields))
 
 
 def fill_slopes(estimates: Sequence[Estimate]) -> None:
-    """Work out the slopes of several plans at once, those together that differ in their split alone.
-
-    Parameters
-    ----------
-    estimates : of one model, cluster and framework
-    """
+    """Work out the slopes of several plans at once, those together that differ in their split alone."""
     groups: dict[tuple[Inputs, str], list[Estimate]] = {}
     for one in estimates:
         if "slopes" not in one.__dict__:

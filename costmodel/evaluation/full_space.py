@@ -42,9 +42,10 @@ def full_space(question: Question, given: Tried) -> Tried:
         kinds.insert(1, "selective")
     modules = modules_of_model(question.model, question.framework)
     kinds += ["+".join(modules[:many]) for many in range(1, len(modules) + 1)]
-    every: dict[str, list[Any]] = {row.name: list(row.every) for row in table(Plan).values() if row.every} | {
+    rows, idle = table(Plan), {"", *(one.field for one in framework.lacking)}
+    ways = {name: list(owned) for name, owned in framework.offered.items() if rows[name].idle not in idle}
+    every: dict[str, list[Any]] = {row.name: list(row.every) for row in rows.values() if row.every} | ways | {
         "schedule": [name for name in framework.schedules if SCHEDULES[name].flushes], "recompute": kinds,
-        "context_communication": list(framework.context_communications) if "context" in framework.dimensions else [],
         "shard_group": [0, cluster.gpus_per_node, 8 * cluster.gpus_per_node],
     }  # fmt: skip
     return {name: values if values is not None else every.get(name) or None for name, values in given.items()}

@@ -241,13 +241,7 @@ def compression_bytes(asked: MemoryInputs, place: Place) -> float:
 
 
 def place_of(asked: MemoryInputs, stage: int) -> Place:
-    """What a rank of the pipeline has.
-
-    Parameters
-    ----------
-    asked : the numbers of the plan
-    stage : rank in the pipeline, from 0
-    """
+    """What a rank of the pipeline has."""
     model, settings, plan = asked[:3]
     layers, (first, last) = layers_of(asked, stage), ends_of(asked, stage)
     experts = layout.rank_experts(model, settings, plan, float(stage), layers)
@@ -255,13 +249,7 @@ def place_of(asked: MemoryInputs, stage: int) -> Place:
 
 
 def ends_of(asked: MemoryInputs, stage: int) -> tuple[float, float]:
-    """Whether a rank of the pipeline has the embedding, and the head.
-
-    Parameters
-    ----------
-    asked : the numbers of the plan
-    stage : rank in the pipeline, from 0
-    """
+    """Whether a rank of the pipeline has the embedding, and the head."""
     plan = asked.plan
     first, last = stage == 0, stage == plan.pipeline - 1
     if plan.pipeline > 1 and schedules.v_shaped(plan.schedule):
@@ -271,13 +259,7 @@ def ends_of(asked: MemoryInputs, stage: int) -> tuple[float, float]:
 
 
 def layers_of(asked: MemoryInputs, stage: int) -> float:
-    """Layers of a rank of the pipeline; of two stages that it runs, the mean.
-
-    Parameters
-    ----------
-    asked : the numbers of the plan
-    stage : rank in the pipeline, from 0
-    """
+    """Layers of a rank of the pipeline; of two stages that it runs, the mean."""
     model, settings, plan = asked[:3]
     first, middle, last = layout.rank_layers(model, settings, plan)
     if stage == 0:
@@ -290,13 +272,7 @@ def layers_of(asked: MemoryInputs, stage: int) -> float:
 
 
 def timeline_of(asked: MemoryInputs, stage: int) -> MemoryTimeline:
-    """What a rank of the pipeline holds, event by event: states all the time, activations as the schedule runs.
-
-    Parameters
-    ----------
-    asked : the numbers of the plan
-    stage : rank in the pipeline, from 0
-    """
+    """What a rank of the pipeline holds, event by event: states all the time, activations as the schedule runs."""
     from costmodel.description.schedule import pipeline_schedule
 
     plan, software = asked.plan, asked.software

@@ -221,12 +221,11 @@ class _Tally:
             return None
         sample = dataclasses.replace(self.template, **chosen)
         question = self.space.question
-        if sample.context_communication not in (None, *question.framework.context_communications):
-            refused.append("context_of_framework")
-            return None
-        values |= {"dtype": question.resolved(sample).dtype}
+        values = vars(question.resolved(sample))
         for one in (*question.framework.restrictions, *question.cluster.device.restrictions):
-            if one.reason and not one.beside and not ROWS[one.field].column and one.broken(values):
+            row = ROWS[one.field]
+            everywhere = one.beside in ("", row.idle)  # without the degree that sets a choice to work it repeats another
+            if one.reason and everywhere and not row.column and one._replace(beside="").broken(values):
                 refused.append(one.reason)
                 return None
         return sample

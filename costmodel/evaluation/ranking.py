@@ -49,10 +49,6 @@ def shared_errors(estimates: Sequence[Estimate]) -> NDArray[np.float64]:
     """Errors of the estimates' logarithms that shared constants cause, plans x independent causes of unit variance.
 
     The product of this table with its transpose is the covariance of the errors.
-
-    Parameters
-    ----------
-    estimates : of one model, cluster and framework
     """
     fill_slopes(estimates)
     names = sorted({name for one in estimates for name in one.slopes.device})
@@ -69,10 +65,6 @@ def covariance(estimates: Sequence[Estimate]) -> NDArray[np.float64]:
 
     Plans of one model on one cluster share most of their error: what calibration found between such plans is the
     part that a comparison sees.
-
-    Parameters
-    ----------
-    estimates : of one model, cluster and framework
     """
     shared = shared_errors(estimates)
     found: NDArray[np.float64] = shared @ shared.T + np.diag([one.spread.within**2 for one in estimates])

@@ -88,12 +88,7 @@ def in_common(one: Sequence[OwnRun | Inputs], other: Sequence[OwnRun | Inputs]) 
 
 
 def common(runs: RunColumns) -> Array:
-    """What every two runs have in common of what is their plans' own.
-
-    Parameters
-    ----------
-    runs : of `runs_of`
-    """
+    """What every two runs have in common of what is their plans' own."""
     found = np.zeros((len(runs.each),) * 2)
     for places in of_one_model([one.model for one in runs.each]):
         some = [runs.each[place] for place in places]

@@ -121,10 +121,7 @@ class Space:
     def refuse_what_the_framework_lacks(self) -> None:
         """InvalidValue where of what frameworks differ in only such values are asked for as this one hasn't."""
         framework = self.question.framework
-        for name, owned in (
-            ("schedule", framework.schedules), ("dtype", framework.dtypes),
-            ("context_communication", framework.context_communications),
-        ):  # fmt: skip
+        for name, owned in framework.offered.items():
             values = self.given[name]
             if values and not set(values) & set(owned):
                 raise InvalidValue(name, values[0], f"what {framework.name} has: {', '.join(owned)}")

@@ -78,12 +78,7 @@ def probability_faster(one: Estimate, other: Estimate) -> float:
 
 
 def simplest_first(estimates: Sequence[Estimate]) -> list[Estimate]:
-    """Plans by their step times, the simplest of those that can't be told from the fastest put first.
-
-    Parameters
-    ----------
-    estimates : of one model, cluster and framework
-    """
+    """Plans by their step times, the simplest of those that can't be told from the fastest put first."""
     ranked = sorted(estimates, key=lambda one: one.step_time)
     if not ranked:
         return ranked

@@ -96,12 +96,7 @@ def _sharded(plan: Plan) -> Iterator[Row]:
 
 
 def changes_for_speed(plan: Plan) -> Iterator[Row]:
-    """Decisions that differ from a plan's, on as many GPUs, after which a step may take less time.
-
-    Parameters
-    ----------
-    plan : with the framework's defaults filled in
-    """
+    """Decisions that differ from a plan's, on as many GPUs, after which a step may take less time."""
     for row in table(Plan).values():
         yield from _turned(plan, row, row.faster)
     for factor in (2, 4):

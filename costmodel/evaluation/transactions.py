@@ -284,10 +284,10 @@ class TransactionPricer:
 
     def tensors(self, stage: AlikeRanks) -> LocalTensors:
         """Tensors of a rank of a stage."""
-        plan = self.asked
+        plan = self.plan
         return stage_tensors(
             self.question.model, layers=stage.layers, embedding=stage.embedding, head=stage.head,
-            tensor=plan.tensor_parallel, expert=plan.expert_parallel, expert_tensor=plan.expert_tensor_parallel,
+            tensor=int(plan.tensor), expert=int(plan.expert), expert_tensor=int(plan.expert_tensor),
         )  # fmt: skip
 
     def holders(self, held: LocalTensors) -> tuple[tuple[str, NDArray[np.bool_], float, float], ...]:

@@ -86,11 +86,6 @@ def step_trace(step: Simulation, replica: int = 0) -> Row:
     ----------
     step : as `simulate` gives one
     replica : of each stage
-
-    Returns
-    -------
-    dict
-        for `json.dump`
     """
     whole("replica", replica, step.replicas - 1)
     names = {stage: f"stage {stage}" for stage in range(step.stages)}
@@ -144,11 +139,6 @@ def code_trace(made: TraceEstimate) -> Row:
     Parameters
     ----------
     made : as `costmodel.traces.pricing.price_trace` gives one
-
-    Returns
-    -------
-    dict
-        for `json.dump`
     """
     events: list[Row] = []
     for process, (role, played) in enumerate(zip(made.trace.roles, made.played, strict=True)):

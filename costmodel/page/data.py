@@ -103,14 +103,7 @@ def maker() -> str:
 
 
 def script(question: PageQuestion, price: float = 0.0, plans: Collection[Plan] = ()) -> str:
-    """JavaScript that makes the model of a question: an expression whose value has `evaluate`.
-
-    Parameters
-    ----------
-    question : what was asked
-    price : of a GPU-hour
-    plans : whose values a field may have, too
-    """
+    """JavaScript that makes the model of a question: an expression whose value has `evaluate`."""
     return f"{maker()}({embedded(tables(question, price, plans))})"
 
 

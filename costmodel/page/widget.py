@@ -59,12 +59,7 @@ def sentence(found: dict[str, Estimate]) -> str:
 
 
 def widget(what: WhatIf) -> ipywidgets.Widget:
-    """Sliders, the answer in words, and a figure that follows them (extra ``notebook``).
-
-    Parameters
-    ----------
-    what : the question
-    """
+    """Sliders, the answer in words, and a figure that follows them (extra ``notebook``)."""
     import ipywidgets
 
     from costmodel.plots.change import change, change_widget, redraw

@@ -1,0 +1,1 @@
+"""Figures of answers, as Plotly has them, each returned and not shown yet."""

@@ -47,11 +47,6 @@ def answer_figure(answer: Estimate | SearchResult | Sequence[Estimate], name: st
     name : ``"time"``, ``"memory"``, ``"sensitivity"`` or ``"roofline"``; of a search also ``"difference"``, of its best two
         plans, or ``"frontier"``
 
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        not shown yet
-
     Raises
     ------
     InvalidValue

@@ -80,12 +80,7 @@ def change_figure(shown: Change) -> go.Figure:
 
 
 def change_widget(shown: Change) -> object:
-    """The same as a figure that changes in place (extra ``notebook``).
-
-    Parameters
-    ----------
-    shown : as `change` gives it
-    """
+    """The same as a figure that changes in place (extra ``notebook``)."""
     return go.FigureWidget(change_figure(shown))
 
 

@@ -56,10 +56,6 @@ def compared_systems(comparison: Comparison) -> go.Figure:
     """Systems of training side by side, a panel each for efficiency, memory, bytes sent and staleness.
 
     Systems that don't fit in memory are hatched and grey.
-
-    Parameters
-    ----------
-    comparison : of `costmodel.compare_systems`
     """
     bars = comparison_bars(comparison)
     figure = make_subplots(rows=1, cols=4, shared_yaxes=True, horizontal_spacing=0.025)

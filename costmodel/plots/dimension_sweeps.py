@@ -102,17 +102,7 @@ def _long(cell: Cell) -> str:
 
 
 def heat_map_figure(made: HeatMap) -> go.Figure:
-    """Step time of the fastest plan in every cell of a grid; the best cell is framed.
-
-    Parameters
-    ----------
-    made : as `costmodel.evaluation.dimension_sweeps.heat_map` gives it
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        not shown yet
-    """
+    """Step time of the fastest plan in every cell of a grid; the best cell is framed."""
     shown = cells(made)
     places = list(range(len(shown.columns))), list(range(len(shown.rows)))
     figure = go.Figure(
@@ -271,23 +261,12 @@ def scaling_figure(made: Scaling, before: Scaling | None = None) -> go.Figure:
     ----------
     made : as `costmodel.evaluation.dimension_sweeps.scaling` gives it
     before : the same before a change, drawn thin behind it
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        not shown yet
     """
     return go.Figure(scaling_drawing(made, before))
 
 
 def scaling_drawing(made: Scaling, before: Scaling | None = None) -> Drawing:
-    """The same as plain data and layout, in a fraction of the time.
-
-    Parameters
-    ----------
-    made : as `costmodel.evaluation.dimension_sweeps.scaling` gives it
-    before : the same before a change, drawn thin behind it
-    """
+    """The same as plain data and layout, in a fraction of the time."""
     shown = ScalingChart(lines(made), lines(before) if before is not None else ())
     drawn: Drawing = filled(SCALING, named(shown))
     return drawn

@@ -190,33 +190,12 @@ def frontier_figure(result: SearchResult, before: SearchResult | None = None) ->
     ----------
     result : of a search with ``keep_evaluated=True``
     before : the same before a change, whose frontier is drawn behind
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        not shown yet
-
-    Raises
-    ------
-    InvalidValue
-        where the search has not kept its plans, or had none
     """
     return go.Figure(frontier_drawing(result, before))
 
 
 def frontier_drawing(result: SearchResult, before: SearchResult | None = None) -> Drawing:
-    """The same as plain data and layout, in a fraction of the time.
-
-    Parameters
-    ----------
-    result : of a search with ``keep_evaluated=True``
-    before : the same before a change, whose frontier is drawn behind
-
-    Raises
-    ------
-    InvalidValue
-        where the search has not kept its plans, or had none
-    """
+    """The same as plain data and layout, in a fraction of the time."""
     drawn: Drawing = filled(FRONTIER, named(changed_frontier(result, before)))
     return drawn
 

@@ -379,12 +379,7 @@ FIGURES: dict[str, Callable[[], go.Figure]] = {
 
 
 def write_gallery(path: str | Path) -> None:
-    """Write all figures to one HTML file that needs no network; takes some seconds, or a minute where kernels compile.
-
-    Parameters
-    ----------
-    path : of the file
-    """
+    """Write all figures to one HTML file that needs no network; takes some seconds, or a minute where kernels compile."""
     figures = []
     for name, draw in FIGURES.items():
         figure = draw()

@@ -86,11 +86,6 @@ def figure_of(result: object, kind: str | None = None) -> go.Figure:
     result : of a class in `KINDS`
     kind : a name of its figures; the first if None
 
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        not shown yet
-
     Raises
     ------
     InvalidValue

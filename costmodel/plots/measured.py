@@ -71,21 +71,6 @@ def comparison(runs: Iterable[MeasuredTime], quantity: str = "step time", unit: 
 
 def measured_figure(runs: Iterable[MeasuredTime], quantity: str = "step time", unit: str = "s") -> go.Figure:
     """Predicted over measured on logarithmic axes of one scale, with a band of ten per cent; up to 100 runs have 90 % intervals.
-
-    Parameters
-    ----------
-    runs : at least one; what is measured and predicted is in `unit`
-    quantity, unit : on both axes
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        not shown yet
-
-    Raises
-    ------
-    InvalidValue
-        where there is no run, or a number is not above zero
     """
     shown = comparison(runs, quantity, unit)
     ends = [shown.low, shown.high]

@@ -60,11 +60,6 @@ def memory_figure(line: MemoryTimeline, limit: float | None = None) -> go.Figure
     ----------
     line : as `costmodel.evaluation.memory_breakdown.Bill.timeline` gives one
     limit : of the GPU [bytes], drawn as a dashed line
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        not shown yet
     """
     shown = held(line, limit)
     figure = go.Figure()

@@ -65,11 +65,6 @@ def drawing(figure: go.Figure, place: int) -> str:
 def write_image(path: str | Path, figure: go.Figure) -> None:
     """Write a figure to a PNG file.
 
-    Parameters
-    ----------
-    path : of the file
-    figure : what it shows
-
     Raises
     ------
     NoBrowser

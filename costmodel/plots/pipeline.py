@@ -287,10 +287,5 @@ def pipeline_figure(timeline: Timeline, before: Timeline | None = None) -> go.Fi
     ----------
     timeline : as `simulate_schedule` or `timeline` give one
     before : of the same plan before a change, drawn as a thin grey row above each rank's
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        not shown yet
     """
     return go.Figure(filled(TIMELINE, named(shown(timeline, before))))

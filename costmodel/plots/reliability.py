@@ -35,13 +35,7 @@ def reliability() -> dict[str, ReliabilityBins]:
 
 
 def reliability_figure() -> go.Figure:
-    """Shares of runs of which came true what was told with a probability, over that probability.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        not shown yet
-    """
+    """Shares of runs of which came true what was told with a probability, over that probability."""
     figure = go.Figure()
     figure.add_scatter(
         x=[0, 100], y=[0, 100], mode="lines", line={"color": BLACK, "dash": "dash", "width": 1}, hoverinfo="skip", name="as told"

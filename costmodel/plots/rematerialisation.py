@@ -122,12 +122,7 @@ def bars(schedule: Checkpointing) -> ScheduleBars:
 
 
 def memory_of_schedule(schedule: Checkpointing) -> go.Figure:
-    """What a schedule holds while each of its passes runs.
-
-    Parameters
-    ----------
-    schedule : as `costmodel.studies.rematerialisation.study.checkpoint` gives it
-    """
+    """What a schedule holds while each of its passes runs."""
     shown = bars(schedule)
     figure = go.Figure()
     for kind, (places, heights, texts) in shown.kinds.items():

@@ -139,12 +139,5 @@ def write_report(path: str | Path, found: SearchResult, command: str) -> None:
     path : of the file
     found : of a search that kept what it evaluated, with at least one plan that fits
     command : that makes it again
-
-    Raises
-    ------
-    IllegalPlan
-        where no plan fits
-    InvalidValue
-        where the search has not kept what it evaluated
     """
     Path(path).write_text(report_page(found, command), encoding="utf-8")

@@ -18,11 +18,6 @@ def post_training_figure(made: PostTraining) -> go.Figure:
     Parameters
     ----------
     made : as `costmodel.post_training` gives one
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        not shown yet
     """
     size, unit = seconds_unit(made.step_time)
     apart = made.gpus > made.update.plan.gpus

@@ -58,17 +58,7 @@ def roof(made: Roofline) -> Roof:
 
 
 def roofline_figure(made: Roofline) -> go.Figure:
-    """Rates over arithmetic intensity on logarithmic axes; larger markers take longer.
-
-    Parameters
-    ----------
-    made : as `costmodel.evaluation.operators.roofline` gives it
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        not shown yet
-    """
+    """Rates over arithmetic intensity on logarithmic axes; larger markers take longer."""
     shown = roof(made)
     least = min([shown.ridge, *(dot.intensity for dot in shown.dots)]) / 5
     most = max([shown.ridge, *(dot.intensity for dot in shown.dots)]) * 5

@@ -185,23 +185,11 @@ def tornado_figure(estimate: Estimate, found: Sequence[Sensitivity], before: Bef
     estimate : of the plan
     found : as `costmodel.evaluation.sensitivity.sensitivities` gives them
     before : the same plan and its sensitivities before a change, drawn as thin bars
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        not shown yet
     """
     return go.Figure(tornado_drawing(estimate, found, before))
 
 
 def tornado_drawing(estimate: Estimate, found: Sequence[Sensitivity], before: Before | None = None) -> Drawing:
-    """The same as plain data and layout, in a fraction of the time.
-
-    Parameters
-    ----------
-    estimate : of the plan
-    found : as `costmodel.evaluation.sensitivity.sensitivities` gives them
-    before : the same plan and its sensitivities before a change, drawn as thin bars
-    """
+    """The same as plain data and layout, in a fraction of the time."""
     drawn: Drawing = filled(TORNADO, named(tornado(estimate, found, before)))
     return drawn

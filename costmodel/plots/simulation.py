@@ -92,18 +92,7 @@ def shown(step: Simulation, bins: int = 400) -> Use:
 
 
 def utilisation(step: Simulation, bins: int = 400) -> go.Figure:
-    """Use of compute, of memory and of the links of each level over a step, one row each over the same time.
-
-    Parameters
-    ----------
-    step : as `simulate` gives one
-    bins : of time
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        not shown yet
-    """
+    """Use of compute, of memory and of the links of each level over a step, one row each over the same time."""
     what = shown(step, bins)
     count = len(what.rows)
     figure = make_subplots(rows=count, cols=1, shared_xaxes=True, vertical_spacing=0.05)
@@ -154,29 +143,14 @@ class Parts(NamedTuple):
 
 
 def parts(step: Simulation) -> Parts:
-    """What `time_parts` shows.
-
-    Parameters
-    ----------
-    step : as `simulate` gives one
-    """
+    """What `time_parts` shows."""
     shares = {name: 100.0 * values.mean(1) / step.total for name, values in step.times.items()}
     names = tuple(f"stage {stage}" for stage in range(step.stages)) if step.stages > 1 else ("every GPU",)
     return Parts(shown(step, 1).title, names, {name: share for name, share in shares.items() if share.max() > 1e-6})
 
 
 def time_parts(step: Simulation) -> go.Figure:
-    """What the GPUs of each stage spend the step on, and what they wait for.
-
-    Parameters
-    ----------
-    step : as `simulate` gives one
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        not shown yet
-    """
+    """What the GPUs of each stage spend the step on, and what they wait for."""
     what = parts(step)
     figure = go.Figure()
     for name, share in what.shares.items():

@@ -163,10 +163,5 @@ def stages_figure(estimate: Estimate, before: Estimate | None = None) -> go.Figu
     ----------
     estimate : of the plan
     before : of the same plan before a change, drawn as outlines
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        not shown yet
     """
     return go.Figure(filled(STAGES, named(stages(estimate, before))))

@@ -291,23 +291,12 @@ def breakdown_figure(estimates: Sequence[Estimate], before: Sequence[Estimate] =
     ----------
     estimates : of one plan or of several
     before : of the same plans before a change; none are drawn where it is empty
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        not shown yet
     """
     return go.Figure(breakdown_drawing(estimates, before))
 
 
 def breakdown_drawing(estimates: Sequence[Estimate], before: Sequence[Estimate] = ()) -> Drawing:
-    """The same as plain data and layout, in a fraction of the time.
-
-    Parameters
-    ----------
-    estimates : of one plan or of several
-    before : of the same plans before a change; none are drawn where it is empty
-    """
+    """The same as plain data and layout, in a fraction of the time."""
     shown = breakdown(estimates, before)
     drawn: Drawing = filled(BREAKDOWN, named(shown))
     return drawn
@@ -325,12 +314,7 @@ def _folded(name: str) -> str:
 
 
 def fall(first: Estimate, second: Estimate) -> Fall:
-    """What `waterfall` shows.
-
-    Parameters
-    ----------
-    first, second : estimates
-    """
+    """What `waterfall` shows."""
     longest = max(first.step_time, second.step_time)
     factor, unit = seconds_unit(longest)
     largest = max((abs(one.added) for one in differences(first, second)), default=0.0)
@@ -345,26 +329,11 @@ def fall(first: Estimate, second: Estimate) -> Fall:
 
 
 def waterfall(first: Estimate, second: Estimate) -> go.Figure:
-    """What each part adds to one plan's step time on the way to another's; bars start where both are equal.
-
-    Parameters
-    ----------
-    first, second : estimates
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        not shown yet
-    """
+    """What each part adds to one plan's step time on the way to another's; bars start where both are equal."""
     return go.Figure(waterfall_drawing(first, second))
 
 
 def waterfall_drawing(first: Estimate, second: Estimate) -> Drawing:
-    """The same as plain data and layout, in a fraction of the time.
-
-    Parameters
-    ----------
-    first, second : estimates
-    """
+    """The same as plain data and layout, in a fraction of the time."""
     drawn: Drawing = filled(FALL, named(fall(first, second)))
     return drawn

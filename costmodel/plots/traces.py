@@ -26,11 +26,6 @@ def traced_parts(made: TraceEstimate) -> go.Figure:
     Parameters
     ----------
     made : as `costmodel.traces.pricing.price_trace` gives one
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        not shown yet
     """
     size, unit = seconds_unit(made.step_time)
     names = [f"rank {role.rank}" for role in made.trace.roles]
@@ -56,11 +51,6 @@ def traced_streams(made: TraceEstimate, place: int = 0) -> go.Figure:
     ----------
     made : as `costmodel.traces.pricing.price_trace` gives one
     place : of the role in the trace
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        not shown yet
     """
     role, played, (begin, end) = made.trace.roles[place], made.played[place], made.window(place)
     size, unit = seconds_unit(end - begin)
@@ -92,11 +82,6 @@ def traced_memory(made: TraceMemory) -> go.Figure:
     Parameters
     ----------
     made : as `costmodel.traces.memory.memory_of_trace` gives one
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        not shown yet
     """
     rows = np.unique(np.append(np.linspace(0, max(len(made.role.timeline) - 1, 0), POINTS).astype(int), made.at))
     factor, unit = bytes_unit(made.reserved)

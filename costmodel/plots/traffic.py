@@ -66,12 +66,7 @@ def size_bars(made: Ledger, stage: str | None = None) -> tuple[SizeBars, ...]:
 
 
 def load_bars(made: Ledger) -> LoadBars:
-    """What `link_loads` shows.
-
-    Parameters
-    ----------
-    made : a ledger
-    """
+    """What `link_loads` shows."""
     loads = made.loads()
     return LoadBars(
         tuple(load.level for load in loads), tuple(100.0 * load.busy for load in loads),
@@ -92,13 +87,7 @@ def _title(made: Ledger) -> str:
 
 
 def transaction_sizes(made: Ledger, stage: str | None = None) -> go.Figure:
-    """Histogram of the sizes of a rank's transactions in one step.
-
-    Parameters
-    ----------
-    made : a ledger
-    stage : of the pipeline; the one that sends most if None
-    """
+    """Histogram of the sizes of a rank's transactions in one step."""
     figure = go.Figure()
     shown = size_bars(made, stage)
     for i, bars in enumerate(shown):
@@ -130,12 +119,7 @@ def transaction_sizes(made: Ledger, stage: str | None = None) -> go.Figure:
 
 
 def link_loads(made: Ledger) -> go.Figure:
-    """Share of the step in which each class of links is busy, and the rates of its links.
-
-    Parameters
-    ----------
-    made : a ledger
-    """
+    """Share of the step in which each class of links is busy, and the rates of its links."""
     shown = load_bars(made)
     figure = make_subplots(cols=2, rows=1, subplot_titles=("busy share of the step", "rate of a GPU's link"))
     marks = [VERMILLION if i == shown.first else BLUE for i in range(len(shown.levels))]

@@ -54,7 +54,7 @@ def replicas_of(result: Estimate, symmetric: bool) -> Replicas:
     inside = stage == 0
     copies = copy[inside]
     local = np.arange(len(copies))
-    block = plan.expert_parallel * plan.expert_tensor_parallel
+    block = round(numbers.expert * numbers.expert_tensor)
     of_copy = _joined(copies, local // block)
     replica = of_copy[copies]
     inner, outer = sorted(("context", "data"), key=plan.rank_order.index)

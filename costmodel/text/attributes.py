@@ -88,12 +88,7 @@ def _path_to(owner: object, name: str) -> str:
 
 
 def names_what_is_there(kind: T) -> T:
-    """Have a class name the attribute that is meant where one is asked for that it doesn't have.
-
-    Parameters
-    ----------
-    kind : the class
-    """
+    """Have a class name the attribute that is meant where one is asked for that it doesn't have."""
 
     def missing(self: object, name: str) -> Any:
         if name.startswith("_"):  # Python's own, of copies and of notebooks

@@ -235,6 +235,11 @@ def said_by_value(option: str, value: object) -> tuple[str, ...] | None:
     return BY_VALUE.get((_option(option), str(value).lower().partition(" ")[0]))
 
 
+def is_said_by_value(option: str) -> bool:
+    """Whether some value of another program's option says other options."""
+    return any(_option(option) == one for one, _ in BY_VALUE)
+
+
 def left_open(name: str) -> str:
     """The argument that must say what is so where a switch of another program is off; empty of what is so without it anyway.
 

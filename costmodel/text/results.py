@@ -103,11 +103,6 @@ def figure(self: object, kind: str | None = None) -> go.Figure:
     ----------
     kind : which; the first of the result's if None. Another word is refused with the list of those that there are
 
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        not shown yet
-
     Raises
     ------
     InvalidValue

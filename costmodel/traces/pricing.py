@@ -138,12 +138,7 @@ class TraceEstimate:
         return tuple(dict.fromkeys(found))
 
     def parts(self, place: int = 0) -> TimeParts:
-        """Where the time of a role's last step goes.
-
-        Parameters
-        ----------
-        place : of the role in the trace
-        """
+        """Where the time of a role's last step goes."""
         role, played = self.trace.roles[place], self.played[place]
         window = self.window(place)
         computing = merged(*_spans(role, played, KERNEL), window)
@@ -168,12 +163,7 @@ class TraceEstimate:
         return self.flop / (self.step_time * device.peak(device.usual_dtype)) if self.step_time else 0.0
 
     def operators(self, place: int = 0) -> list[TracedOperator]:
-        """Kernels and transactions of a role's last step by what they are, what takes longest first.
-
-        Parameters
-        ----------
-        place : of the role in the trace
-        """
+        """Kernels and transactions of a role's last step by what they are, what takes longest first."""
         role, played = self.trace.roles[place], self.played[place]
         step, found = role.step(), dict[tuple[str, str], list[float]]()
         timeline, texts = role.timeline, role.texts

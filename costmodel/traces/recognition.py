@@ -59,12 +59,7 @@ class Recognised:
         return estimate(self.model, cluster, self.plan, self.framework)
 
     def better(self, cluster: Cluster) -> SearchResult:
-        """Plans of the same model, batch and software, the fastest first.
-
-        Parameters
-        ----------
-        cluster : on which
-        """
+        """Plans of the same model, batch and software, the fastest first."""
         plan = self.plan
         adapter: dict[str, Any] = {"adapter": plan.adapter, "lora_rank": plan.lora_rank} if plan.adapter != "none" else {}
         return search(

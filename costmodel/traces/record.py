@@ -325,10 +325,6 @@ class Trace:
     def load(cls, path: str | Path) -> Trace:
         """Read what `save` wrote.
 
-        Parameters
-        ----------
-        path : of the file
-
         Raises
         ------
         UnreadableFile

@@ -84,12 +84,7 @@ def price(move: TracedTransaction, cluster: Cluster, framework: Framework) -> tu
 
 
 def transaction_times(role: Role, cluster: Cluster, framework: Framework) -> PricedTransactions:
-    """Price of each transaction of a role.
-
-    Parameters
-    ----------
-    cluster, framework : on what, with whose constants
-    """
+    """Price of each transaction of a role."""
     known: dict[TracedTransaction, tuple[float, float, LinkBytes]] = {}
     found = []
     for row in range(len(role.transactions)):

@@ -58,34 +58,34 @@ def test_every_model_file_is_scanned_as_it_parses():
         assert {name: files.entry_of(file, name) for name in files.places(file)} == table(file)
 
 
-@pytest.mark.parametrize("name", [*DEVICES, *CLUSTERS])
-def test_ids_are_kebab_case(name):
-    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name)
+def test_ids_are_kebab_case():
+    for name in (*DEVICES, *CLUSTERS):
+        assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name), name
 
 
 # Devices
 
 
-@pytest.mark.parametrize("name", DEVICES)
-def test_a_device_loads_and_has_a_16_bit_rate(name):
-    device = loader.load_device(name)
-    assert device.name == name
-    assert device.title
-    assert device.architecture != "unknown"
-    assert {"bf16", "fp16"} & set(device.dense_peak)
-    numbers = device.numbers("bf16" if "bf16" in device.dense_peak else "fp16")
-    assert 0 < numbers.memory <= device.memory
+def test_a_device_loads_and_has_a_16_bit_rate():
+    for name in DEVICES:
+        device = loader.load_device(name)
+        assert device.name == name, name
+        assert device.title, name
+        assert device.architecture != "unknown", name
+        assert {"bf16", "fp16"} & set(device.dense_peak), name
+        numbers = device.numbers("bf16" if "bf16" in device.dense_peak else "fp16")
+        assert 0 < numbers.memory <= device.memory, name
 
 
-@pytest.mark.parametrize("name", DEVICES)
-def test_every_value_of_a_device_has_provenance(name):
-    entry = DEVICES[name]
-    origins = entry["provenance"]
-    assert set(origins) == set(entry) - {"title", "architecture", "provenance"}
-    for value, origin in origins.items():
-        assert set(origin) <= {"source", "kind", "check"} | ({"lacks"} if value == "dense_peak" else set())
-        assert origin["kind"] in KINDS
-        assert len(origin["source"]) > 5
+def test_every_value_of_a_device_has_provenance():
+    for name in DEVICES:
+        entry = DEVICES[name]
+        origins = entry["provenance"]
+        assert set(origins) == set(entry) - {"title", "architecture", "provenance"}, name
+        for value, origin in origins.items():
+            assert set(origin) <= {"source", "kind", "check"} | ({"lacks"} if value == "dense_peak" else set())
+            assert origin["kind"] in KINDS, name
+            assert len(origin["source"]) > 5, name
 
 
 @pytest.mark.parametrize("name", CHECKED)
@@ -113,18 +113,18 @@ RATES = {  # what the matrix units multiply, and fp32; before there were any, wh
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", DEVICES)
-def test_a_device_states_every_rate_of_its_architecture_or_says_that_it_has_none(name):
-    entry = DEVICES[name]
-    lacks = entry["provenance"]["dense_peak"].get("lacks", {})
-    assert set(entry["dense_peak"]) | set(lacks) == RATES[entry["architecture"]]
-    assert not set(entry["dense_peak"]) & set(lacks)
-    assert all(len(reason) > 10 for reason in lacks.values())
+def test_a_device_states_every_rate_of_its_architecture_or_says_that_it_has_none():
+    for name in DEVICES:
+        entry = DEVICES[name]
+        lacks = entry["provenance"]["dense_peak"].get("lacks", {})
+        assert set(entry["dense_peak"]) | set(lacks) == RATES[entry["architecture"]], name
+        assert not set(entry["dense_peak"]) & set(lacks), name
+        assert all(len(reason) > 10 for reason in lacks.values()), name
 
 
-@pytest.mark.parametrize("name", DEVICES)
-def test_a_device_states_the_rate_to_its_host(name):
-    assert DEVICES[name]["host_bandwidth"] > 5 * GB
+def test_a_device_states_the_rate_to_its_host():
+    for name in DEVICES:
+        assert DEVICES[name]["host_bandwidth"] > 5 * GB, name
 
 
 @pytest.mark.parametrize("architecture", RATES)
@@ -150,24 +150,24 @@ def test_a_rate_is_that_of_the_data_sheet(name, dtype, rate):
     assert loader.load_device(name).peak(dtype) == pytest.approx(rate, rel=0.001)
 
 
-@pytest.mark.parametrize("name", CLUSTERS)
-def test_nodes_of_a_cluster_are_linked(name):
-    assert len(CLUSTERS[name]["levels"]) >= 2
+def test_nodes_of_a_cluster_are_linked():
+    for name in CLUSTERS:
+        assert len(CLUSTERS[name]["levels"]) >= 2, name
 
 
 def test_most_devices_carry_a_check():
     assert len(CHECKED) >= 0.7 * len(DEVICES)
 
 
-@pytest.mark.parametrize("name", DEVICES)
-def test_narrower_numbers_are_not_slower(name):
-    peaks = DEVICES[name]["dense_peak"]
-    order = [peaks[dtype] for dtype in ("fp32", "tf32", "fp16", "fp8", "fp4") if dtype in peaks]
-    assert order == sorted(order)
-    if {"bf16", "fp16"} <= set(peaks):
-        assert peaks["bf16"] == peaks["fp16"]
-    if "fp8" in peaks and name != "gaudi3":
-        assert peaks["fp8"] <= 2.03 * peaks["bf16"]  # a sparse figure would be four times
+def test_narrower_numbers_are_not_slower():
+    for name in DEVICES:
+        peaks = DEVICES[name]["dense_peak"]
+        order = [peaks[dtype] for dtype in ("fp32", "tf32", "fp16", "fp8", "fp4") if dtype in peaks]
+        assert order == sorted(order), name
+        if {"bf16", "fp16"} <= set(peaks):
+            assert peaks["bf16"] == peaks["fp16"], name
+        if "fp8" in peaks and name != "gaudi3":
+            assert peaks["fp8"] <= 2.03 * peaks["bf16"]  # a sparse figure would be four times
 
 
 def test_the_devices_of_measured_runs_are_there():
@@ -339,19 +339,19 @@ def test_what_is_pooled_lies_among_what_was_measured():
         assert relation["standard_error"]["gemm.bf16"] >= 0.05
 
 
-@pytest.mark.parametrize("name", DEVICES)
-def test_no_rate_of_a_device_passes_its_best_or_its_memory(name):
-    device = loader.load_device(name)
-    for dtype in ("bf16" if "bf16" in device.dense_peak else "fp16", "fp8", "nvfp4"):
-        if (dtype != "nvfp4" and dtype not in device.dense_peak) or (dtype == "nvfp4" and "fp4" not in device.dense_peak):
-            continue
-        numbers = device.numbers(dtype)
-        for rate in (product_rate, base_product_rate, grouped_product_rate):
-            best = numbers.base_best_flop_rate if rate is base_product_rate else numbers.best_flop_rate
-            assert rate(1.2, numbers) <= best * (1 + 1e-12)
-            assert best <= 1.2 * device.peak(dtype)
-        for reached in (numbers.memory_bandwidth, numbers.cast_bandwidth, numbers.product_bandwidth, numbers.grouped_bandwidth):
-            assert reached <= device.memory_bandwidth
+def test_no_rate_of_a_device_passes_its_best_or_its_memory():
+    for name in DEVICES:
+        device = loader.load_device(name)
+        for dtype in ("bf16" if "bf16" in device.dense_peak else "fp16", "fp8", "nvfp4"):
+            if (dtype != "nvfp4" and dtype not in device.dense_peak) or (dtype == "nvfp4" and "fp4" not in device.dense_peak):
+                continue
+            numbers = device.numbers(dtype)
+            for rate in (product_rate, base_product_rate, grouped_product_rate):
+                best = numbers.base_best_flop_rate if rate is base_product_rate else numbers.best_flop_rate
+                assert rate(1.2, numbers) <= best * (1 + 1e-12), name
+                assert best <= 1.2 * device.peak(dtype), name
+            of_memory = numbers.memory_bandwidth, numbers.cast_bandwidth, numbers.product_bandwidth, numbers.grouped_bandwidth
+            assert max(of_memory) <= device.memory_bandwidth, name
 
 
 # Clusters
@@ -567,10 +567,10 @@ CAPABILITIES = {  # developer.nvidia.com/cuda-gpus
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", DEVICES)
-def test_a_device_has_a_compute_capability_of_its_architecture_where_it_is_nvidias(name):
-    found = loader.compute_capability(name)
-    assert found in CAPABILITIES.get(DEVICES[name]["architecture"], {None})
+def test_a_device_has_a_compute_capability_of_its_architecture_where_it_is_nvidias():
+    for name in DEVICES:
+        found = loader.compute_capability(name)
+        assert found in CAPABILITIES.get(DEVICES[name]["architecture"], {None}), name
 
 
 @pytest.mark.parametrize(("name", "capability"), [

@@ -38,18 +38,18 @@ def test_the_parameter_count_is_within_a_percent_of_what_the_authors_publish(nam
     assert built.parameters == pytest.approx(built.published_parameters, rel=0.01)
 
 
-@pytest.mark.parametrize("name", ENTRIES)
-def test_every_model_says_where_its_numbers_come_from(name):
-    entry = ENTRIES[name]
-    assert entry["title"]
-    assert set(entry["provenance"]) == {"shape", "published_parameters"}
-    assert all("https://" in source for source in entry["provenance"].values())
+def test_every_model_says_where_its_numbers_come_from():
+    for name in ENTRIES:
+        entry = ENTRIES[name]
+        assert entry["title"], name
+        assert set(entry["provenance"]) == {"shape", "published_parameters"}, name
+        assert all("https://" in source for source in entry["provenance"].values()), name
 
 
-@pytest.mark.parametrize("name", ENTRIES)
-def test_ids_are_kebab_case(name):
-    assert name == name.lower()
-    assert name.replace("-", "").replace(".", "").isalnum()
+def test_ids_are_kebab_case():
+    for name in ENTRIES:
+        assert name == name.lower(), name
+        assert name.replace("-", "").replace(".", "").isalnum(), name
 
 
 # Counts of the checkpoints to the unit; one wrong width, bias or norm breaks the equality.

@@ -13,9 +13,9 @@ import costmodel
 from costmodel.catalogue.records import Refused, read_records, run_of
 from costmodel.catalogue.records.schema import described, schema
 from costmodel.cli.new import _table, _template
-from costmodel.description.tensors import parameter_tensors
 from costmodel.evaluation.estimation import estimate
 from costmodel.text.errors import CostModelError, InvalidValue, NotModelled, UnknownName, UnreadableFile
+from tests.tensors import parameter_tensors
 
 MEASURED = Path(__file__).parents[2].parent / "shared" / "reference" / "measured"
 RECORD = {

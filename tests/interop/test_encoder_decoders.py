@@ -9,8 +9,8 @@ import pytest
 
 from costmodel import Plan, Tower, Transformer, estimate, load_cluster, machine, multimodal, search
 from costmodel.description.huggingface import read
-from costmodel.description.tensors import parameter_tensors
 from costmodel.text.errors import InvalidValue, NotModelled
+from tests.tensors import parameter_tensors
 
 T5 = {"model_type": "t5", "d_model": 768, "d_kv": 64, "d_ff": 3072, "num_layers": 12, "num_heads": 12, "vocab_size": 32128,
       "relative_attention_num_buckets": 32, "dropout_rate": 0.1, "is_encoder_decoder": True, "feed_forward_proj": "relu",

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from costmodel.description.huggingface import read
-from costmodel.description.tensors import parameter_tensors
 from costmodel.text.errors import InvalidValue, NotModelled
+from tests.tensors import parameter_tensors
 
 PATTERN = ["full_attention", *["sliding_attention"] * 3]
 STEP = {

@@ -13,9 +13,9 @@ from costmodel.catalogue.changes import replace
 from costmodel.description.huggingface import FAMILIES, read
 from costmodel.description.huggingface.refused import REFUSED
 from costmodel.description.huggingface.vision import read_tower
-from costmodel.description.tensors import parameter_tensors
 from costmodel.formulas.transformer.activations import layer_activations
 from costmodel.text.errors import CostModelError, NotModelled
+from tests.tensors import parameter_tensors
 
 HERE = Path(__file__).resolve()
 REAL = HERE.parents[3] / "shared" / "reference" / "hf"

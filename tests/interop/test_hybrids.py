@@ -8,8 +8,9 @@ import pytest
 
 from costmodel import Plan, estimate, load_cluster, search
 from costmodel.description.huggingface import read
-from costmodel.description.tensors import parameter_tensors, stage_tensors
+from costmodel.description.tensors import stage_tensors
 from costmodel.text.errors import IllegalPlan, InvalidValue, NotModelled
+from tests.tensors import parameter_tensors
 
 QWEN3_NEXT = {
     "model_type": "qwen3_next", "hidden_size": 2048, "num_hidden_layers": 48, "num_attention_heads": 16,

@@ -6,8 +6,9 @@ import pytest
 
 from costmodel import Plan, Transformer, estimate, load_cluster
 from costmodel.description.huggingface import read
-from costmodel.description.tensors import parameter_tensors, stage_tensors
+from costmodel.description.tensors import stage_tensors
 from costmodel.text.errors import InvalidValue, NotModelled
+from tests.tensors import parameter_tensors
 
 BASE = {
     "model_type": "gemma4_text", "vocab_size": 262144, "head_dim": 256, "global_head_dim": 512, "hidden_size_per_layer_input": 0,

@@ -7,9 +7,9 @@ import pytest
 
 from costmodel.description.huggingface import read
 from costmodel.description.huggingface.vision import read_tower
-from costmodel.description.tensors import parameter_tensors
 from costmodel.description.transformer import Transformer
 from costmodel.text.errors import InvalidValue, NotModelled
+from tests.tensors import parameter_tensors
 
 HERE = Path(__file__).resolve()
 ROWS = json.loads((HERE.parent / "vision_towers.json").read_text(encoding="utf-8"))

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from costmodel import Transformer, load_model, names
-from costmodel.description.tensors import parameter_tensors, stage_tensors
+from costmodel.description.tensors import stage_tensors
+from tests.tensors import parameter_tensors
 
 SEEDS = Path(__file__).resolve().parents[3] / "shared" / "reference" / "seeds"
 

@@ -87,10 +87,5 @@ def bus_factor(op: str, ranks: int) -> float:
 
 
 def phases_of(op: str) -> float:
-    """Share of an all-reduce's two passes through the channels' buffers that an operation makes.
-
-    Parameters
-    ----------
-    op : one of `OPERATIONS`
-    """
+    """Share of an all-reduce's two passes through the channels' buffers that an operation makes."""
     return 1.0 if op == "all-reduce" else 0.5

@@ -131,7 +131,7 @@ def mlp_parts(model: ModelNumbers, settings: Settings) -> tuple[Number, Number, 
     _, _, first, last = adapters.input_bytes(model, settings)
     beside = model.mlp.gated * settings.framework.keep_activated
     limited = widths.activation * 2.0 * traffic.clamps_apart(model, settings)
-    of_experts = (1.0 - settings.kernels.fused_experts) * limited
+    of_experts = traffic.experts_apart(settings) * limited
     read = ops.where(model.mlp.gated > 0.0, 2.0, traffic.plain_activation_keeps(model, settings))
     wide = adapters.in_autocast(settings) * ops.where(read > 1.0, CAST_UP_BYTES, 0.0) * (1.0 - model.mlp.gated)
     made = ops.where(settings.adapter.unpacked_bytes > 0.0, widths.residual, widths.activation)
@@ -388,8 +388,7 @@ def dispatched_gradients(model: ModelNumbers, settings: Settings, plan: PlanNumb
     src/transformers/models/mixtral/modeling_mixtral.py (``MixtralSparseMoeBlock``: the loop)
     """
     mixture, framework = model.experts, settings.framework
-    together = ops.maximum(framework.grouped_experts, settings.kernels.fused_experts)
-    looped = framework.keep_expert_outputs * (1.0 - together) * ops.where(plan.expert > 1.0, 0.0, 1.0)
+    looped = framework.keep_expert_outputs * (1.0 - traffic.experts_together(settings)) * ops.where(plan.expert > 1.0, 0.0, 1.0)
     copies = (1.0 - looped) * mixture.layers / model.layers * mixture.load * mixture.per_token
     return 2.0 * settings.widths.activation * copies * model.hidden * lengths.local_tokens(settings, plan) / plan.tensor
 

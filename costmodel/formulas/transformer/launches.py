@@ -212,10 +212,11 @@ def layer_launches(model: ModelNumbers, settings: Settings, plan: PlanNumbers, s
     narrow = ops.where(settings.widths.compute < 2.0, 1.0, 0.0)
     share = model.experts.layers / model.layers
     local = model.experts.number / plan.expert
-    of_each = narrow * (1.0 - settings.kernels.fused_experts) * 2.0 * OF_CAST * local
-    biases = (1.0 - settings.kernels.fused_experts) * model.mlp.bias * OF_EXPERT_BIAS * local
-    looped = (1.0 - settings.kernels.fused_experts) * settings.framework.looped_expert_kernels
-    looped = looped * local * ops.minimum(lengths.expert_tokens(model, settings, plan), 1.0)  # of those that have a token
+    apart = traffic.experts_apart(settings)
+    of_each = narrow * apart * 2.0 * OF_CAST * local
+    biases = apart * model.mlp.bias * OF_EXPERT_BIAS * local
+    met = ops.minimum(lengths.expert_tokens(model, settings, plan), 1.0)  # of experts, those that have a token
+    looped = apart * settings.framework.looped_expert_kernels * local * met
     routing = share * (software.host.expert_launches + (of_each + biases + looped) / PLAIN)
     fused = softmax_is_fused(settings, model.attention.heads / plan.tensor, plan)
     separate = (1.0 - settings.kernels.flash_attention) * (1.0 - fused)

@@ -84,8 +84,8 @@ def expert_product(
     Assumptions
     -----------
     Products of experts that run one by one don't overlap, though several streams may carry them, and take no host time beyond
-    `HostConstants.expert_launches`, a mean over both ways. Kernels for groups, and those that fuse what surrounds the products
-    (``fused_experts``), are as fast as the faster of the two: those of training were not measured by themselves.
+    `HostConstants.expert_launches`, a mean over both ways. Kernels for groups, and those that fuse what surrounds the products,
+    are as fast as the faster of the two: those of training were not measured by themselves.
 
     References
     ----------
@@ -100,7 +100,7 @@ def expert_product(
     weight = compute.grouped_gemm(groups, n, k, m, width, rate, device, added_bytes(settings, plan))
     met = groups * ops.minimum(m, 1.0)  # that have a token, where there are fewer tokens than experts
     alone = product(ops.maximum(m, 1.0), n, k, settings, plan, software, device)
-    together = ops.maximum(settings.framework.grouped_experts, settings.kernels.fused_experts)
+    together = traffic.experts_together(settings)
     return (
         ops.where(together > 0.0, ops.minimum(forward, met * alone[0]), met * alone[0]),
         ops.where(together > 0.0, ops.minimum(data, met * alone[1]), met * alone[1]),

@@ -95,7 +95,7 @@ def elementwise_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     turned = turned * model.attention.head_dim
     activated = _activated(model, settings)[0] * bytes_
     routed = tokens * model.experts.per_token / plan.tensor * model.experts.load
-    unfused = 1.0 - settings.kernels.fused_experts
+    unfused = experts_apart(settings)
     senders = (plan.expert * plan.expert_tensor > 1.0) & (settings.kernels.deduplicated_dispatch <= 0.0)
     by_sender = ops.where(senders & (model.experts.number > plan.expert), SORTED * plan.expert_tensor, 0.0)
     return LayerTraffic(
@@ -181,6 +181,16 @@ def product_inputs(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -
     return apart * reads * local_tokens(settings, plan) * model.hidden
 
 
+def experts_apart(settings: Settings) -> Number:
+    """1 where biases, activation and casts of experts are kernels of their own beside those of their products."""
+    return 1.0 - settings.kernels.fused_experts
+
+
+def experts_together(settings: Settings) -> Number:
+    """1 where one kernel is for the products of all experts on a rank, whether or not what surrounds them is fused with it."""
+    return ops.maximum(settings.framework.grouped_experts, settings.kernels.fused_experts)
+
+
 def grouped_apart(settings: Settings) -> Number:
     """1 where PyTorch's own kernels order the tokens of experts that one product serves, weigh them in 32 bit, and add them up.
 
@@ -191,7 +201,7 @@ def grouped_apart(settings: Settings) -> Number:
     """
     framework = settings.framework
     eager = framework.weighed_experts * (1.0 - framework.compiled) * framework.grouped_experts
-    return ops.where(framework.looped_expert_kernels > 0.0, 0.0, eager * (1.0 - settings.kernels.fused_experts))
+    return ops.where(framework.looped_expert_kernels > 0.0, 0.0, eager * experts_apart(settings))
 
 
 def joined_outputs(model: ModelNumbers, settings: Settings) -> Number:
@@ -249,7 +259,7 @@ def shared_inputs(model: ModelNumbers, settings: Settings, plan: PlanNumbers, to
     gates = model.mlp.gated * ((1.0 - share) * model.mlp.share * tokens + share * (routed + shared))
     each = ops.where(settings.framework.keep_activated > 0.0, SUMMED, SUMMED_BY_PRODUCT)
     summed = settings.framework.separate_projections * each * (attention + gates)
-    looped = ops.where(settings.framework.looped_expert_kernels > 0.0, 1.0 - settings.kernels.fused_experts, 0.0)
+    looped = ops.where(settings.framework.looped_expert_kernels > 0.0, experts_apart(settings), 0.0)
     reached = model.experts.number / plan.expert * ops.minimum(expert_tokens(model, settings, plan), 1.0)
     return summed + share * looped * reached * PUT_BACK * tokens
 
@@ -389,7 +399,7 @@ def cast_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers, softw
     element = ops.where(widths.compute < 2.0, one, 0.0)
     heads = model.attention.share * model.attention.heads * model.attention.value_head_dim
     heads = (heads + model.recurrent.share * model.recurrent.outputs) / plan.tensor
-    apart = 1.0 - settings.kernels.fused_experts
+    apart = experts_apart(settings)
     # which the activation writes itself, and nobody reads in 16 bit
     direct = ops.maximum(element - settings.kernels.fused_casts * widths.activation, 0.0)
     return Cast(

@@ -38,6 +38,11 @@ def offload(reading: LaunchReading) -> None:
     moved += [name for name in COMPONENTS if name not in moved and reading.one(f"_offload_{name}")]
     if not moved and any(f"_offload_{name}" in reading.variable_fields for name in COMPONENTS):
         return
+    offloaded(reading, moved)
+
+
+def offloaded(reading: LaunchReading, moved: list[str]) -> None:
+    """The list of what is offloaded, and the shares of it that are."""
     reading.put("offload", moved)
     if "optimizer" in moved:
         reading.put("optimizer_offload", reading.one("_offload_fraction", 1.0))
@@ -295,10 +300,6 @@ def adapter(
 
 def as_loaded(reading: LaunchReading) -> None:
     """Norms, embedding and head of a base that bitsandbytes quantised stay in 16 bit, or are cast back to it.
-
-    Parameters
-    ----------
-    reading : of the files
 
     References
     ----------

@@ -55,12 +55,7 @@ def suffix(format: str) -> str:
 
 
 def priced_by(format: str) -> str:
-    """The software of the catalogue that runs what a launch file says.
-
-    Parameters
-    ----------
-    format : one of `formats`
-    """
+    """The software of the catalogue that runs what a launch file says."""
     return _dialect(format).about.software
 
 

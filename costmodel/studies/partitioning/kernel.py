@@ -468,12 +468,6 @@ def trace_as_program(best, level, below, which, state, inside, start, end):
 
     As in the published program, what comes before a stage is the best by itself, too, though the slowest stage may
     leave room. Where pipelines tie but for rounding, a single stage is taken before several, and the shortest last one.
-
-    Parameters
-    ----------
-    best : of `solve` with this start state alone
-    level, below, which, state, inside : as for `solve`
-    start, end : states
     """
     time, weights, held, sent = state
     most = 1 if level.straight else level.machines

@@ -53,12 +53,7 @@ class _Pools:
 
 
 def answers(recorder: Recorder) -> dict[str, Any]:
-    """What `torch.cuda` has for graphs; `torch.cuda.graph` and `make_graphed_callables` are PyTorch's own.
-
-    Parameters
-    ----------
-    recorder : of the rank
-    """
+    """What `torch.cuda` has for graphs; `torch.cuda.graph` and `make_graphed_callables` are PyTorch's own."""
     pools = _Pools(recorder)
 
     class CUDAGraph:
@@ -126,12 +121,7 @@ def answers(recorder: Recorder) -> dict[str, Any]:
 
 
 def patches(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
-    """What stands in the place of attributes of PyTorch: their owner, name and value.
-
-    Parameters
-    ----------
-    recorder : of the rank
-    """
+    """What stands in the place of attributes of PyTorch: their owner, name and value."""
     for name, value in answers(recorder).items():
         yield torch.cuda, name, value
         yield torch.cuda.graphs, name, value

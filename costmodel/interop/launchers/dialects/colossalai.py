@@ -37,8 +37,8 @@ def sequence_mode(w: Writing) -> str | None:
     """How a sequence is split."""
     if within_layers(w):
         return "split_gather"
-    ways = {"all-to-all": "all_to_all"}
-    return ways.get(str(w.plan.context_communication), "ring_attn") if w.plan.context_parallel > 1 else None
+    ways = "all_to_all" if w.plan.exchanges_heads else "ring_attn"
+    return ways if w.plan.context_parallel > 1 else None
 
 
 ROWS = (

@@ -32,7 +32,7 @@ NARROW = "adam-bf16-master"
 
 def offloads(w: Writing) -> object:
     """Whether states that are sharded lie in host memory."""
-    return w.plan.zero_stage and w.plan.optimizer_offload
+    return w.plan.zero_stage and w.stated("_offload_fraction")
 
 
 ROWS = (
@@ -78,14 +78,19 @@ def rules(reading: LaunchReading) -> None:
     precision(reading)
     if reading.one("_narrow_master") and reading.one("_narrow_moments"):
         reading.put("optimizer_states", NARROW)
-    if reading.has("_overlap"):
-        reading.put("overlap_gradients", reading.one("_overlap"))
-        if reading.plan.get("zero_stage") == 3:
-            reading.put("overlap_parameters", reading.one("_overlap"))
+    overlap(reading)
     buckets(reading)
     hpz = reading.one("_hpz")
     if hpz and hpz > 1:
         reading.unpriced.append("zero_optimization.zero_hpz_partition_size")
+
+
+def overlap(reading: LaunchReading) -> None:
+    """Whether gradients, and the weights that stage 3 shards, are exchanged beside compute."""
+    if reading.has("_overlap"):
+        reading.put("overlap_gradients", reading.one("_overlap"))
+        if reading.plan.get("zero_stage") == 3:
+            reading.put("overlap_parameters", reading.one("_overlap"))
 
 
 def buckets(reading: LaunchReading) -> None:

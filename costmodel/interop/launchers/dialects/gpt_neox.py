@@ -6,7 +6,7 @@ from costmodel.interop.launchers import common, says
 from costmodel.interop.launchers import values as unit
 from costmodel.interop.launchers.dialects import deepspeed
 from costmodel.interop.launchers.settle import schedule_of
-from costmodel.interop.launchers.table import ABOVE_ONE, OWN, Dialect, FlagRow, LaunchReading
+from costmodel.interop.launchers.table import ABOVE_ONE, OWN, Dialect, FlagRow, LaunchReading, pick
 
 GATED = "swiglu", "geglu", "reglu", "bilinear", "glu"
 GATED_KINDS = "llama", "gated"
@@ -46,7 +46,7 @@ ROWS = (
     FlagRow("train_micro_batch_size_per_gpu batch_size", "micro_batch", unit.count, says=OWN),
     FlagRow("gradient_accumulation_steps gas", "gradient_accumulation", unit.count, 1, says=OWN),
     FlagRow("zero_optimization.stage zero_stage", "zero_stage", unit.whole, 0, says=OWN),
-    FlagRow("zero_optimization.overlap_comm", "_overlap", unit.flag, says="overlap_gradients"),
+    *pick(deepspeed.ROWS, ["zero_optimization.overlap_comm"]),
     FlagRow("zero_optimization.cpu_offload", "_offload_optimizer", unit.flag, False, says=says.where_true("_offload_optimizer")),
     FlagRow("zero_optimization.offload_optimizer.device", "_device_optimizer", deepspeed.device, "none"),
     FlagRow("zero_optimization.offload_param.device", "_device_parameters", deepspeed.device, "none"),
@@ -84,7 +84,7 @@ def rules(reading: LaunchReading) -> None:
         reading.conflict("fp16.enabled and bf16.enabled, both true")
         wide = None
     reading.put("dtype", "fp8" if reading.one("_fp8") and reading.one("_te") else wide)
-    reading.put("overlap_gradients", reading.one("_overlap"))
+    deepspeed.overlap(reading)
     common.preferences(reading, reading.one("_method"))
     schedule_of(reading)
 

@@ -72,9 +72,9 @@ FSDP_ROWS = (
 MESH_ROWS = (
     FlagRow("parallelism_config.tp_size", "tensor_parallel", unit.count, 1, "from 4.57", OWN, split),
     FlagRow("parallelism_config.cp_size", "context_parallel", unit.count, 1, "from 4.57", OWN,
-            lambda w: split(w) and w.plan.context_communication != "all-to-all"),
+            lambda w: split(w) and not w.plan.exchanges_heads),
     FlagRow("parallelism_config.sp_size", "ulysses_parallel", unit.count, 1, "from 4.57", OWN,
-            lambda w: split(w) and w.plan.context_communication == "all-to-all"),
+            lambda w: split(w) and w.plan.exchanges_heads),
     FlagRow("parallelism_config.dp_shard_size", "fsdp.shard_degree", unit.degree, None, "from 4.57"),
     FlagRow("parallelism_config.dp_replicate_size", "fsdp.replicate_degree", unit.degree, None, "from 4.57"),
     FlagRow("tp_size", "tensor_parallel", unit.degree, 0, "4.50 to 4.56"),
@@ -337,8 +337,7 @@ def rules(reading: LaunchReading) -> None:
     if reading.keys & OF_CHAT:
         reading.defaults["dtype"] = "fp16"
         if reading.one("_moved"):
-            reading.put("offload", ["optimizer", "parameters"])
-            reading.put("optimizer_offload", 1.0)
+            common.offloaded(reading, ["optimizer", "parameters"])
     if not of_trl(reading):
         reading.framework = "transformers"
     elif not of_a_logit_trainer(reading) and reaches(reading, TILED_SINCE):

@@ -292,7 +292,7 @@ PLAN_ROWS = (
             says.mapped("optimizer", {"adam-bf16-moments": "bf16"})),
     says.alone("exp_avg_sq_dtype", says.mapped("optimizer", {"adam-bf16-moments": "bf16"})),
     FlagRow("optimizer_cpu_offload cpu_optimizer", "_offload_optimizer", unit.flag, False, "from core 0.11",
-            lambda w: bool(w.plan.optimizer_offload)),
+            lambda w: bool(w.stated("_offload_fraction"))),
     FlagRow("optimizer_offload_fraction", "_offload_fraction", unit.number, 1.0, "from core 0.11", OWN),
     FlagRow("cpu_offloading fine_grained_activation_offloading", "_offload_activations", unit.flag, False, "from core 0.9"),
     FlagRow("cpu_offloading_num_layers", "_offload_layers", unit.whole, 0, "from core 0.9",

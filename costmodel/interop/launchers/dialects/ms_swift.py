@@ -28,7 +28,7 @@ TOGETHER = 16
 
 def _deepspeed(w: Writing) -> str:
     """The built-in configuration that a plan's stage and offload come to."""
-    return f"zero{w.plan.zero_stage}{'_offload' if w.plan.optimizer_offload else ''}"
+    return f"zero{w.plan.zero_stage}{'_offload' if w.stated('_offload_fraction') else ''}"
 
 
 BEFORE = (

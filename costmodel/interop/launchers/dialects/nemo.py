@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from costmodel.description.dimensions import DIMENSIONS
 from costmodel.interop.launchers import common, says
 from costmodel.interop.launchers import values as unit
 from costmodel.interop.launchers.dialects import megatron
@@ -293,12 +294,7 @@ BRIDGE_ROWS = (
     FlagRow("nodes", "_nodes", unit.count),
     FlagRow("gpus_per_node gpus-per-node", "_per_node", unit.count),
     FlagRow("model_name model_recipe_name m", "_name", unit.word),
-    FlagRow("tp", "tensor_parallel", unit.count),
-    FlagRow("pp", "pipeline_parallel", unit.count),
-    FlagRow("cp", "context_parallel", unit.count),
-    FlagRow("ep", "expert_parallel", unit.count),
-    FlagRow("etp", "expert_tensor_parallel", unit.count),
-    FlagRow("vp", "virtual_stages", unit.count),
+    *(FlagRow(one.short.lower(), one.field, unit.count) for one in DIMENSIONS if one.column != "data"),
     FlagRow("mb", "micro_batch", unit.count),
     FlagRow("gb", "global_batch", unit.count),
 )

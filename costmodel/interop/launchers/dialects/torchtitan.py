@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from costmodel.description.dimensions import DIMENSIONS
 from costmodel.interop.launchers import common, says
 from costmodel.interop.launchers import values as unit
 from costmodel.interop.launchers.table import OWN, Dialect, FlagRow, LaunchReading, Writing
@@ -54,6 +55,10 @@ def pipelined(w: Writing) -> bool:
     return w.plan.pipeline_parallel > 1
 
 
+DEGREES = {
+    "tensor": "", "context": "from 2024-10", "pipeline": "", "expert": "from 2025-07", "expert_tensor": "2025-09 to 2025-12",
+}  # fmt: skip
+"""Versions that have a flag for the degree of a dimension."""
 CONVERTERS = {"fp8": ["quantize.linear.float8"], "mxfp8": ["quantize.linear.mx"]}
 RESHARD = {"default": unit.UNSTATED, "always": True, "never": False}
 ROWS = (
@@ -76,12 +81,8 @@ ROWS = (
     FlagRow(spelled("fsdp_reshard_after_forward"), "fsdp.reshard_after_forward", unit.one_of(RESHARD), "default", "from 2025-02",
             says=says.mapped("zero_stage", {"2": "never"}, "always"),
             when=lambda w: w.plan.zero_stage == 2 or (w.plan.zero_stage and not pipelined(w))),
-    FlagRow(spelled("tensor_parallel_degree"), "tensor_parallel", unit.count, 1, says=OWN),
-    FlagRow(spelled("context_parallel_degree"), "context_parallel", unit.count, 1, "from 2024-10", says=OWN),
-    FlagRow(spelled("pipeline_parallel_degree"), "pipeline_parallel", unit.count, 1, says=OWN),
-    FlagRow(spelled("expert_parallel_degree"), "expert_parallel", unit.count, 1, "from 2025-07", OWN, says.has_experts),
-    FlagRow(spelled("expert_tensor_parallel_degree"), "expert_tensor_parallel", unit.count, 1, "2025-09 to 2025-12", OWN,
-            says.has_experts),
+    *(FlagRow(spelled(f"{one.field}_degree"), one.field, unit.count, 1, DEGREES[one.column], OWN,
+              None if one.splits_gpus else says.has_experts) for one in DIMENSIONS if one.column in DEGREES),
     FlagRow(spelled("pipeline_parallel_schedule"), "_schedule", unit.one_of(SCHEDULES), "1F1B",
             says=says.mapped("schedule", WRITTEN), when=pipelined),
     FlagRow(spelled("pipeline_parallel_microbatch_size"), "_pipeline_micro_batch", unit.count, 1, "from 2025-04",
