@@ -43,7 +43,7 @@ QUESTIONS = {
     "what does a 671B need on too few": (
         "memory deepseek-v3 --cluster dgx-h100 --nodes 4", "As no degree was given, others were looked at: none of"),
     "which card for LoRA of a 32B": (
-        "cards qwen2.5-32b --adapter lora --device h100,4090,h200,l40s", "lora of qwen2.5-32b fits from h200-sxm (141 GiB)"),
+        "cards qwen2.5-32b --adapter lora --device h100,4090,h200,l40s", "lora of qwen2.5-32b fits from h100-sxm (80 GiB)"),
     "does QLoRA of 70B fit on a 4090": (
         "cards llama3-70b --adapter qlora --device 4090", "qlora of llama3-70b does not fit on rtx-4090"),
     "does LoRA of 8B fit on a 3090": ("cards llama3-8b --adapter lora --device 3090", "lora of llama3-8b fits on rtx-3090"),
