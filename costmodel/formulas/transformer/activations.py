@@ -399,10 +399,6 @@ def gate_gradients(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -
 
     The gradient of their product and those of both factors, when the product, which its projection read, has gone; and the
     gradient of the layer's output.
-
-    References
-    ----------
-    pytorch/pytorch tools/autograd/derivatives.yaml (``mul.Tensor``: a gradient of each factor)
     """
     widths, share = settings.widths, (1.0 - model.experts.layers / model.layers) * model.mlp.share
     made = ops.where(settings.adapter.unpacked_bytes > 0.0, widths.residual, widths.activation)
