@@ -131,7 +131,8 @@ def adapter_choice(
         output=adapted * targets.output, gate=adapted * targets.gate, up=adapted * targets.up, down=adapted * targets.down,
         merged=merged, dropout=adapted * dropout, lifted=casts_up, uncast=adapted * lifted * uncast, apart=apart,
         keep_inputs=ops.where(ops.equal(kind, QUANTISED), keep_inputs, 0.0),
-        saves=adapted * ops.where(packed > 0.0, 0.0, saves), unpacked_bytes=moved, unpacking_launches=kernels, keep_unpacked=kept, eighth=eighth, edges=adapted * edges,
+        saves=adapted * ops.where(packed > 0.0, 0.0, saves), unpacked_bytes=moved, unpacking_launches=kernels,
+        keep_unpacked=kept, eighth=eighth, edges=adapted * edges,
     )  # fmt: skip
 
 
