@@ -593,18 +593,6 @@ def _lifted(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
     return defaults.wide_adapters * narrow * ops.where((choices.adapter > 0.5) & (by_another <= 0.0), 1.0, 0.0)
 
 
-def _left_wide(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
-    """1 where adapters beside sharded weights in 16 bit are left in 32: nothing casts them, nor what they multiply."""
-    narrow = ops.where(ops.pick(choices.dtype, _ACTIVATION) > 2.0, 0.0, 1.0)
-    return defaults.uncast_adapters * narrow * ops.where((choices.adapter > 0.5) & (choices.zero_stage > 2.5), 1.0, 0.0)
-
-
-def _saves_frozen(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
-    """1 where products save their inputs whether or not their weights train: of sharded weights that aren't quantised."""
-    packed, _, _, _, _ = adapters.packing(choices.adapter)
-    return defaults.saved_frozen_inputs * ops.where((packed <= 0.0) & (choices.zero_stage > 2.5), 1.0, 0.0)
-
-
 def _bucket_code(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
     """The code of the rule by which a plan's gradients and weights are grouped into calls."""
     return rule_at(choices.zero_stage, choices.prefetch_bytes, defaults.buckets, defaults.replicated_buckets)
@@ -655,6 +643,8 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
     by_kernel = _of_adam(choices) * _updated_width(choices, defaults)
     rule = _bucket_code(choices, defaults)
     habits = defaults.habits
+    sharded = ops.where(choices.zero_stage > 2.5, 1.0, 0.0)
+    left_wide = defaults.uncast_adapters * sharded * ops.where(ops.pick(choices.dtype, _ACTIVATION) > 2.0, 0.0, 1.0)
     beside = 1.0 - habits.blocking_launches  # of a host that waits for every kernel nothing runs beside anything
     return Settings(
         seq_len=choices.seq_len, global_batch=choices.global_batch,
@@ -665,9 +655,9 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
         trainable=1.0,
         adapter=adapters.adapter_choice(
             choices.adapter, choices.lora_rank, choices.lora_targets, defaults.keep_quantised_inputs,
-            _saves_frozen(choices, defaults), defaults.merged_adapters, choices.adapter_dropout,
-            ops.maximum(_lifted(choices, defaults), _left_wide(choices, defaults)),
-            ops.maximum(_is(choices.mixed_precision, 0.0), _left_wide(choices, defaults)), _wide_stream(choices, defaults),
+            defaults.saved_frozen_inputs * sharded, defaults.merged_adapters, choices.adapter_dropout,
+            ops.maximum(_lifted(choices, defaults), left_wide), ops.maximum(_is(choices.mixed_precision, 0.0), left_wide),
+            _wide_stream(choices, defaults),
             choices.trained_edges),
         optimizer=OptimizerChoice(
             newton_schulz_steps=ops.where(ops.equal(choices.optimizer, _MUON), NEWTON_SCHULZ_STEPS, 0.0),

@@ -173,6 +173,18 @@ def test_a_frozen_base_is_gathered_under_zero_3_alone():
     assert sent["lora", 3] > 0.4 * sent["none", 3]  # two gathers of three exchanges, whose gradients are wider
 
 
+def test_zero_3_gathers_as_many_bytes_of_packed_weights_as_of_others():
+    """A thousand million elements of two bytes, in which bitsandbytes stores weights in NF4 (``bnb_4bit_quant_storage``)."""
+    sizes = {"zero_stage": 3, "global_batch": 2, "seq_len": 512, "recompute": "full", "data_parallel": 2}
+    cluster = costmodel.load_cluster("dgx-h100", gpus=2)
+    lora, packed = (
+        costmodel.estimate("llama2-70b", cluster, framework="deepspeed", adapter=kind, **sizes).memory
+        for kind in ("lora", "qlora")
+    )  # fmt: skip
+    bucket = 5e8 * 2
+    assert lora.buffers == packed.buffers and packed.buffers - bucket == pytest.approx(1e9 * 2, abs=1e8)
+
+
 def test_estimate_and_ledger_send_the_same_bytes_of_adapters():
     answer = asked(adapter="lora", zero_stage=1)
     made = costmodel.ledger(answer.model, answer.cluster, answer.plan, answer.framework)

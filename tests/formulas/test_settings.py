@@ -56,7 +56,8 @@ def test_neighbours_along_a_degree_are_as_many_ranks_apart_as_there_are_inside(o
 
 @pytest.mark.parametrize("one", restrictions(), ids=lambda one: f"{one.field} beside {one.beside}")
 def test_a_restriction_says_the_field_and_what_it_stands_beside(one):
-    broken = {one.field: one.allowed[0], one.beside: one.values[-1] if one.values else None}
+    beside = None if one.above is None else one.above + 1
+    broken = {one.field: one.allowed[0], one.beside: one.values[-1] if one.values else beside}
     assert not one.broken(broken)
     broken[one.field] = object()
     assert one.broken(broken)

@@ -64,11 +64,8 @@ def stage_layers(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> 
     Stages hold equal shares; where the layers are short of that, the last stage (which has the vocabulary
     projection) and the first (which has the embedding) give up half each, the last the odd one, as Megatron-LM's
     ``--account-for-loss-in-pipeline-split`` and ``--account-for-embedding-in-pipeline-split`` do. Where an end is given its
-    layers, the others are dealt evenly to the stages that aren't. Frameworks that balance by cost deal by `dealt_layers`.
-
-    References
-    ----------
-    NVIDIA/Megatron-LM@d98e8a6 megatron/core/transformer/transformer_block.py, ``get_num_layers_to_build``
+    layers, the others are dealt evenly to the stages that aren't (``get_num_layers_to_build`` there). Frameworks that balance by
+    cost deal by `dealt_layers`.
     """
     slots = plan.pipeline * plan.virtual_stages
     full = plan.virtual_stages * ops.ceil_div(model.layers, slots)

@@ -393,6 +393,20 @@ def dispatched_gradients(model: ModelNumbers, settings: Settings, plan: PlanNumb
     return 2.0 * settings.widths.activation * copies * model.hidden * lengths.local_tokens(settings, plan) / plan.tensor
 
 
+def gate_gradients(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
+    """Bytes that a gated MLP's backward pass holds on one rank beside what was saved, of an activation and a gate by themselves.
+
+    The gradient of their product and those of both factors, when the product, which its projection read, has gone; and the
+    gradient of the layer's output.
+    """
+    widths, share = settings.widths, (1.0 - model.experts.layers / model.layers) * model.mlp.share
+    made = ops.where(settings.adapter.unpacked_bytes > 0.0, widths.residual, widths.activation)
+    _, _, _, last = adapters.input_bytes(model, settings)
+    apart = share * model.mlp.gated * settings.framework.keep_activated
+    inner = (3.0 * made - last) * model.mlp.width * lengths.local_tokens(settings, plan) / plan.tensor
+    return apart * (inner + widths.residual * model.hidden * lengths.norm_tokens(settings, plan))
+
+
 def backward_temporaries(
     model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software,
 ) -> Number:  # fmt: skip
@@ -423,5 +437,6 @@ def backward_temporaries(
     beside, share = layer_ - wide - outlives, software.memory.backward_overhead
     at_once = ops.maximum(share * beside, ops.where(wide > 0.0, share * (beside - inner) + wide - over, 0.0))
     at_once = ops.maximum(at_once, dispatched_gradients(model, settings, plan))
+    at_once = ops.maximum(at_once, gate_gradients(model, settings, plan))
     adapted = adapted_inputs(model, settings, plan)
     return again + ops.maximum(at_once, ops.where(adapted > 0.0, adapted + around_adapter(model, settings, plan), 0.0))

@@ -122,7 +122,7 @@ def adapter_choice(
     (``Linear4bit.forward``: ``requires_conversion``, unless autocast is on)
     """
     adapted = ops.where(kind > 0.5, 1.0, 0.0)
-    _, moved, kernels, kept, eighth = packing(kind)
+    packed, moved, kernels, kept, eighth = packing(kind)
     casts_up = adapted * lifted * (1.0 - of_bitsandbytes(kind) * (1.0 - uncast))
     apart = adapted * ops.where(wide > 0.0, 1.0 - uncast, casts_up)
     return AdapterChoice(
@@ -130,8 +130,9 @@ def adapter_choice(
         key=adapted * targets.key, value=adapted * targets.value, fused=adapted * targets.fused,
         output=adapted * targets.output, gate=adapted * targets.gate, up=adapted * targets.up, down=adapted * targets.down,
         merged=merged, dropout=adapted * dropout, lifted=casts_up, uncast=adapted * lifted * uncast, apart=apart,
-        keep_inputs=ops.where(ops.equal(kind, QUANTISED), keep_inputs, 0.0), saves=adapted * saves, unpacked_bytes=moved,
-        unpacking_launches=kernels, keep_unpacked=kept, eighth=eighth, edges=adapted * edges,
+        keep_inputs=ops.where(ops.equal(kind, QUANTISED), keep_inputs, 0.0),
+        saves=adapted * ops.where(packed > 0.0, 0.0, saves), unpacked_bytes=moved, unpacking_launches=kernels,
+        keep_unpacked=kept, eighth=eighth, edges=adapted * edges,
     )  # fmt: skip
 
 
@@ -140,9 +141,7 @@ def joined_adapters(model: ModelNumbers, adapter: AdapterChoice) -> tuple[Number
 
     References
     ----------
-    modelscope/mcore-bridge@02fb038 src/mcore_bridge/tuners/lora.py (``LoraParallelLinear``: one ``lora_A`` and one ``lora_B`` of
-    each module, ``linear_qkv`` and ``linear_fc1`` among them); huggingface/peft 0.21.2 src/peft/tuners/lora/layer.py (the same,
-    of Phi-3's ``qkv_proj`` and ``gate_up_proj``)
+    huggingface/peft 0.21.2 src/peft/tuners/lora/layer.py (one ``lora_A`` of each module, such as Phi-3's ``gate_up_proj``)
     """
     one = ops.maximum(model.attention.fused, adapter.merged)
     every = ops.minimum(adapter.query, ops.minimum(adapter.key, adapter.value))

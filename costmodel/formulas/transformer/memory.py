@@ -404,13 +404,14 @@ def gathered_weights(owned: RankParameters, settings: Settings, plan: PlanNumber
     Where a layer is a unit, that of the largest layer, and embedding and head, which are one more and stay whole until their own
     backward pass; the next layer's, `gathered_backward`, come only beside the backward pass. Where embedding and head are units
     of their own, the head alone, as the last layer's is given up before the loss. Where sums wait for a pipeline's last
-    micro-batch, weights are whole from a backward pass on: all layers'. DeepSpeed gathers up to a number of parameters, whatever
-    they belong to.
+    micro-batch, weights are whole from a backward pass on: all layers'. DeepSpeed gathers up to a number of elements, whatever
+    they belong to: of weights in NF4 each holds as many as it has room for.
 
     References
     ----------
     pytorch/pytorch torch/distributed/fsdp/_runtime_utils.py (the root is not resharded after its forward pass);
-    deepspeedai/DeepSpeed@edaa722 deepspeed/runtime/zero/config.py, ``max_live_parameters``.
+    deepspeedai/DeepSpeed@edaa722 deepspeed/runtime/zero/config.py (``max_live_parameters``), partitioned_param_coordinator.py
+    (``ds_numel``); huggingface/transformers src/transformers/utils/quantization_config.py (``bnb_4bit_quant_storage``).
     foundation-model-stack/fms-acceleration@876e2ed: over states and what grows with tokens, a Mixtral with adapters on 2 GPUs
     holds 2.9 GiB, with a base in NF4 1.3; a Mistral 7B 0.95 and 0.7
     """
@@ -422,7 +423,7 @@ def gathered_weights(owned: RankParameters, settings: Settings, plan: PlanNumber
     apart = settings.framework.edges_apart > 0.0
     units = widths.stored * ops.where(layer.deferred_sums(settings, plan) > 0.0, every, ops.where(apart, 0.0, unit))
     units = units + widths.parameter * ops.where(apart, split_parameters(owned.head, 0.0, plan), together)
-    live = widths.stored * ops.minimum(split_parameters(dense, routed, plan), settings.buckets.live)
+    live = ops.minimum(widths.stored * split_parameters(dense, routed, plan), widths.parameter * settings.buckets.live)
     return ops.where(settings.buckets.live > 0.0, live, units)
 
 

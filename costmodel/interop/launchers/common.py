@@ -263,14 +263,7 @@ def bits(reading: LaunchReading) -> int | None:
 def adapter(
     reading: LaunchReading, kind: str | None, rank: int | None = None, targets: str | None = None, dropped: bool | None = None
 ) -> None:
-    """Low-rank adapters with what is stated of them as ``_rank``, ``_targets`` and ``_adapter_dropout``.
-
-    Parameters
-    ----------
-    reading : of the files
-    kind : of adapters, if any
-    rank, targets, dropped : the software's own, and whether it drops out what they read, where nothing is stated
-    """
+    """Low-rank adapters with what is stated as ``_rank``, ``_targets`` and ``_adapter_dropout``, else the software's own."""
     if not kind or kind == "none":
         return
     name = str(reading.one("_name") or "").lower()
