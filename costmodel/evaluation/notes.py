@@ -165,10 +165,10 @@ def other_release(answer: Estimate) -> tuple[str, ...]:
     --------
     >>> from costmodel import estimate, load_cluster, load_model, Plan
     >>> plan = Plan(global_batch=8, seq_len=2048, data_parallel=8, zero_stage=3)
-    >>> dense, mixture = (estimate(load_model(name), load_cluster("dgx-h100", gpus=8), plan, "hf-trainer")
+    >>> dense, mixture = (estimate(load_model(name), load_cluster("dgx-h100", gpus=8), plan, "hf-trainer@2026-05")
     ...                   for name in ("llama3.2-1b", "qwen3-30b-a3b"))
-    >>> other_release(dense), other_release(mixture)[0][:43]
-    ((), 'hf-trainer as it has been since 2026-01; as')
+    >>> other_release(dense), other_release(mixture)[0][:42]
+    ((), 'hf-trainer@2026-05 as it has been since 20')
     """
     software = answer.framework
     named = releases.base_name(software.name)

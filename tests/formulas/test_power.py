@@ -38,8 +38,8 @@ memory_bandwidth = 1e12
 
 
 REFUSED = {
-    "rated_power_w = 700": "rated_power=700: expected power beside it",
-    "power_w = 300\npower = 200": "power=200: expected power_w alone",
+    "rated_power_w = 700": "rated_power=700.0: expected power beside it",
+    "power_w = 300\npower = 200": "power=200.0: expected power_w alone",
     "power_w = 300\nrated_power_w = -3": "rated_power=-3",
     "power_w = 300\nrated_power_w = \"x\"": "rated_power='x'",
 }
