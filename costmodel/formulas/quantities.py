@@ -661,7 +661,7 @@ class LevelFigures(NamedTuple):
 
 
 class EndStages(NamedTuple):
-    """Layers that the ends of a pipeline are given; -1 where they are dealt."""
+    """Layers that the ends of a pipeline are given; 0 where they are dealt."""
 
     first: Number
     last: Number

@@ -648,7 +648,7 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
     beside = 1.0 - habits.blocking_launches  # of a host that waits for every kernel nothing runs beside anything
     return Settings(
         seq_len=choices.seq_len, global_batch=choices.global_batch,
-        ends=EndStages(choices.first_stage_layers, choices.last_stage_layers),
+        ends=EndStages(_chosen(choices.first_stage_layers, 0.0), _chosen(choices.last_stage_layers, 0.0)),
         lengths=SampleLengths(
             batching=choices.batching, mean=_chosen(choices.mean_length, choices.seq_len), attended=choices.seq_len,
         ),

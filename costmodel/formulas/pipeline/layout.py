@@ -93,7 +93,7 @@ def given_ends(settings: Settings, plan: PlanNumbers) -> Number:
 
 def even_layers(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
     """Layers on each stage that isn't given its own, if it is a whole number; 0 where all are."""
-    first, last = ops.maximum(settings.ends.first, 0.0), ops.maximum(settings.ends.last, 0.0)
+    first, last = settings.ends
     others = plan.pipeline - ops.where(first > 0.0, 1.0, 0.0) - ops.where(last > 0.0, 1.0, 0.0)
     return (model.layers - first - last) / ops.maximum(others, 1.0)
 
