@@ -81,8 +81,8 @@ class Update:
 def spread_of_clusters(software: Framework, device: Device) -> float:
     """Scale of the logarithm of the factor that all steps on a cluster have in common before any is measured."""
     usual = usual_constants()
-    met = time_error(novelty(software, device), usual).scale  # of a plan: what it and its constants add goes apart
-    return math.sqrt(met**2 - usual**2 - OWN**2)
+    met = time_error(novelty(software, device), usual)  # of a plan: what it and its constants add, normal both, goes apart
+    return met.scale * math.sqrt(1.0 - (usual**2 + OWN**2) / met.deviation**2)
 
 
 def prior_of(software: Framework, believed: Prior | None = None) -> Prior:
