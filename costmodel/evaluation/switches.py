@@ -59,7 +59,7 @@ def faster_with(result: SearchResult, most: int = 4) -> list[Faster]:
     >>> model, cluster = load_model("llama3-70b"), load_cluster("dgx-h100", gpus=64)
     >>> result = search(model, cluster, global_batch=1024, seq_len=8192, recompute="none")
     >>> [one.words for one in faster_with(result)]
-    ['overlap_tensor=True', 'fused_cross_entropy=True']
+    ['overlap_tensor=True', 'fused_cross_entropy=True', 'cuda_graphs=True']
     """
     kind("result", result, SearchResult, "search(...)")
     positive_int("most", most, 1000)
