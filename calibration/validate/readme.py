@@ -21,11 +21,11 @@ COLUMNS = (
 
 
 def first_contacts(ledger: Path = LEDGER) -> list[list[str]]:
-    """A row a release that met campaigns, means over those; none where there is no ledger."""
+    """A row a day on which releases met campaigns, means over those; none where there is no ledger."""
     if not ledger.is_file():
         return []
     rows = pandas.read_csv(ledger, dtype={"date": str, "release": str})
-    return [_met(f"{release} on {date}", some) for (date, release), some in rows.groupby(["date", "release"], sort=True)]
+    return [_met(f"{', '.join(some.release.unique())} on {date}", some) for date, some in rows.groupby("date", sort=True)]
 
 
 def _met(when: str, rows: pandas.DataFrame) -> list[str]:

@@ -230,10 +230,10 @@ def test_the_readmes_table_shows_first_contact_before_what_was_fitted(tmp_path):
     ledger.write_text(
         "date,release,campaign,time_error,time_holds,time_factor,memory_error,memory_holds,ran,ran_told,"
         "ran_out,ran_out_told\n2026-11-29,1.1,c,0.2,1,2.0,,,1,1,0,0\n2026-11-26,1.0,a,0.1,1,1.2,,,2,2,4,3\n"
-        "2026-11-26,1.0,b,0.5,0,1.8,0.2,0.5,2,1,0,0\n"
+        "2026-11-26,1.0.1,b,0.5,0,1.8,0.2,0.5,2,1,0,0\n"
     )
     row, later = readme.first_contacts(ledger)
-    assert "1.0 on 2026-11-26" in row[0] and "1.1 on 2026-11-29" in later[0]
+    assert "1.0, 1.0.1 on 2026-11-26" in row[0] and "1.1 on 2026-11-29" in later[0]
     assert later[1:4] == ["1", "20.0 %", "100.0 %"]
     assert row[1:] == ["2", "30.0 %", "50.0 %", f"x{math.sqrt(1.2 * 1.8):.2f}", "20.0 %", "50.0 %", "3 of 4", "3 of 4", "-"]
     assert readme.first_contacts(tmp_path / "none.csv") == []
