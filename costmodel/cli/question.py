@@ -317,11 +317,11 @@ def _take_work(arguments: argparse.Namespace, model: Transformer) -> None:
 
 
 def take_adapter(arguments: argparse.Namespace) -> None:
-    """Take the adapter that its rank or its targets imply where none is said; a note says so."""
+    """Take the adapter that its rank, its targets or its dropout imply where none is said; a note says so."""
     for name, value in implied_choices(vars(arguments)).items():
         several = any(isinstance(getattr(arguments, field), list) for field in OF_ADAPTERS)
         setattr(arguments, name, [value] if several else value)
-        arguments.notes.append(f"taken, as it wasn't said: --{name} {value}, which has a rank and targets")
+        arguments.notes.append(f"taken, as it wasn't said: --{name} {value}, which has a rank, targets and dropout")
 
 
 def take_software(arguments: argparse.Namespace) -> None:

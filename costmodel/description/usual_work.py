@@ -20,7 +20,7 @@ UNSAID, ADAPTING = "megatron-core", "hf-trainer"
 USUAL_ON = {"tpu": "maxtext", "trainium": "fsdp2", "intel": "fsdp2"}
 """What takes its place on platforms on which it doesn't train: awsdocs-neuron.readthedocs-hosted.com, training.html (TorchTitan
 Neuron); pytorch/torchtitan README.md."""
-OF_ADAPTERS = ("lora_rank", "lora_targets")
+OF_ADAPTERS = ("lora_rank", "lora_targets", "adapter_dropout")
 """Fields of a plan that say it has adapters."""
 CHECKPOINTED = ("qlora", "gptq-lora", "int8-lora")
 """Adapters whose layers that software recomputes unless it is told not to: huggingface/peft src/peft/utils/other.py
@@ -96,8 +96,10 @@ def implied_choices(choices: Mapping[str, object]) -> dict[str, str]:
     --------
     >>> implied_choices({"lora_rank": 16}), implied_choices({"lora_rank": 16, "adapter": "qlora"})
     ({'adapter': 'lora'}, {})
+    >>> implied_choices({"adapter_dropout": True}), implied_choices({"adapter_dropout": False})
+    ({'adapter': 'lora'}, {})
     """
-    said = {name for name, value in choices.items() if value is not None}
+    said = {name for name, value in choices.items() if value is not None and value is not False}
     return {"adapter": "lora"} if said.intersection(OF_ADAPTERS) and "adapter" not in said else {}
 
 
