@@ -81,6 +81,11 @@ def expert_product(
     m : tokens of one expert
     n, k : outputs and inputs of the weight
 
+    Returns
+    -------
+    forward, data, weight
+        times of the product, and of the gradients of its input and of its weight [s]
+
     Assumptions
     -----------
     Products of experts that run one by one don't overlap, though several streams may carry them, and take no host time beyond
