@@ -155,14 +155,14 @@ def asked(
     said, fields = _parted({name: value for name, value in choices.items() if name != ACCUMULATED}, (ACCUMULATED,))
     trained = model_of(model)
     on = cluster_of(cluster, **said)  # type: ignore[arg-type]
+    usual = usual_software(on.device.architecture)
     if plan is None:
         fields |= implied_choices(fields)
         adapted = adapts(fields.get("adapter"))
         if framework is None:
             taken = usual_choices(fields)
-            framework = taken.pop("framework", None)
+            framework = taken.pop("framework", usual)
             fields |= taken
-        framework = usual_software(on.device.architecture) if framework is None else framework
         if micro_batches is not None and "global_batch" in fields:
             raise InvalidValue(ACCUMULATED, micro_batches, "None beside global_batch: both say the sequences of a step")
         if micro_batches is not None:
@@ -177,7 +177,7 @@ def asked(
     if not size_is_said(cluster, said):
         gpus = max(on.gpus or 1, plan.gpus) if plan.data_parallel is None else plan.gpus
         on = cluster_of(cluster, **{**said, "gpus": gpus})  # type: ignore[arg-type]
-    return Asked(trained, on, plan, usual_software(on.device.architecture) if framework is None else framework)
+    return Asked(trained, on, plan, usual if framework is None else framework)
 
 
 def hardware_of(cluster: ClusterLike | None, choices: Mapping[str, object]) -> tuple[Cluster, dict[str, object]]:

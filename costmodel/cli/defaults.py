@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from costmodel.description.transformer import Transformer
-from costmodel.description.usual_work import ADAPTED_BATCH, ADAPTED_LENGTH, BATCH, LENGTH, UNSAID, no_longer, usual_software
+from costmodel.description.usual_work import ADAPTED_BATCH, ADAPTED_LENGTH, BATCH, LENGTH, UNSAID, no_longer
 
 
 def fill_work(arguments: argparse.Namespace, model: Transformer, *, global_batch: int, seq_len: int) -> str:
@@ -53,4 +53,4 @@ def priced(text: str) -> dict[str, float]:
     return found
 
 
-__all__ = ["ADAPTED_BATCH", "ADAPTED_LENGTH", "BATCH", "LENGTH", "UNSAID", "as_note", "fill_work", "priced", "usual_software"]
+__all__ = ["ADAPTED_BATCH", "ADAPTED_LENGTH", "BATCH", "LENGTH", "UNSAID", "as_note", "fill_work", "priced"]

@@ -29,13 +29,21 @@ from costmodel.cli.arguments import (
     whole,
 )
 from costmodel.cli.calibrated import add_calibration, with_calibration
-from costmodel.cli.defaults import UNSAID, usual_software
+from costmodel.cli.defaults import UNSAID
 from costmodel.cli.unlike import is_joined
 from costmodel.description.cluster import Cluster
 from costmodel.description.judgement import CHOSEN, JUDGED
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
-from costmodel.description.usual_work import OF_ADAPTERS, adapts, implied_choices, usual_batch, usual_choices, usual_length
+from costmodel.description.usual_work import (
+    OF_ADAPTERS,
+    adapts,
+    implied_choices,
+    usual_batch,
+    usual_choices,
+    usual_length,
+    usual_software,
+)
 from costmodel.evaluation.estimation import Estimate
 
 if TYPE_CHECKING:

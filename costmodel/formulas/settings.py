@@ -657,8 +657,7 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
             choices.adapter, choices.lora_rank, choices.lora_targets, defaults.keep_quantised_inputs,
             defaults.saved_frozen_inputs * sharded, defaults.merged_adapters, choices.adapter_dropout,
             ops.maximum(_lifted(choices, defaults), left_wide), ops.maximum(_is(choices.mixed_precision, 0.0), left_wide),
-            _wide_stream(choices, defaults),
-            choices.trained_edges),
+            _wide_stream(choices, defaults), choices.trained_edges),
         optimizer=OptimizerChoice(
             newton_schulz_steps=ops.where(ops.equal(choices.optimizer, _MUON), NEWTON_SCHULZ_STEPS, 0.0),
             passing_bytes=ops.where(choices.optimizer < 0.0, 0.0, ops.pick(choices.optimizer, _PASSING))

@@ -176,6 +176,15 @@ AROUND = re.compile(r"^(?:train|run|finetune|main)_|_(?:train|training|trainer|f
 """What stands around a method in the name of the script that trains by it."""
 PROMPT = 512
 """Tokens of a prompt where no file says them, as TRL's GRPO cut them (huggingface/trl@v0.27.0 trl/trainer/grpo_config.py)."""
+UPDATE_ALONE = "generates while it trains: only the actor's update is priced; `costmodel post-train` prices a step"
+"""What is priced of a file for training by what the model itself generates."""
+
+
+def actor_gpus(reading: LaunchReading) -> None:
+    """The GPUs that train, of nodes and GPUs of each that are said of the actor alone; none where a variable leaves one open."""
+    nodes, gpus = reading.one("_actor_nodes", 1), reading.one("_actor_gpus", 8)
+    if nodes and gpus:
+        reading.say("_gpus", nodes * gpus, f"{nodes} nodes of {gpus} GPUs for the actor")
 
 
 def prompted(reading: LaunchReading, completion: int | None = None, prompt: int = PROMPT) -> None:

@@ -63,9 +63,8 @@ def rules(reading: LaunchReading) -> None:
         reading.defaults["seq_len"] = 512
         common.preferences(reading, None if "rm" in common.started(reading) else "dpo")
     if reinforced:
-        nodes, gpus = reading.one("_actor_nodes", 1), reading.one("_actor_gpus", 8)
-        if nodes and gpus and not (reading.has("_gpus") or reading.has("_nodes")):
-            reading.say("_gpus", nodes * gpus, f"{nodes} nodes of {gpus} GPUs for the actor")
+        if not (reading.has("_gpus") or reading.has("_nodes")):
+            common.actor_gpus(reading)
         reading.note("generates while it trains: only the actor's training step is priced")
         if not reading.has("seq_len"):
             common.prompted(reading, 1024, 1024)

@@ -29,13 +29,12 @@ def rules(reading: LaunchReading) -> None:
     if not reading.has("model.num_layers"):  # which a file that it sources has
         reading.model_name = reading.one("_checkpoint")
     reading.put("batching", "padding-free", derived=True)
-    nodes, gpus = reading.one("_actor_nodes", 1), reading.one("_actor_gpus", 8)
-    if nodes and gpus and not (reading.has("_gpus") or {"_actor_nodes", "_actor_gpus"} & reading.variable_fields):
+    if not (reading.has("_gpus") or {"_actor_nodes", "_actor_gpus"} & reading.variable_fields):
         for field in ("_nodes", "_per_node"):  # of Ray's cluster, generation with it
             reading.said.pop(field, None)
-        reading.say("_gpus", nodes * gpus, f"{nodes} nodes of {gpus} GPUs for the actor")
+        common.actor_gpus(reading)
     if reading.has("_completion"):
-        reading.note("generates while it trains: only the actor's update is priced; `costmodel post-train` prices a step")
+        reading.note(common.UPDATE_ALONE)
         if not reading.has("seq_len"):
             common.prompted(reading)
     if (prompts := reading.one("_prompts")) and (steps := reading.one("_steps")) and not reading.has("global_batch"):

@@ -73,7 +73,7 @@ def rules(reading: LaunchReading) -> None:
         common.fused(reading)
     _engine(reading)
     if any(key.startswith("actor_rollout_ref.") for key in reading.keys):
-        reading.note("generates while it trains: only the actor's update is priced; `costmodel post-train` prices a step")
+        reading.note(common.UPDATE_ALONE)
         prompts, answers = reading.one("_prompts", 256), reading.one("_answers", 1)
         prompt, answer = reading.one("_prompt", 512), reading.one("_completion", 512)
         length, batch = prompt and answer and prompt + answer, prompts and answers and prompts * answers
