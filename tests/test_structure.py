@@ -5,6 +5,7 @@ from tests.structure import (
     arrows_of_modules,
     arrows_of_rooms,
     circles,
+    lines_of_data,
     lines_of_folders,
     long_functions,
     median_of_files,
@@ -38,6 +39,7 @@ def test_a_field_of_a_plan_is_named_in_few_files_and_the_house_grows_no_larger()
     assert median_of_files() <= 8
     for name, most in (("costmodel", 98_500), ("calibration", 8_150)):
         assert sum(lines_of_folders()[name].values()) <= most, name
+    assert sum(lines_of_data().values()) <= 10_000
 
 
 def test_a_circle_is_found_where_there_is_one():

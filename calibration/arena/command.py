@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 from calibration.arena.rivals import Rival, asked, rivals
 from calibration.data.reference import QUOTED
-from calibration.validate.pages import markdown, percent, put_table
+from calibration.validate.pages import markdown, put_table
 from calibration.validate.scores import score
 from costmodel.arithmetic.named_tuples import Row
+from costmodel.catalogue.accuracy import percent
 
 HEADINGS = (
     "tool", "version", "answers", "time, mean error", "the library's on these", "bias", "intervals hold", "regret",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import itertools
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from costmodel.arithmetic.named_tuples import Row, flat
 from costmodel.catalogue import loader, software
+from costmodel.catalogue.accuracy import HEADINGS, accuracy, as_cells
 from costmodel.catalogue.hardware_words import said_hardware
 from costmodel.catalogue.loader import Kind, efficiency_source
 from costmodel.catalogue.software import constants_by_owner, is_framework, load_framework
@@ -81,22 +81,20 @@ def add(commands: Commands) -> None:
 
 
 def _accuracy(arguments: argparse.Namespace) -> int:
-    from importlib import resources
-
-    text = (resources.files("costmodel.catalogue") / "accuracy.json").read_text(encoding="utf-8")
-    kept = json.loads(text)
-    rows = [row for row in kept["rows"] if arguments.word is None or _has({"name": row[0]}, arguments.word)]
-    if not rows:
-        raise InvalidValue("word", arguments.word, "a part of the name of a campaign (`costmodel accuracy` lists all)")
+    *campaigns, total = accuracy()
+    word = arguments.word
+    found = [one for one in [*campaigns, total] if word is None or _has({"name": one["campaign"]}, word)]
+    if not found:
+        raise InvalidValue("word", word, "a part of the name of a campaign (`costmodel accuracy` lists all)")
     if arguments.json:
-        held = {row[0] for row in rows}
-        print_json([one for one in kept["figures"] if one["campaign"] in held])
+        print_json([one for one in found if one is not total])
         return codes.ANSWERED
+    rows = [as_cells(one) for one in found]
     head = "Errors of the shipped constants on measured runs, by campaign: people, software and kind of device"
     if arguments.markdown:
-        print_page(head, table(kept["headings"], rows), markdown=True)
+        print_page(head, table(HEADINGS, rows), markdown=True)
         return codes.ANSWERED
-    places = [kept["headings"].index(name) for name in _FIGURES]
+    places = [HEADINGS.index(name) for name in _FIGURES]
     cells = [[" / ".join(row[0].rsplit("/", 2)), *(row[place] for place in places[1:])] for row in rows]
     print_page(head, table(list(_FIGURES.values()), cells, words=1),
                "time, memory: mean error; holds: of the 90 % intervals; --json and --markdown have all figures")

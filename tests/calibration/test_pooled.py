@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -212,3 +214,28 @@ def test_steps_on_cards_whose_power_was_limited_tell_nothing_of_software():
     }  # fmt: skip
     limited = record | {"cluster": {**record["cluster"], "power_limited": True}}
     assert [tells_time(run_of(one)) for one in (record, limited)] == [True, False]
+
+
+def test_figures_of_a_level_count_sources_alike_and_verdicts_run_by_run(monkeypatch):
+    from calibration.fit import figures_by_distance
+
+    record = {
+        "model": "llama3-8b", "cluster": {"name": "dgx-h100", "gpus": 8}, "software": {"framework": "fsdp2"},
+        "plan": {"global_batch": 8, "seq_len": 8192},
+    }  # fmt: skip
+    measured = [{"peak_memory_bytes": 2**36}, {"peak_memory_bytes": 2**36}, {"peak_memory_bytes": 2**36}, {"out_of_memory": True}]
+    cases = [run_of(record | {"id": f"{source}/{n}", "measured": said})
+             for n, (source, said) in enumerate(zip("aabb", measured, strict=True))]  # fmt: skip
+    errors = np.array([0.1, 0.3, -0.4, np.nan])
+    known = np.log(2.0**36) + np.where(np.isnan(errors), np.nan, 0.0)
+    found = Unseen(known - errors, np.array([24.0, 24.0, 26.0, 26.0]), np.full(4, 0.04), np.array([0, 1, 0, 1]))
+    monkeypatch.setattr(figures_by_distance, "unseen", lambda *_: {"plan": found})
+    spreads = SimpleNamespace(scatter={"a": 0.1}, cluster=0.1, group=0.1)
+    fitted = SimpleNamespace(cases=cases, model=SimpleNamespace(measured=known), posterior=SimpleNamespace(spreads=spreads))
+    text, _ = figures_by_distance.by_distance(fitted, fitted)
+    rows = {(row["what"], row["source"]): row for row in csv.DictReader(text.splitlines())}
+    of = {one: float(rows["memory", one]["mape"]) for one in ("a", "b", figures_by_distance.ALL)}
+    assert of["a"] == pytest.approx(1.0 - (math.exp(-0.1) + math.exp(-0.3)) / 2) and of["b"] == pytest.approx(math.expm1(0.4))
+    assert of[figures_by_distance.ALL] == pytest.approx((of["a"] + of["b"]) / 2)
+    every = rows["memory", figures_by_distance.ALL]
+    assert [every[name] for name in ("runs", "ran_out", "ran_out_told", "ran", "ran_told")] == ["3", "1", "1", "3", "2"]
