@@ -166,6 +166,7 @@ class Framework:
     always_masked : attention is given a mask of padding, as all samples are padded to one length
     older_flash : its flash attention is FlashAttention 2, written for Ampere, on newer devices too
     compiled : what lies between products is compiled (XLA, Inductor): mask, scale and softmax of unfused attention are one kernel
+    fits_device : its compiler makes again what it takes for a step to fit the device, beyond what a plan says
     fused_cross_entropy, fused_norms, expandable_segments, dispatcher : defaults
     overlap_gradients, overlap_parameters, overlap_tensor, overlap_pipeline, overlap_experts : defaults
     scatter_boundary : a tensor group splits what it sends to the next pipeline stage
@@ -288,6 +289,7 @@ class Framework:
     older_flash: bool = False
     always_masked: bool = False
     compiled: bool = False
+    fits_device: bool = False
     first_flash: bool = False
     fused_cross_entropy: bool = False
     fused_norms: bool = True

@@ -12,7 +12,7 @@ WORDS = {
         "fsdp2": "torchtitan pytorch torch fsdp lightning", "deepspeed": "zero openrlhf",
         "megatron-core": "megatron megatron-lm mcore megatron-bridge", "hf-trainer": "transformers huggingface",
         "hf-fsdp": "accelerate axolotl llama-factory", "megatron-deepspeed": "gpt-neox", "deepspeed-autotp": "autotp",
-        "deepspeed-ulysses": "ulysses alst", "maxtext": "jax flax", "ddp": "pytorch-ddp",
+        "deepspeed-ulysses": "ulysses alst", "maxtext": "jax flax paxml", "ddp": "pytorch-ddp",
     },
     "adapter": {
         "none": "sft full all full-finetune full-finetuning no", "qlora": "4bit", "gptq-lora": "gptq", "lora": "peft",
