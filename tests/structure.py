@@ -108,9 +108,9 @@ def shared_names() -> dict[str, list[str]]:
 
 
 def lines_of_folders() -> dict[str, dict[str, int]]:
-    """Lines of Python in each folder of the package, of `calibration` and of the tests."""
+    """Lines of Python in each folder of the package, of what is not installed with it, and of the tests."""
     found: dict[str, dict[str, int]] = {}
-    for base in (ROOT, ROOT.parent / "calibration", ROOT.parent / "tests"):
+    for base in (ROOT, *(ROOT.parent / name for name in ("calibration", "experiments", "tests"))):
         folders = found.setdefault(base.name, defaultdict(int))
         for path in base.rglob("*.py"):
             inside = path.relative_to(base).parts

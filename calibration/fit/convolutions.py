@@ -203,7 +203,7 @@ def read_profiles(folder: Path) -> list[Measured]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of ``calibration networks``."""
+    """Arguments of ``networks``."""
     parser.add_argument("--profiles", type=Path, default=DEFAULT_FOLDER / "seeds" / "profiles",
                         help="folder of PipeDream's profiles")  # fmt: skip
     parser.add_argument("--dry-run", action="store_true", help="fit and report, write nothing")
