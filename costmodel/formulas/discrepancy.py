@@ -17,7 +17,7 @@ from costmodel.formulas.transformer.repetition import experts_again
 ARGUMENTS = {"settings": "of one", "plan": "of one", "other_settings": "of the other", "other_plan": "of the other"}
 """What arguments mean in all formulas here that say nothing else of them."""
 APART = (
-    "captured_iteration", "fused_casts", "masked_padding", "tiled_loss", "host_reads",
+    "captured_iteration", "fused_casts", "masked_padding", "tiled_loss", "chunked_loss", "host_reads",
     "deduplicated_dispatch", "gathered_keys", "exchanged_heads",
 )  # fmt: skip
 """Choices of kernels that count by themselves: what follows from others, and exchanges, which need ranks that exchange."""

@@ -368,6 +368,7 @@ class KernelChoices(NamedTuple):
     fused_norms: Number  # 1: an RMSNorm is one kernel, as a LayerNorm always is
     fused_cross_entropy: Number
     tiled_loss: Number  # 1: the loss multiplies by the head tile by tile, and again for its backward pass
+    chunked_loss: Number  # 1: logits are made chunk by chunk, each by a product of its own, and all are kept
     deduplicated_dispatch: Number  # 1: a token is sent once to each rank that holds any of its experts
     gathered_keys: Number  # 1: context ranks gather all keys and values before the attention core
     host_reads: Number  # in each layer a flash kernel's wrapper reads on the host 1: positions of a single sequence; 2: a mask

@@ -327,6 +327,8 @@ IN_PLACE = ("fused", "fused-linear", "chunked")
 """Losses of one kernel, which writes the gradient over what it reads."""
 FUSED_LOSSES = (*IN_PLACE, "vocab-parallel-compiled")
 """And those of a few that are told to be fused."""
+CHUNKED_LOSSES = ("chunked", "chunked-upcast", "chunked-eager")
+"""Losses whose logits are made by as many products as there are chunks, all before the backward pass."""
 AS_WIDE_AS_LOGITS = ("16-bit", "16-bit-kept", "compiled", "tiled", *IN_PLACE)
 """Losses whose tensors are all of the dtype of the logits, so that they hold twice as much where products are in 32 bit."""
 
@@ -357,6 +359,7 @@ _WIDER_MOMENTS = _ADAM[1] - OPTIMIZERS["adam-8bit"][1]
 _OF_ADAM = tuple(float(name in KERNELS_OF_ADAM) for name in OPTIMIZERS)
 _ACCESSES, _TENSOR_BY_TENSOR, _LISTED, _LOOPED = zip(*OPTIMIZER_KERNELS.values(), strict=True)
 _TILED, _UPCAST_KEPT = _place("tiled", LOSSES), _place("upcast-kept", LOSSES)
+_CHUNKED = tuple(float(name in CHUNKED_LOSSES) for name in LOSSES)
 
 
 def _chosen(choice: Number, default: Number) -> Number:
@@ -627,7 +630,7 @@ def kernel_choices(choices: PlanChoices, defaults: FrameworkDefaults) -> KernelC
             3.0 * chosen_by_torch * ops.maximum(_is(choices.dtype, _FULL), _wide_beside(choices, defaults))),
         fused_softmax=ops.maximum(_is(choices.attention, 1.0), _is(choices.attention, 2.0) * defaults.habits.compiled),
         fused_norms=choices.fused_norms, fused_cross_entropy=one_kernel,
-        tiled_loss=_is(choices.loss, _TILED), deduplicated_dispatch=_is(choices.dispatcher, 1.0),
+        tiled_loss=_is(choices.loss, _TILED), chunked_loss=ops.pick(choices.loss, _CHUNKED), deduplicated_dispatch=_is(choices.dispatcher, 1.0),
         host_reads=_is(choices.attention, 0.0) * ops.maximum(
             2.0 * ops.maximum(lengths.masks(choices.batching), defaults.always_masked), defaults.read_positions),
         gathered_keys=_is(choices.context_communication, 1.0), exchanged_heads=_is(choices.context_communication, 2.0),

@@ -17,11 +17,12 @@ def test_published_peaks_of_torchtunes_flags():
     offloaded = dataclasses.replace(FREED, activation_offload=1.0)
     for plan, peak in ((PLAN, 24.9), (FREED, 23.1), (offloaded, 21.8)):
         memory = estimate(MODEL, CARD, plan, "torchtune@2025.1").memory
-        assert (memory.total - memory.overhead) / 2**30 == pytest.approx(peak, rel=0.1)
+        assert (memory.total - memory.overhead) / 2**30 == pytest.approx(peak, rel=0.03)
 
 
 def test_what_is_left_of_the_gradients_is_that_of_the_largest_tensor():
-    memory = estimate(MODEL, CARD, dataclasses.replace(FREED, activation_offload=1.0), "torchtune").memory
+    plan = dataclasses.replace(FREED, activation_offload=1.0, loss="fused-linear")  # no moment but the passes' end is as full
+    memory = estimate(MODEL, CARD, plan, "torchtune").memory
     assert memory.gradients == 128256 * 3072 * 2  # the embedding's, which is the head
 
 

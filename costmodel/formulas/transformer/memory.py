@@ -60,6 +60,8 @@ TILE_TOKENS, TILE_COLUMNS = 4096.0, 32768.0
 ``TOKEN_CHUNK_SIZE``, trl/trainer/utils.py ``_CHUNKED_LOGPROB_CHUNK_SIZE``."""
 FORWARD_LOGIT = 10.0 / 12.0
 """Of what a loss holds in its backward pass, as it ends its forward pass: 16-bit logits, 32-bit ones and their log-softmax."""
+LOSS_CHUNKS = 8.0
+"""Of a micro-batch under a loss by chunks: meta-pytorch/torchtune@bd2a0fc torchtune/modules/loss (``num_output_chunks``)."""
 WIDE_LOGIT = 4.0
 """Of a logit in 32 bit [bytes]."""
 LEFT = 1.0 / 3.0
@@ -103,7 +105,9 @@ def logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers, micro_bat
 
     A fused linear loss takes so few tokens at a time that their logits are as large as all inputs of the head, and writes their
     gradient over them; it makes the gradient of the head's input, and of its weight, before the backward pass. Where a hyperbolic
-    tangent holds logits within limits, what it makes is kept for its own backward pass.
+    tangent holds logits within limits, what it makes is kept for its own backward pass. Where each chunk of logits is a product of
+    its own, so is its gradient of the head's weight: autograd adds the second to the first, beside their sum, and by then has let
+    go what two chunks held.
 
     Parameters
     ----------
@@ -112,7 +116,8 @@ def logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers, micro_bat
     References
     ----------
     linkedin/Liger-Kernel@v0.8.5 src/liger_kernel/ops/fused_linear_cross_entropy.py (``inc_factor``, ``grad_input``,
-    ``grad_weight``); huggingface/transformers src/transformers/models/gemma2/modeling_gemma2.py (``final_logit_softcapping``)
+    ``grad_weight``); huggingface/transformers src/transformers/models/gemma2/modeling_gemma2.py (``final_logit_softcapping``);
+    pytorch/pytorch torch/csrc/autograd/input_buffer.cpp (``accumulate``)
     """
     widths = settings.widths
     tokens = lengths.local_tokens(settings, plan)
@@ -128,7 +133,9 @@ def logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers, micro_bat
     staged = ops.where(plan.pipeline > 1.0, widths.staged_logit, 0.0)
     # a linear loss multiplies by the weight and by its transpose, each cast; autocast keeps one of a weight that trains
     linear_bytes = (1.0 - settings.adapter.frozen) * cast + by_chunks
-    whole = cast + ops.where(linear, linear_bytes, (held + before + staged + capped) * tokens * columns)
+    summed = 3.0 * widths.parameter * of_weight * model.hidden - 2.0 / LOSS_CHUNKS * held * tokens * columns
+    by_logits = (held + before + staged + capped) * tokens * columns + settings.kernels.chunked_loss * ops.maximum(summed, 0.0)
+    whole = cast + ops.where(linear, linear_bytes, by_logits)
     return inputs + ops.where(settings.kernels.tiled_loss > 0.0, tiled_logits(model, settings, plan), whole)
 
 
@@ -873,7 +880,8 @@ def stage_contents(
     """What a stage holds all the time, for each micro-batch, and at its moments, `Contents` [bytes].
 
     Assumes one graph of a layer for every micro-batch in flight, on one pool that nothing else takes from. A compiled
-    program of actors has every tensor that comes and goes twice, to fill the one while the other is read.
+    program of actors has every tensor that comes and goes twice, to fill the one while the other is read. By the update
+    gradients that waited whole for a step's last micro-batch are sums that are sharded.
 
     References
     ----------
@@ -884,7 +892,7 @@ def stage_contents(
     owned = rank_parameters(model, plan, place.first, place.last)
     at_once = summed_at_once(settings, plan, micro_batches)
     weights, gradients, optimizer, gathered = state_bytes_of(owned, settings, plan, layers, experts, at_once)
-    waits = waits_whole(settings, plan, micro_batches) > 0.0
+    waits, summed = waits_whole(settings, plan, micro_batches) > 0.0, gradients
     gradients = ops.where(waits, whole_gradients(owned, settings, plan, place), gradients)
     freed, largest = settings.optimizer.in_backward, largest_tensor(model, owned, settings, plan)
     gradients = ops.where(freed > 0.0, ops.minimum(settings.widths.gradient * largest, gradients), gradients)
@@ -913,7 +921,7 @@ def stage_contents(
     outputs = place.last * output_logits(model, settings, plan)
     backward, to_come = backward + outputs, yet_to_come(*asked)
     behind = ops.maximum(ops.maximum(backward + further - ops.where(late > 0.0, to_come, 0.0), ending), 0.0)
-    early = (1.0 - freed) * early  # the head's gradient has gone
+    early = (1.0 - freed * (1.0 - tied)) * early  # the head's gradient has gone, unless it waits for the embedding's
     ended, backward = here * behind + (1.0 - here) * outputs + staged.ending, backward + early + staged.backward
     backward = ops.maximum(backward, staged.head + outputs)
     captured = _largest(place, dense.graphed_backward, expert.graphed_backward) + graphs * unit
@@ -937,7 +945,8 @@ def stage_contents(
         waiting_logits=turns * place.last * waiting_logits(model, settings, plan, micro_batches),
         backward=turns * backward,
         ending=ops.maximum(turns * ended + gathered, embedding_gradients(owned, settings, plan, layers, experts, tied)),
-        update=here * update_temporaries(owned, settings, plan, layers, experts) + staged.update + outputs,
+        update=here * update_temporaries(owned, settings, plan, layers, experts) + staged.update + outputs
+        - ops.where(waits, gradients - summed, 0.0),
     )
 
 
