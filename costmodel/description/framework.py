@@ -171,6 +171,8 @@ class Framework:
     overlap_gradients, overlap_parameters, overlap_tensor, overlap_pipeline, overlap_experts : defaults
     scatter_boundary : a tensor group splits what it sends to the next pipeline stage
     separate_rotation : queries and keys are rotated by several kernels
+    sample_rotation_kernels : that the host launches to rotate the queries, or keys, of one packed sample forward, where each is
+        rotated by itself once the host has read their lengths; 0 where a kernel rotates all
     keep_rotated : queries and keys are kept before and after their rotation
     repeat_keys : keys and values that several queries share are copied for each before the attention kernel
     wide_scores : unfused attention takes its softmax in 32 bit, but of models like GPT-2 with learned positions, and keeps it so
@@ -330,6 +332,7 @@ class Framework:
     unreset_peaks: bool = False
     offload_gradients: bool = True
     separate_rotation: bool = False
+    sample_rotation_kernels: float = field(default=0.0, metadata=row(Real(0.0, 1e3)))
     keep_rotated: bool = False
     repeat_keys: bool = False
     wide_scores: bool = False

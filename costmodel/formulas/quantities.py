@@ -396,6 +396,7 @@ class FrameworkHabits(NamedTuple):
     compiled: Number  # 1: what lies between products is compiled, and what no backward pass reads isn't kept
     separate_projections: Number  # 1: queries, keys and values, and gate and up, are products of their own
     grouped_experts: Number  # 1: one kernel multiplies for all experts of a rank; 0: one for each
+    sample_rotation_kernels: Number  # of a packed sample's queries or keys, where each sample is rotated by itself; else 0
     looped_expert_kernels: Number  # of an expert's forward pass, where the host goes through a rank's experts in a loop; else 0
     fused_accumulation: Number  # 1: products of weight gradients add them to the accumulated ones in their own kernel
     weighed_experts: Number  # 1: PyTorch's own kernels order experts' tokens, weigh them in 32 bit and add them up

@@ -648,6 +648,7 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
     habits = defaults.habits
     sharded = ops.where(choices.zero_stage > 2.5, 1.0, 0.0)
     left_wide = defaults.uncast_adapters * sharded * ops.where(ops.pick(choices.dtype, _ACTIVATION) > 2.0, 0.0, 1.0)
+    by_sample = lengths.packs(choices.batching) * habits.sample_rotation_kernels
     beside = 1.0 - habits.blocking_launches  # of a host that waits for every kernel nothing runs beside anything
     return Settings(
         seq_len=choices.seq_len, global_batch=choices.global_batch,
@@ -677,7 +678,8 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
             keep_activated=ops.where(
                 choices.fused_activation < 0.0, habits.keep_activated * (1.0 - habits.compiled), 1.0 - choices.fused_activation),
             # a compiler makes one kernel of it, too, and so does Liger, beside its activations
-            separate_rotation=habits.separate_rotation
+            sample_rotation_kernels=by_sample,
+            separate_rotation=ops.maximum(habits.separate_rotation, ops.where(by_sample > 0.0, 1.0, 0.0))
             * (1.0 - ops.maximum(habits.compiled, choices.fused_activation)),
             autocast=ops.maximum(habits.autocast, _wide_base(choices, defaults)), reentrant=choices.reentrant,
             autocast_context=ops.where(_sharded_by_another(choices, defaults) > 0.0, 0.0, habits.autocast_context)),

@@ -166,6 +166,16 @@ def own_length(settings: Settings) -> Number:
     return ops.where(_is(lengths, FULL), lengths.attended, own_sample(lengths, settings.seq_len))
 
 
+def packs(batching: Number) -> Number:
+    """1 where samples are packed into full sequences, and each sees itself alone.
+
+    Parameters
+    ----------
+    batching : code of `CODES`
+    """
+    return ops.where(_is(SampleLengths(batching, 0.0, 0.0), PACKED), 1.0, 0.0)
+
+
 def masks(batching: Number) -> Number:
     """Whether padded samples need a mask: 1 where a micro-batch of several does, 2 where all are padded to the longest, else 0.
 
@@ -291,6 +301,11 @@ def fullest_rank(settings: Settings, plan: PlanNumbers, micro_batches: Number) -
 def local_tokens(settings: Settings, plan: PlanNumbers) -> Number:
     """Tokens of one micro-batch on one rank's share of the sequence."""
     return plan.micro_batch * settings.seq_len / plan.context
+
+
+def samples(settings: Settings, plan: PlanNumbers) -> Number:
+    """Samples in one micro-batch, at work or as they are asked for."""
+    return plan.micro_batch * settings.seq_len / settings.lengths.mean
 
 
 def norm_tokens(settings: Settings, plan: PlanNumbers) -> Number:
