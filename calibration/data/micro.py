@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from calibration.data.reference import DEFAULT_FOLDER, table_rows
+from costmodel.arithmetic.named_tuples import Row
 from costmodel.evaluation.own_runs_fit import Array
 from costmodel.text.errors import UnreadableFile
 
@@ -39,7 +40,7 @@ class Sweep:
     device: str  # id in the catalogue
     dtype: str  # of the operands
     kernel: str  # which implementation ran, where the source says it
-    columns: dict[str, Array]  # sizes by name
+    columns: Row  # sizes by name, arrays that formulas take as numbers
     seconds: Array  # measured
     file: str  # that they come from
 

@@ -11,7 +11,6 @@ import costmodel
 from calibration.data.micro import Array, Operator, Sweep, gathered, operation_of
 from calibration.data.reference import DEFAULT_FOLDER, table_rows
 from calibration.fit.devices import Fitted, devices_of, pooled, solved, unknown
-from calibration.fit.operator_times import given
 from costmodel.catalogue.loader import link_bandwidth
 from costmodel.evaluation.collectives import bus_factor
 from costmodel.formulas.network.nccl import WITHOUT_NVLINK
@@ -74,7 +73,7 @@ def predict(sweep: Sweep, values: Mapping[str, float]) -> Array:
 
 def collective_time(sweep: Sweep, links: NodeLinks) -> Array:
     """Time of every collective of a sweep over some links [s]."""
-    of = given(sweep)
+    of = sweep.columns
     return np.asarray(node_collective(of["sent"], of["ranks"], links))
 
 

@@ -256,9 +256,5 @@ def report(found: Sequence[Line]) -> None:
     for line in found:
         own = [(line.median, line.bar), (line.large, line.bar), (line.mean, 1e9)]
         judged = [*own, (line.shipped, 1e9), (line.unseen, UNSEEN_BAR)]
-        cells = " ".join(f"{value:7.3f}{_mark(value, bar)}" for value, bar in judged)
+        cells = " ".join(f"{value:7.3f}{'*' if value > bar else ' '}" for value, bar in judged)
         print(f"{line.device:20s} {line.kind + ' ' + line.dtype:28s} {line.rows:8d} {cells} {line.bar:8.2f} {line.file}")
-
-
-def _mark(value: float, bar: float) -> str:
-    return "*" if value > bar else " "

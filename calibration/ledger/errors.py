@@ -14,6 +14,7 @@ from scipy.stats import t as student
 
 from calibration.data.runs import quantile_of_sources, source_weights
 from calibration.ledger.entries import Entry
+from calibration.validate.scores import MISS
 from costmodel.catalogue.software import is_framework, load_framework
 from costmodel.evaluation.first_contacts import HALF, NOVELTY, TYPICAL
 
@@ -139,7 +140,7 @@ class Held(NamedTuple):
 def held(rows: Rows, median: Array, half: Array) -> Held:
     """How intervals hold."""
     outside = np.maximum(np.abs(rows.residual - median) - half, 0.0)
-    score, groups = 2.0 * half + 20.0 * outside, [(str(name), rows.source == name) for name in np.unique(rows.source)]
+    score, groups = 2.0 * half + MISS * outside, [(str(name), rows.source == name) for name in np.unique(rows.source)]
     coverage = {name: float((outside[of] == 0.0).mean()) for name, of in groups}
 
     def mean(values: Array) -> float:

@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import dataclasses
 import functools
-import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeAlias
@@ -403,11 +402,6 @@ def chosen(arguments: argparse.Namespace) -> Row:
 
 
 # What is asked about
-
-
-def is_file(name: str) -> bool:
-    """Whether a name is that of a file rather than of an entry of the catalogue."""
-    return name.endswith((".toml", ".json")) or os.path.sep in name or os.path.exists(name)
 
 
 def read_model(name: str) -> Transformer:

@@ -16,7 +16,7 @@ from costmodel.catalogue.loader import Kind, efficiency_source
 from costmodel.catalogue.software import constants_by_owner, is_framework, load_framework
 from costmodel.catalogue.spellings import squeezed
 from costmodel.cli import codes, layout
-from costmodel.cli.arguments import Commands, Misused, add_output, is_file, length, many, read_cluster, read_device, read_model
+from costmodel.cli.arguments import Commands, Misused, add_output, length, many, read_cluster, read_device, read_model
 from costmodel.cli.output import TerminalTable, gib, print_json, print_page, respond, shown, table
 from costmodel.cli.question import read_with_notes
 from costmodel.description.cluster import Cluster
@@ -180,10 +180,6 @@ _ROWS: dict[str, Callable[[Any], Row]] = {"device": _device_row, "cluster": _clu
 """Rows of JSON that hold more than the columns do, or amounts in units of their own."""
 
 
-def _giga(value: float) -> str:
-    return f"{value / 1e9:,.0f}"
-
-
 def _tera(value: float | None) -> str:
     if value is None:
         return "-"
@@ -200,7 +196,8 @@ _COLUMNS: dict[str, list[tuple[str, str, Callable[[Any], str]]]] = {
         *[(name, name.replace("_", " "), shown) for name in ("layers", "hidden", "heads", "kv_heads", "experts", "vocabulary")],
     ],
     "device": [
-        ("name", "name", str), ("memory_bytes", "memory GiB", gib), ("memory_bandwidth_bytes_per_s", "memory GB/s", _giga),
+        ("name", "name", str), ("memory_bytes", "memory GiB", gib), 
+        ("memory_bandwidth_bytes_per_s", "memory GB/s", lambda value: f"{value / 1e9:,.0f}"),
         *[(f"{dtype}_flop_per_s", dtype, _tera) for dtype in ("fp16", "bf16", "fp8", "fp4")], ("constants", "constants", str),
     ],
     "cluster": [
@@ -224,7 +221,7 @@ def _kind_of(name: str, kind: str | None) -> str:
     known = {entry: each for each in reversed(KINDS) for entry in _names(each)}
     if name in known:
         return known[name]
-    if is_file(name):
+    if loader.is_file(name):
         return "model"
     if loader.instance(name) or loader.alias("cluster", name) or said_hardware(name) is not None:
         return "cluster"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.catalogue import loader
-from costmodel.cli.arguments import Commands, Misused, add_output, is_file, many, nbytes, rate, read_device, seconds, whole
+from costmodel.cli.arguments import Commands, Misused, add_output, many, nbytes, rate, read_device, seconds, whole
 from costmodel.cli.output import respond, share, table
 from costmodel.text.checks import positive_int
 from costmodel.text.errors import InvalidValue
@@ -121,7 +121,7 @@ def _partition(arguments: argparse.Namespace) -> int:
     from costmodel.description.layers import LayerChain
     from costmodel.studies.partitioning import partition
 
-    if is_file(arguments.name):
+    if loader.is_file(arguments.name):
         if arguments.device:
             raise InvalidValue("device", arguments.device, "none with a profile, which was measured on one")
         chain = LayerChain.from_pipedream(Path(arguments.name), minibatch=arguments.minibatch)
