@@ -216,6 +216,8 @@ class Framework:
     host_update_rate : most at which its optimizer passes its state through the memory of a node's processors; what that memory
         reaches, by the generation of the host, if more: Grace's LPDDR5X, or two processors of eight DDR5 channels [bytes/s]
     update_bytes : held per updated parameter while the optimizer runs [bytes]
+    own_activations : its layers are its own code, in which an activation without a gate is one kernel, whatever a model's authors
+        have written out
     own_inputs : each product that a tensor group splits keeps a copy of its input, also where others read the same
     keep_gathered : under sequence parallelism the gathered inputs of products are kept for the backward pass
     balanced_stages : layers are dealt to pipeline stages by cost, the vocabulary projection counted in
@@ -308,6 +310,7 @@ class Framework:
     autocast: bool = False
     autocast_context: bool = False
     linear_loss: bool = False
+    own_activations: bool = False
     own_inputs: bool = False
     keep_gathered: bool = False
     wide_residual: bool = False

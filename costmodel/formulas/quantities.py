@@ -384,6 +384,7 @@ class FrameworkHabits(NamedTuple):
     linear_loss: Number  # 1: its fused loss is one with the head, chunk by chunk: all logits are never there
     balanced_stages: Number  # 1: layers are dealt to stages by cost, the vocabulary projection counted in
     listed_chunks: Number  # 1: of several chunks a rank the first and the last may hold any number of layers
+    own_activations: Number  # 1: an activation without a gate is one kernel, whatever the model
     own_inputs: Number  # 1: each product that a tensor group splits keeps a copy of its input
     keep_gathered: Number  # 1: under sequence parallelism the gathered inputs of products are kept, not gathered again
     separate_rotation: Number  # 1: several kernels rotate queries and keys

@@ -449,6 +449,15 @@ def test_frozen_weights_that_fsdp1_flattens_with_adapters_have_whole_gradients(n
     assert (memory.total - memory.overhead) / 1e9 == pytest.approx(measured, rel=error)
 
 
+@pytest.mark.parametrize(("adapter", "measured"), [("lora", 13.98), ("qlora", 14.27)])
+def test_litgpts_layers_have_one_kernel_where_a_models_authors_write_their_activation_out(adapter, measured):
+    """Lightning-AI/litgpt@26857050 config_hub/finetune/README.md, phi-2/{lora,qlora}.yaml [GB]."""
+    targets = ("query", "key", "value", "output", "up", "down")
+    plan = Plan(global_batch=8, seq_len=512, micro_batch=4, adapter=adapter, lora_rank=8, lora_targets=targets)
+    memory = costmodel.estimate("phi-2", costmodel.machine("a10g", gpus=1), plan, "litgpt").memory
+    assert (memory.total - memory.overhead) / 1e9 == pytest.approx(measured, rel=0.02)
+
+
 @pytest.mark.parametrize(("name", "micro_batch", "global_batch", "measured"), [
     # Lightning-AI/litgpt@2685705 config_hub/finetune/README.md: whole, on four A10G [GB]
     ("llama3.2-1b", 4, 64, 8.70), ("llama3.2-3b", 4, 64, 16.51), ("gemma-2b", 1, 16, 17.43),

@@ -9,7 +9,7 @@ from typing import Any
 
 from costmodel.arithmetic.named_tuples import Row, changed, made
 from costmodel.catalogue.communication import network_kind
-from costmodel.catalogue.loader import load_model
+from costmodel.catalogue.loader import load_model, names
 from costmodel.catalogue.records import links, schema, software
 from costmodel.description.cluster import Cluster
 from costmodel.description.framework import Framework
@@ -23,6 +23,8 @@ OUTSIDE = ("encoder-decoder", "hybrid", "multimodal")
 """Kinds of model that the library doesn't describe."""
 OWN_DEFAULT = {"optimizer": ("adam",), "cuda_graphs": ("none",)}
 """Values of a plan's fields in records that stand for the framework's own."""
+OF_CODE = ("activation", "capped_logits", "fused_projections", "split_rotation", "wide_norm")
+"""What a model's public configuration says of its code, and no record that has its shape alone."""
 NOT_EXPRESSED = ("power_w", "power_limited")
 """Keys of a cluster that the library can't express."""
 OF_DEVICES = {"attention_dtype": "attention_bits"}
@@ -123,7 +125,16 @@ def _of_model(text: str) -> Transformer:
         flat["vocabulary"] = said["padded_vocabulary"]
     if set(flat) <= {"name"}:
         return load_model(said["name"])
-    return made(Transformer, {"name": "model", **flat})
+    found = made(Transformer, {"name": "model", **flat})
+    return _as_published(found, flat) if said.get("basis") == "public configuration" else found
+
+
+def _as_published(shape: Transformer, said: Mapping[str, Any]) -> Transformer:
+    """A public configuration's shape with what of its code models of the catalogue say that are as the record has it, if they agree."""
+    stated = [key for key in said if key not in ("name", "vocabulary")]  # which software pads
+    alike = [one for one in map(load_model, names("model")) if all(getattr(one, key) == getattr(shape, key) for key in stated)]
+    code = {tuple((key, getattr(one, key)) for key in OF_CODE) for one in alike}
+    return changed(shape, dict(*code)) if len(code) == 1 else shape
 
 
 @functools.lru_cache(MOST_KEPT)

@@ -333,7 +333,7 @@ def plain_activation_keeps(model: ModelNumbers, settings: Settings) -> Number:
     huggingface/transformers@0114da0 src/transformers/activations.py, ``NewGELUActivation``: its input, half of it, the tangent,
     one more than that
     """
-    apart = settings.framework.keep_activated * (1.0 - settings.framework.compiled)
+    apart = settings.framework.keep_activated * (1.0 - settings.framework.compiled) * (1.0 - settings.framework.own_activations)
     return ops.where(apart > 0.0, model.mlp.activation_keeps, ops.minimum(model.mlp.activation_keeps, 1.0))
 
 
