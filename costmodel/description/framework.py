@@ -180,6 +180,7 @@ class Framework:
     keep_quantised_inputs : products with quantised weights keep their inputs, unread, until the next loss replaces the last
     merged_adapters : queries, keys and values have one adapter, and gate and up, as one matrix makes them
     adapter_dropout : what its adapters take is dropped out, as its recipes have it; default of `Plan.adapter_dropout`
+    added_adapters : products add what adapters make, forward and backward, and what adapters' gradients are made of is made again
     keep_expert_outputs : the router's probabilities weigh the outputs of experts, which are kept for it; else what their second
         product reads
     wide_norms : an RMSNorm of separate kernels multiplies by its weight in 32 bit, whatever the model
@@ -342,6 +343,7 @@ class Framework:
     keep_quantised_inputs: bool = False
     merged_adapters: bool = False
     adapter_dropout: bool = True
+    added_adapters: bool = False
     wide_norms: bool = False
     keep_activated: bool = False
     keep_expert_outputs: bool = True

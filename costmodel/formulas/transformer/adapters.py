@@ -285,8 +285,9 @@ def adapter_work(
     and the sum are in 32 bit, which is cast down. What is in 32 bit already isn't cast up, and its gradients are added so: behind
     norms that are, and of products of quantised weights, which are as wide as what they read.
 
-    Fused, the product that makes the output scales it and adds it to the frozen weight's, which it reads and writes; so does the
-    one that makes the input's gradient, and nothing writes a scaled gradient.
+    Fused, the product that makes the output scales it and adds it to the frozen weight's, which it reads and writes; the one that
+    makes the input's gradient reads what it adds, and nothing writes a scaled gradient. Unsloth's kernels do so, too, and keep no
+    thin product: for the adapters' gradients they make both again.
 
     Parameters
     ----------
@@ -296,6 +297,7 @@ def adapter_work(
     ----------
     NVIDIA/NeMo@0044d77 nemo/collections/llm/peft/lora.py, ``TEFusedLoRALinear``; NVIDIA/TransformerEngine@d0067d0
     transformer_engine/pytorch/ops/fused/forward_linear_scale_add.py, backward_linear_add.py, backward_linear_scale.py;
+    unslothai/unsloth@015bdef0 unsloth/kernels/fast_lora.py, ``LoRA_MLP.backward``, utils.py, ``matmul_lora``;
     huggingface/peft@3d9ceb5 src/peft/tuners/lora.py, ``Linear.forward``: dropout, two products, a scaling and a sum; @5d602fd
     src/peft/tuners/lora/layer.py, ``_cast_input_dtype``
     """
@@ -310,16 +312,17 @@ def adapter_work(
     up, down = adapter.lifted * (1.0 - wide) * cast, (1.0 - adapter.uncast) * lifted * cast
     dropped = adapter.dropout * (2.0 * (bytes_ + lifted * (precision.FULL_BYTES - bytes_)) + 1.0)
     multiplied = operand_bytes(settings)
-    fused = settings.kernels.fused_operators
+    again = settings.framework.added_adapters
+    fused = ops.maximum(settings.kernels.fused_operators, again)
     sums = (6.0 - 4.0 * fused) * bytes_ + adapter.uncast * (4.0 * precision.FULL_BYTES)
     sums_back = (3.0 - 2.0 * fused) * bytes_ + adapter.uncast * (bytes_ + 4.0 * precision.FULL_BYTES)
-    added = (3.0 - fused) * (bytes_ + wide * (precision.FULL_BYTES - bytes_))
+    added = (3.0 - 2.0 * fused) * (bytes_ + wide * (precision.FULL_BYTES - bytes_))
     products = 2.0 * adapter.rank * tokens * (inputs + outputs) / (device.sustained_clock * device.base_flop_rate)
     there = adapter.frozen * ops.where(adapter.rank > 0.0, 1.0, 0.0)
     return (
         there * ops.maximum(moved * ((multiplied + up + dropped + down) * inputs + sums * outputs), products),
         there * ops.maximum(moved * ((added + multiplied + up + dropped + down) * inputs + sums_back * outputs), products),
-        there * ops.maximum(moved * multiplied * (inputs + outputs), products),
+        there * ops.maximum((1.0 + again) * moved * multiplied * (inputs + outputs), (1.0 + again) * products),
     )
 
 
