@@ -316,7 +316,7 @@ class Plan:
         Flag(), rare=True, software=True,
         inert="nothing is held in 32 bit beside it: neither weights that train nor adapters"))  # fmt: skip
     reentrant: bool | None = field(default=None, metadata=row(
-        Flag(), rare=True, software=True, inert="no layers are recomputed beside weights that don't train"))  # fmt: skip
+        Flag(), rare=True, software=True, inert="no layers are recomputed, or all of them either way"))  # fmt: skip
     wide_residual: bool | None = field(default=None, metadata=row(
         Flag(), rare=True, software=True, inert="no weights are held by bitsandbytes in 4 or 8 bit"))  # fmt: skip
     transposed_weights: bool | None = field(default=None, metadata=row(
