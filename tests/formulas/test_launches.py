@@ -73,7 +73,7 @@ def test_packed_samples_that_are_rotated_one_by_one_set_the_pace_of_small_fine_t
 @pytest.mark.parametrize(("release", "choices", "kernels"), [
     ("2026-07", {"batching": "packed", "mean_length": 512}, 13 * 2 * 8), ("2026-07", {}, 0),
     ("2026-07", {"batching": "padded", "mean_length": 512}, 0), ("2025-10", {"batching": "packed", "mean_length": 512}, 0),
-    ("2026-07", {"batching": "packed"}, 13 * 2),
+    ("2026-07", {"batching": "packed", "mean_length": 4096}, 13 * 2),
     ("2026-07", {"batching": "packed", "mean_length": 512, "context_parallel": 2}, 13 * 2 * 8),
 ])  # fmt: skip
 def test_bridge_rotates_queries_and_keys_of_every_packed_sample_by_kernels_of_their_own(release, choices, kernels):
