@@ -138,6 +138,7 @@ class Framework:
     wide_quantised : without mixed precision products of weights of bitsandbytes run in 32 bit whatever the plan's dtype, as what
         they read is
     mixed_precision : what is in 32 bit is cast where it is multiplied, as `Plan.mixed_precision` has it
+    early_stop : under checkpoints that aren't reentrant a layer is made again up to the last tensor that its backward pass reads
     reentrant : recomputed layers run under autograd's reentrant checkpoints
     edges_apart : where weights are sharded, embedding and head are units of their own, each gathered for its use; else one
     stream_pools : gathered weights and summed gradients are allocated on streams of their own, whose memory no pass takes
@@ -323,6 +324,7 @@ class Framework:
     uncast_adapters: bool = False
     wide_quantised: bool = False
     mixed_precision: bool = True
+    early_stop: bool = False
     reentrant: bool = False
     edges_apart: bool = False
     stream_pools: bool = False

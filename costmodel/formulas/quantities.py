@@ -412,6 +412,7 @@ class FrameworkHabits(NamedTuple):
     blocking_launches: Number  # 1: the host waits for every kernel before it launches the next
     scatter_boundary: Number  # 1: the tensor group splits what it sends to the next stage
     host_update_rate: Number  # at most, at which the processors of a node pass an optimizer's state [bytes/s]
+    early_stop: Number  # 1: checkpoints that aren't reentrant stop at the last tensor that a backward pass reads
     reentrant: Number  # 1: recomputed layers run under autograd's reentrant checkpoints
     edges_apart: Number  # 1: sharded, embedding and head are units of their own, not one
     stream_pools: Number  # 1: gathered weights and summed gradients are allocated on streams of their own

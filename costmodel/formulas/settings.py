@@ -654,7 +654,8 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
         seq_len=choices.seq_len, global_batch=choices.global_batch,
         ends=EndStages(_chosen(choices.first_stage_layers, 0.0), _chosen(choices.last_stage_layers, 0.0)),
         lengths=SampleLengths(
-            batching=choices.batching, mean=_chosen(choices.mean_length, choices.seq_len), attended=choices.seq_len,
+            batching=choices.batching, attended=choices.seq_len,
+            mean=lengths.mean_of(choices.batching, choices.mean_length, choices.seq_len),
         ),
         trainable=1.0,
         adapter=adapters.adapter_choice(

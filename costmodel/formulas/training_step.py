@@ -601,6 +601,6 @@ def _flop(model: ModelNumbers, asked: Settings, settings: Settings, plan: PlanNu
     heads = 2.0 * (1.0 + depth) * model.hidden * model.vocabulary.outputs
     body = flops.forward_flop_per_token(model, attended, 0.0, power) - heads
     modules = layers * 2.0 * flops.module_matrices(model, plan)
-    body = body - settings.framework.compiled * layers * 2.0 * flops.last_matrix(model)
+    body = body - flops.leaves_last_product(model, settings) * layers * 2.0 * flops.last_matrix(model)
     repeated = plan.recompute_layers * body + (1.0 - plan.recompute_layers) * (plan.recompute_attention * core + modules)
     return model_flop, worked_flop + tokens * repeated

@@ -215,8 +215,8 @@ def rotation_time(model: ModelNumbers, settings: Settings, plan: PlanNumbers, so
 
     Assumptions
     -----------
-    Its operators are called from Python without a module around them; backward an operator takes what one of a plain layer's takes
-    over one of those forward, of which there are half as many.
+    Its operators are called from Python without a module around them. One backward takes of one forward what it does of a plain
+    layer's, which has twice as many backward.
     """
     host = software.host
     forward = rotated_by_sample(model, settings, plan) * host.update_kernel

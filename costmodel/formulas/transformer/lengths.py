@@ -18,6 +18,10 @@ CODES = {
     "padded-whole": PADDED_WHOLE,
 }  # fmt: skip
 """Codes of the ways in which samples make micro-batches."""
+USUAL_SAMPLE = 400.0
+"""Tokens of an average sample that is packed, where nobody says how many: 380 of Tulu 3 (NVIDIA-NeMo/Megatron-Bridge@067f987
+examples/model_verification_cards/moonlight-16b-a3b/card.yaml, 21.55 in 8,192), 427 of C4 (Dodge et al. 2021, "Documenting Large
+Webtext Corpora", table 1: 156 billion in 365 million documents)."""
 NATURAL = 0.6931471805599453
 """Of a logarithm to base 2, the natural one."""
 GUMBEL = 2.0 * 0.5772156649015329
@@ -164,6 +168,19 @@ def own_length(settings: Settings) -> Number:
     """Length of the sequence, or where samples differ of the sample, that an average token is part of [tokens]."""
     lengths = settings.lengths
     return ops.where(_is(lengths, FULL), lengths.attended, own_sample(lengths, settings.seq_len))
+
+
+def mean_of(batching: Number, said: Number, longest: Number) -> Number:
+    """Mean length of samples [tokens]: what is said, else that of the longest, or where they are packed the usual one.
+
+    Parameters
+    ----------
+    batching : code of `CODES`
+    said : negative where nothing is
+    longest : of the longest sample, or of a sequence that they are packed into [tokens]
+    """
+    usual = ops.where(packs(batching) > 0.0, ops.minimum(USUAL_SAMPLE, longest), longest)
+    return ops.where(said < 0.0, usual, said)
 
 
 def packs(batching: Number) -> Number:
