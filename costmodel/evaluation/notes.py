@@ -14,7 +14,7 @@ from costmodel.evaluation.engine import evaluate_one
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.loading import Loading
 from costmodel.formulas.transformer.attention import under_mask
-from costmodel.formulas.transformer.lengths import USUAL_SAMPLE
+from costmodel.formulas.transformer.lengths import unsaid_mean
 from costmodel.text.errors import CostModelError
 from costmodel.text.units import GiB
 
@@ -98,8 +98,9 @@ def of_samples(plan: Plan) -> tuple[str, ...]:
     >>> of_samples(Plan(global_batch=8, seq_len=4096, batching="padded", mean_length=500))[0][:73]
     'samples of 500 tokens on average, 4,096 at most: their lengths are taken '
     """
-    if plan.batching == "packed" and plan.mean_length is None and plan.seq_len > USUAL_SAMPLE:
-        return (f"packed samples are taken to have {USUAL_SAMPLE:g} tokens on average: mean_length says how long they are",)
+    if plan.batching == "packed" and plan.mean_length is None:
+        mean = unsaid_mean(float(plan.seq_len))
+        return (f"packed samples are taken to have {mean:,.0f} tokens on average: mean_length says how long they are",)
     if plan.mean_length is None or plan.mean_length >= plan.seq_len:
         return ()
     held = "whole sequences" if plan.batching == "packed" else "samples that are all as long as the longest"
