@@ -111,6 +111,24 @@ def of_samples(plan: Plan) -> tuple[str, ...]:
     )
 
 
+def of_rotation(answer: Estimate) -> tuple[str, ...]:
+    """That a framework is taken to rotate packed samples one by one, in a line; none where it doesn't.
+
+    Examples
+    --------
+    >>> from costmodel import estimate, load_cluster, load_model, Plan
+    >>> plan = Plan(global_batch=8, seq_len=4096, data_parallel=8, batching="packed", mean_length=512)
+    >>> of_rotation(estimate(load_model("qwen3-8b"), load_cluster("dgx-h100", gpus=8), plan, "nemo"))[0][:60]
+    "nemo is taken to rotate each packed sample's queries and key"
+    """
+    if not answer.inputs.settings.framework.sample_rotation_kernels:
+        return ()
+    return (
+        f"{answer.framework.name} is taken to rotate each packed sample's queries and keys by kernels of their own: "
+        "framework.sample_rotation_kernels=0 where apply_rope_fusion is on, as its recipes have it of Llama and Nemotron",
+    )
+
+
 def of_loader(answer: Estimate) -> tuple[str, ...]:
     """That a framework's own loader would bin samples which the plan has full, in a line; none where it has no such loader.
 
@@ -246,7 +264,7 @@ def notes(answer: Estimate) -> tuple[str, ...]:
     if abs(held) >= WORTH_SAYING:
         more = "more" if held > 0.0 else "less"
         found.append(f"own runs of this cluster hold {abs(held):.1%} {more} in tensors than is counted")
-    found += (*of_samples(plan), *of_loader(answer))
+    found += (*of_samples(plan), *of_rotation(answer), *of_loader(answer))
     found += of_masks(answer)
     found += unfilled_nodes(answer)
     found += other_release(answer)
