@@ -112,15 +112,7 @@ def of_samples(plan: Plan) -> tuple[str, ...]:
 
 
 def of_rotation(answer: Estimate) -> tuple[str, ...]:
-    """That a framework is taken to rotate packed samples one by one, in a line; none where it doesn't.
-
-    Examples
-    --------
-    >>> from costmodel import estimate, load_cluster, load_model, Plan
-    >>> plan = Plan(global_batch=8, seq_len=4096, data_parallel=8, batching="packed", mean_length=512)
-    >>> of_rotation(estimate(load_model("qwen3-8b"), load_cluster("dgx-h100", gpus=8), plan, "nemo"))[0][:60]
-    "nemo is taken to rotate each packed sample's queries and key"
-    """
+    """That a framework is taken to rotate packed samples one by one, in a line; none where it doesn't."""
     if not answer.inputs.settings.framework.sample_rotation_kernels:
         return ()
     return (

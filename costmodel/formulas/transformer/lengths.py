@@ -170,18 +170,6 @@ def own_length(settings: Settings) -> Number:
     return ops.where(_is(lengths, FULL), lengths.attended, own_sample(lengths, settings.seq_len))
 
 
-def mean_of(batching: Number, said: Number, longest: Number) -> Number:
-    """Mean length of samples [tokens]: what is said, else that of the longest, or of packed ones `unsaid_mean`.
-
-    Parameters
-    ----------
-    batching : code of `CODES`
-    said : negative where nothing is
-    longest : of the longest sample, or of a sequence that they are packed into [tokens]
-    """
-    return ops.where(said < 0.0, ops.where(packs(batching) > 0.0, unsaid_mean(longest), longest), said)
-
-
 def unsaid_mean(pack: Number) -> Number:
     """Mean length of packed samples of which nobody says it [tokens]: between short ones and the pack, by their logarithms.
 
@@ -197,16 +185,6 @@ def unsaid_mean(pack: Number) -> Number:
     [100.0, 1600.0]
     """
     return ops.sqrt(ops.minimum(SHORT_SAMPLE, pack) * pack)
-
-
-def packs(batching: Number) -> Number:
-    """1 where samples are packed into full sequences, and each sees itself alone.
-
-    Parameters
-    ----------
-    batching : code of `CODES`
-    """
-    return ops.where(_is(SampleLengths(batching, 0.0, 0.0), PACKED), 1.0, 0.0)
 
 
 def masks(batching: Number) -> Number:
