@@ -648,14 +648,15 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
     habits = defaults.habits
     sharded = ops.where(choices.zero_stage > 2.5, 1.0, 0.0)
     left_wide = defaults.uncast_adapters * sharded * ops.where(ops.pick(choices.dtype, _ACTIVATION) > 2.0, 0.0, 1.0)
-    by_sample = lengths.packs(choices.batching) * habits.sample_rotation_kernels
+    packed = _is(choices.batching, lengths.PACKED)
+    by_sample = packed * habits.sample_rotation_kernels
     beside = 1.0 - habits.blocking_launches  # of a host that waits for every kernel nothing runs beside anything
     return Settings(
         seq_len=choices.seq_len, global_batch=choices.global_batch,
         ends=EndStages(_chosen(choices.first_stage_layers, 0.0), _chosen(choices.last_stage_layers, 0.0)),
         lengths=SampleLengths(
             batching=choices.batching, attended=choices.seq_len,
-            mean=lengths.mean_of(choices.batching, choices.mean_length, choices.seq_len),
+            mean=_chosen(choices.mean_length, ops.where(packed > 0.0, lengths.unsaid_mean(choices.seq_len), choices.seq_len)),
         ),
         trainable=1.0,
         adapter=adapters.adapter_choice(

@@ -158,6 +158,10 @@ def leaves_last_product(model: ModelNumbers, settings: Settings) -> Number:
     A compiler that sees all of the layer leaves out what nobody reads; PyTorch's checkpoints stop at the last tensor that the
     backward pass reads, but where they are reentrant. A dropout, a norm or an adapter after the product reads more.
 
+    Assumptions
+    -----------
+    Norms lie before the blocks where a layer has two.
+
     References
     ----------
     jax-ml/jax@1082251 jax/_src/ad_checkpoint.py (``remat_dce``); pytorch/pytorch v2.13.0 torch/utils/checkpoint.py

@@ -195,16 +195,6 @@ def rotated_by_sample(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     References
     ----------
     NVIDIA/Megatron-LM@61f3114 megatron/core/models/common/embeddings/rope_utils.py (``_apply_rotary_pos_emb_thd``)
-
-    Examples
-    --------
-    Eight samples of queries and as many of keys, by 13 kernels each.
-
-    >>> from costmodel import Plan, load_framework, load_model
-    >>> model, software = load_model("qwen3-8b"), load_framework("nemo")
-    >>> plan = Plan(global_batch=8, seq_len=4096, micro_batch=1, batching="packed", mean_length=512)
-    >>> float(rotated_by_sample(model.numbers(), plan.settings(software), plan.numbers(software, model.layers)))
-    208.0
     """
     turned = traffic.rotates(model) * model.attention.share * (1.0 - settings.kernels.captured_attention)
     return turned * QUERIES_AND_KEYS * lengths.samples(settings, plan) * settings.framework.sample_rotation_kernels

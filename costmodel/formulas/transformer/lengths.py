@@ -18,10 +18,10 @@ CODES = {
     "padded-whole": PADDED_WHOLE,
 }  # fmt: skip
 """Codes of the ways in which samples make micro-batches."""
-USUAL_SAMPLE = 400.0
-"""Tokens of an average sample that is packed, where nobody says how many: 380 of Tulu 3 (NVIDIA-NeMo/Megatron-Bridge@067f987
-examples/model_verification_cards/moonlight-16b-a3b/card.yaml, 21.55 in 8,192), 427 of C4 (Dodge et al. 2021, "Documenting Large
-Webtext Corpora", table 1: 156 billion in 365 million documents)."""
+SHORT_SAMPLE = 400.0
+"""Mean tokens of samples that are short: 380 of Tulu 3 (NVIDIA-NeMo/Megatron-Bridge@067f987 examples/model_verification_cards/
+moonlight-16b-a3b/card.yaml, 21.55 in 8,192), 427 of C4 (Dodge et al. 2021, "Documenting Large Webtext Corpora", table 1: 156
+billion in 365 million documents)."""
 NATURAL = 0.6931471805599453
 """Of a logarithm to base 2, the natural one."""
 GUMBEL = 2.0 * 0.5772156649015329
@@ -170,27 +170,21 @@ def own_length(settings: Settings) -> Number:
     return ops.where(_is(lengths, FULL), lengths.attended, own_sample(lengths, settings.seq_len))
 
 
-def mean_of(batching: Number, said: Number, longest: Number) -> Number:
-    """Mean length of samples [tokens]: what is said, else that of the longest, or where they are packed the usual one.
+def unsaid_mean(pack: Number) -> Number:
+    """Mean length of packed samples of which nobody says it [tokens]: between short ones and the pack, by their logarithms.
+
+    Samples of less than half a pack attend so much less to one another that it hardly matters how much shorter they are.
 
     Parameters
     ----------
-    batching : code of `CODES`
-    said : negative where nothing is
-    longest : of the longest sample, or of a sequence that they are packed into [tokens]
+    pack : length of a sequence that they are packed into [tokens]
+
+    Examples
+    --------
+    >>> [unsaid_mean(length) for length in (100.0, 6400.0)]
+    [100.0, 1600.0]
     """
-    usual = ops.where(packs(batching) > 0.0, ops.minimum(USUAL_SAMPLE, longest), longest)
-    return ops.where(said < 0.0, usual, said)
-
-
-def packs(batching: Number) -> Number:
-    """1 where samples are packed into full sequences, and each sees itself alone.
-
-    Parameters
-    ----------
-    batching : code of `CODES`
-    """
-    return ops.where(_is(SampleLengths(batching, 0.0, 0.0), PACKED), 1.0, 0.0)
+    return ops.sqrt(ops.minimum(SHORT_SAMPLE, pack) * pack)
 
 
 def masks(batching: Number) -> Number:

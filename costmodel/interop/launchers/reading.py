@@ -285,7 +285,7 @@ def guess(source: Source) -> Dialect:
             best, most = dialect, score
     dialects = ", ".join(one.name for one in DIALECTS)
     if best is None or most < 0.1:
-        shown = ", ".join(sorted(keys)[:5]) or "no key at all"
+        shown = ", ".join(" ".join(key.split()) for key in sorted(keys)[:5]) or "no key at all"
         raise CostModelError(f"{source.name}: no known framework's launch file ({shown}); known: {dialects}")
     own = {_key(best, key) for key in keys} - (SIZES.keys() | LAUNCHER)
     share = sum(best.standing(key) != "unknown" for key in own) / max(1, len(own))
