@@ -630,7 +630,8 @@ def kernel_choices(choices: PlanChoices, defaults: FrameworkDefaults) -> KernelC
             3.0 * chosen_by_torch * ops.maximum(_is(choices.dtype, _FULL), _wide_beside(choices, defaults))),
         fused_softmax=ops.maximum(_is(choices.attention, 1.0), _is(choices.attention, 2.0) * defaults.habits.compiled),
         fused_norms=choices.fused_norms, fused_cross_entropy=one_kernel,
-        tiled_loss=_is(choices.loss, _TILED), chunked_loss=ops.pick(choices.loss, _CHUNKED), deduplicated_dispatch=_is(choices.dispatcher, 1.0),
+        tiled_loss=_is(choices.loss, _TILED), chunked_loss=ops.where(choices.loss < 0.0, 0.0, ops.pick(choices.loss, _CHUNKED)),
+        deduplicated_dispatch=_is(choices.dispatcher, 1.0),
         host_reads=_is(choices.attention, 0.0) * ops.maximum(
             2.0 * ops.maximum(lengths.masks(choices.batching), defaults.always_masked), defaults.read_positions),
         gathered_keys=_is(choices.context_communication, 1.0), exchanged_heads=_is(choices.context_communication, 2.0),

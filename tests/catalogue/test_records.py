@@ -83,8 +83,8 @@ def test_a_usual_loss_that_is_assumed_is_the_frameworks_of_its_release():
 def published(name: str, **fields: object) -> dict:
     """A record of a shape that is said to be a public configuration's."""
     shape = costmodel.load_model(name)
-    sizes = ("layers", "hidden", "heads", "kv_heads", "head_dim", "feed_forward", "vocabulary", "gated", "norm", "tied_embeddings",
-             "learned_positions", "sliding_window", "windowed_layers", "dropout")  # fmt: skip
+    sizes = ("layers", "hidden", "heads", "kv_heads", "head_dim", "feed_forward", "vocabulary", "gated", "norm",
+             "tied_embeddings", "learned_positions", "sliding_window", "windowed_layers", "dropout")  # fmt: skip
     return {"name": "theirs", "basis": "public configuration", **{key: getattr(shape, key) for key in sizes}} | fields
 
 
@@ -99,11 +99,12 @@ def test_a_public_configurations_record_has_what_that_says_of_the_models_code():
 
 
 @pytest.mark.parametrize(("model", "device", "measured"), [
-    ("llama2-13b", "h100-sxm", 31), ("gemma2-9b", "h100-sxm", 59), ("gemma2-9b", "a100-sxm-80gb", 58), ("gemma-7b", "h100-sxm", 48),
+    ("llama2-13b", "h100-sxm", 31), ("gemma2-9b", "h100-sxm", 59), ("gemma2-9b", "a100-sxm-80gb", 58),
+    ("gemma-7b", "h100-sxm", 48),
 ])  # fmt: skip
 def test_a_loop_of_its_own_sums_the_gradients_of_every_micro_batch(model, device, measured):
-    """ljm565/universal-llm-trainer@aefdc4a docs/gpu_test.md, "FSDP training with CPU offloading": of 32 micro-batches, on two GPUs,
-    by src/trainer/trainer.py, which divides by 10^9 what is reserved."""
+    """ljm565/universal-llm-trainer@aefdc4a docs/gpu_test.md, "FSDP training with CPU offloading": of 32 micro-batches, on two
+    GPUs, by src/trainer/trainer.py, which divides by 10^9 what is reserved."""
     record = {
         "model": model, "cluster": {"device": device, "gpus": 2}, "release": "2025-03",
         "software": {"framework": "hf-fsdp", "loss": "logits16", "sharding": "full_shard", "parameter_offload": 1.0},

@@ -130,7 +130,7 @@ def _of_model(text: str) -> Transformer:
 
 
 def _as_published(shape: Transformer, said: Mapping[str, Any]) -> Transformer:
-    """A public configuration's shape with what of its code models of the catalogue say that are as the record has it, if they agree."""
+    """A public configuration's shape with what models of the catalogue as the record has it say of their code, if they agree."""
     stated = [key for key in said if key not in ("name", "vocabulary")]  # which software pads
     alike = [one for one in map(load_model, names("model")) if all(getattr(one, key) == getattr(shape, key) for key in stated)]
     code = {tuple((key, getattr(one, key)) for key in OF_CODE) for one in alike}

@@ -105,9 +105,9 @@ def logits(model: ModelNumbers, settings: Settings, plan: PlanNumbers, micro_bat
 
     A fused linear loss takes so few tokens at a time that their logits are as large as all inputs of the head, and writes their
     gradient over them; it makes the gradient of the head's input, and of its weight, before the backward pass. Where a hyperbolic
-    tangent holds logits within limits, what it makes is kept for its own backward pass. Where each chunk of logits is a product of
-    its own, so is its gradient of the head's weight: autograd adds the second to the first, beside their sum, and by then has let
-    go what two chunks held.
+    tangent holds logits within limits, what it makes is kept for its own backward pass. Where each chunk of logits is a product
+    of its own, so is its gradient of the head's weight: autograd adds the second to the first, beside their sum, and by then has
+    let go what two chunks held.
 
     Parameters
     ----------
