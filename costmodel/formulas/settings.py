@@ -495,7 +495,7 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
     adapter = ops.where(trains, 0.0, ops.maximum(ops.maximum(defaults.held_bytes, parameter), lifted))
     updating = ops.maximum(ops.maximum(usual_update, ops.maximum(least, lifted)), ops.where(held > parameter, held, 0.0))
     copied = ops.where(operand < ops.pick(choices.dtype, _ACTIVATION), operand, 0.0) * defaults.narrow_copies
-    packed, _, _, _, _ = adapters.packing(choices.adapter)
+    packed, *_ = adapters.packing(choices.adapter)
     # no update needs a wide copy of what is frozen
     primary = ops.where(trains, _chosen(choices.narrow_parameters, defaults.narrow_weights), 1.0)
     layouts = ops.where(choices.transposed_weights > 0.0, 2.0, ops.pick(choices.dtype, _LAYOUTS))
@@ -588,7 +588,7 @@ def _lifted(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
     by_another = _sharded_by_another(choices, defaults)
     narrow = ops.where(ops.pick(choices.dtype, _ACTIVATION) > 2.0, 0.0, 1.0)
     narrow = ops.where(defaults.held_bytes > 0.0, 0.0, narrow)  # gathered as they are multiplied
-    packed, _, _, _, _ = adapters.packing(choices.adapter)
+    packed, *_ = adapters.packing(choices.adapter)
     narrow = ops.where(packed > 0.0, 1.0 - defaults.narrow_quantised_adapters, 1.0) * narrow
     return defaults.wide_adapters * narrow * ops.where((choices.adapter > 0.5) & (by_another <= 0.0), 1.0, 0.0)
 
