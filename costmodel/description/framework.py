@@ -177,6 +177,7 @@ class Framework:
     keep_quantised_inputs : products with quantised weights keep their inputs, unread, until the next loss replaces the last
     merged_adapters : queries, keys and values have one adapter, and gate and up, as one matrix makes them
     adapter_dropout : what its adapters take is dropped out, as its recipes have it; default of `Plan.adapter_dropout`
+    eager_unpacking : weights in NF4 are decoded by PyTorch's kernels, as torchao does, unless they are compiled
     branched_unpacking : weights in NF4 are decoded by branches, as bitsandbytes did before 0.48
     added_adapters : products add what adapters make, forward and backward, and what adapters' gradients are made of is made again
     keep_expert_outputs : the router's probabilities weigh the outputs of experts, which are kept for it; else what their second
@@ -336,6 +337,7 @@ class Framework:
     keep_quantised_inputs: bool = False
     merged_adapters: bool = False
     adapter_dropout: bool = True
+    eager_unpacking: bool = False
     branched_unpacking: bool = False
     added_adapters: bool = False
     wide_norms: bool = False

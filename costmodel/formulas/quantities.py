@@ -390,6 +390,7 @@ class FrameworkHabits(NamedTuple):
     repeat_keys: Number  # 1: keys and values that several queries share are copied for each
     wide_scores: Number  # 1: unfused attention keeps its softmax in 32 bit beside a copy as wide as its queries
     keep_expert_outputs: Number  # 1: outputs of experts are kept, as the router's probabilities weigh them
+    eager_unpacking: Number  # 1: unless they are compiled, kernels of PyTorch decode weights in NF4
     branched_unpacking: Number  # 1: weights in NF4 are decoded by branches
     added_adapters: Number  # 1: products add what adapters make, and what their gradients are made of is made again
     keep_activated: Number  # 1: activation and product are kernels of their own, between which the activated gate is kept

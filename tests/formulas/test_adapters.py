@@ -473,3 +473,22 @@ def test_an_embedding_that_is_the_head_is_trained_as_two_by_litgpt(name, micro_b
     answer = costmodel.estimate(costmodel.load_model(name), costmodel.load_cluster("dgx-a100", gpus=4), plan, "litgpt-fsdp")
     assert not answer.model.tied_embeddings
     assert (answer.memory.total - answer.memory.overhead) / 1e9 == pytest.approx(measured, rel=0.06)
+
+
+def test_torchao_unpacks_by_kernels_that_hold_indices_of_64_bits():
+    """pytorch/ao@0598012 torchao/dtypes/nf4tensor.py ``get_original_weight``, kernel by kernel, of a byte of two codes."""
+    moved = 2 * (1 + 1) + 2 * (1 + 8) + 2 * (8 + 2) + 2 * 2 + 2 * (2 + 2 + 2) + (4 + 4)
+    held = 2 * 8 + 2 * 2 + 2 * 2 + 4
+    plan = Plan(global_batch=1, seq_len=512, adapter="qlora", recompute="full")
+    cluster, model = costmodel.load_cluster("dgx-a100", gpus=1), costmodel.load_model("llama2-7b")
+    torchtune = costmodel.load_framework("torchtune")
+    eager, one_kernel = (
+        costmodel.estimate(model, cluster, plan, software)
+        for software in (torchtune, dataclasses.replace(torchtune, eager_unpacking=False))
+    )  # fmt: skip
+    parameters, device = 6_476_005_376, eager.inputs.device  # of 32 layers: 4 x 4096 x 4096 + 3 x 4096 x 11,008
+    unpacked = dequantisation(eager.inputs.settings, parameters, device)
+    assert unpacked == pytest.approx(parameters * moved / 2 / device.memory_bandwidth)
+    assert eager.times["forward"] > one_kernel.times["forward"] + 0.5 * unpacked
+    more = (eager.memory.temporaries - one_kernel.memory.temporaries) / (4096 * 11_008)
+    assert more == pytest.approx(held / 2, rel=0.2)

@@ -67,6 +67,12 @@ BRANCHED = 1.7
 """Time of decoding NF4 by branches over that from a table, since bitsandbytes 0.48: 1.36 to 2.07 on P100, A100 and H100 for all
 sizes, 1.25 to 1.8 on a T4, and little on A10, L4 and RTX 4090, whose memory bounds it (bitsandbytes-foundation/bitsandbytes pull
 requests 1746 and 1747)."""
+EAGER = Packing(PACKED["qlora"].parameter, 33.0, 14.0, 0.0)
+"""NF4 by kernels of PyTorch that nothing compiles, of two codes in a byte: each is shifted or masked, cast to an index of 64 bits
+and looked up, a scale is copied for each and multiplied, and both are stacked (pytorch/ao@0598012 torchao/dtypes/nf4tensor.py,
+``get_original_weight``)."""
+EAGER_HELD = 14.0
+"""Bytes of a weight that are there as these end: indices, what was looked up and scaled, and the result."""
 RANK = 16.0
 """Of adapters where a plan doesn't say it."""
 QUANTISED = float(KINDS.index("qlora"))
@@ -362,9 +368,16 @@ def dequantisation(settings: Settings, nparameters: Number, device: DeviceNumber
     nparameters : that the pass multiplies
     """
     adapter, wider = settings.adapter, settings.widths.residual - settings.widths.activation
-    moved = (adapter.unpacked_bytes + adapter.eighth * 3.0 * wider) / device.memory_bandwidth
-    slower = ops.where(settings.framework.branched_unpacking > 0.0, BRANCHED, 1.0)
+    eager = unpacks_eagerly(settings)
+    moved = ops.where(eager > 0.0, EAGER.moved, adapter.unpacked_bytes + adapter.eighth * 3.0 * wider) / device.memory_bandwidth
+    slower = (1.0 - eager) * ops.where(settings.framework.branched_unpacking > 0.0, BRANCHED, 1.0)
     return nparameters * ops.maximum(moved, slower * adapter.unpacked_flop / device.vector_flop_rate)
+
+
+def unpacks_eagerly(settings: Settings) -> Number:
+    """1 where kernels of PyTorch unpack weights in NF4 one after the other."""
+    return settings.framework.eager_unpacking * (1.0 - settings.framework.compiled) * ops.where(
+        settings.adapter.unpacked_flop > 0.0, 1.0, 0.0)
 
 
 def eighth_casts(model: ModelNumbers, settings: Settings, plan: PlanNumbers, tokens: Number, device: DeviceNumbers) -> Number:
