@@ -165,6 +165,7 @@ class Framework:
     first_flash : its flash attention is FlashAttention 1, or Triton's of its time
     always_masked : attention is given a mask of padding, as all samples are padded to one length
     older_flash : its flash attention is FlashAttention 2, written for Ampere, on newer devices too
+    whole_graphs : what is compiled together spans layers; else each is compiled by itself
     compiled : what lies between products is compiled (XLA, Inductor): mask, scale and softmax of unfused attention are one kernel
     fused_cross_entropy, fused_norms, expandable_segments, dispatcher : defaults
     overlap_gradients, overlap_parameters, overlap_tensor, overlap_pipeline, overlap_experts : defaults
@@ -290,6 +291,7 @@ class Framework:
     activation_input_dtypes: Sequence[str] = field(default=(), metadata=row(ListOf(OneOf(ACTIVATION_INPUT_DTYPES))))
     older_flash: bool = False
     always_masked: bool = False
+    whole_graphs: bool = False
     compiled: bool = False
     first_flash: bool = False
     fused_cross_entropy: bool = False

@@ -395,6 +395,7 @@ class FrameworkHabits(NamedTuple):
     added_adapters: Number  # 1: products add what adapters make, and what their gradients are made of is made again
     keep_activated: Number  # 1: activation and product are kernels of their own, between which the activated gate is kept
     wide_norms: Number  # 1: an RMSNorm of separate kernels multiplies by its weight in 32 bit, whatever the model
+    whole_graphs: Number  # 1: what is compiled together spans layers
     compiled: Number  # 1: what lies between products is compiled, and what no backward pass reads isn't kept
     separate_projections: Number  # 1: queries, keys and values, and gate and up, are products of their own
     grouped_experts: Number  # 1: one kernel multiplies for all experts of a rank; 0: one for each

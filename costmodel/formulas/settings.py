@@ -387,7 +387,8 @@ def resolved(choices: PlanChoices, defaults: FrameworkDefaults, usual_dtype: Num
     piped = choices.pipeline_parallel > 1.0
     whole = ops.where(piped, defaults.schedule, schedules.ONE_F_ONE_B)
     chunked = ops.where(piped, defaults.chunked_schedule, schedules.INTERLEAVED)
-    usual = defaults.choices
+    one_kernel = ops.maximum(defaults.choices.fused_norms, defaults.habits.compiled)  # of what is written out, too
+    usual = defaults.choices._replace(fused_norms=one_kernel)
     stage = sharded_stage(_chosen(choices.zero_stage, sharded), choices.synchronisation, defaults.sharded_dtype)
     gradients = usual.overlap_gradients * defaults.server.hidden
     dtype = _chosen(choices.dtype, usual_dtype)
