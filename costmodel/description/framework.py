@@ -166,6 +166,7 @@ class Framework:
     first_flash : its flash attention is FlashAttention 1, or Triton's of its time
     always_masked : attention is given a mask of padding, as all samples are padded to one length
     older_flash : its flash attention is FlashAttention 2, written for Ampere, on newer devices too
+    whole_graphs : what is compiled together spans layers; else each is compiled by itself
     compiled : what lies between products is compiled (XLA, Inductor): mask, scale and softmax of unfused attention are one kernel
     fits_device : its compiler makes again what it takes for a step to fit the device, beyond what a plan says
     fused_cross_entropy, fused_norms, expandable_segments, dispatcher : defaults
@@ -181,6 +182,8 @@ class Framework:
     keep_quantised_inputs : products with quantised weights keep their inputs, unread, until the next loss replaces the last
     merged_adapters : queries, keys and values have one adapter, and gate and up, as one matrix makes them
     adapter_dropout : what its adapters take is dropped out, as its recipes have it; default of `Plan.adapter_dropout`
+    eager_unpacking : weights in NF4 are decoded by PyTorch's kernels, as torchao does, unless they are compiled
+    branched_unpacking : weights in NF4 are decoded by branches, as bitsandbytes did before 0.48
     added_adapters : products add what adapters make, forward and backward, and what adapters' gradients are made of is made again
     keep_expert_outputs : the router's probabilities weigh the outputs of experts, which are kept for it; else what their second
         product reads
@@ -294,6 +297,7 @@ class Framework:
     activation_input_dtypes: Sequence[str] = field(default=(), metadata=row(ListOf(OneOf(ACTIVATION_INPUT_DTYPES))))
     older_flash: bool = False
     always_masked: bool = False
+    whole_graphs: bool = False
     compiled: bool = False
     fits_device: bool = False
     first_flash: bool = False
@@ -345,6 +349,8 @@ class Framework:
     keep_quantised_inputs: bool = False
     merged_adapters: bool = False
     adapter_dropout: bool = True
+    eager_unpacking: bool = False
+    branched_unpacking: bool = False
     added_adapters: bool = False
     wide_norms: bool = False
     keep_activated: bool = False

@@ -128,7 +128,8 @@ def adapter_kernels(settings: Settings, model: ModelNumbers) -> Number:
     added = ops.where(adapter.rank > 0.0, adapter.frozen * adapted * each, 0.0)
     every, both = adapters.joined_adapters(model, adapter)
     matrices = 6.0 + model.mlp.gated - 2.0 * ops.maximum(adapter.fused, every) - both  # what one matrix makes is unpacked at once
-    return added + matrices * adapter.unpacking_launches
+    eager = adapters.unpacks_eagerly(settings)
+    return added + matrices * ops.where(eager > 0.0, adapters.EAGER.launches, adapter.unpacking_launches)
 
 
 def adapted_matrices(settings: Settings, model: ModelNumbers) -> Number:
