@@ -47,7 +47,7 @@ STEP = 1e-6
 class Spread:
     """Error of a family of estimates, in logarithms."""
 
-    novelty: str  # how new the question is to calibration, one of `NOVELTIES`
+    novelty: str  # how new the question is to calibration, one of `costmodel.evaluation.first_contacts.NOVELTY`
     memory: Error  # error of the peak memory
     room: Error  # of the memory that a plan runs out at, over the estimated
     # standard deviation of time between plans of one model on one cluster, whose common error cancels in a comparison
@@ -86,9 +86,6 @@ def _errors(owner: str) -> effects.Errors:
 
 OF_STATES = "none of layers with a state, whose scans are from a roofline: wider by their share"
 """What is said of a model some of whose layers keep a state."""
-NOVELTIES = ("cluster", "device", "framework")
-"""What calibration may never have seen of a question on a new cluster, from the least to the most: no more than the cluster, its
-device with this framework, or the framework at all."""
 
 
 def novelty(framework: Framework, device: Device) -> str:
@@ -263,7 +260,7 @@ def widest_unknown(slopes: Slopes, framework: Framework, device: Device, level: 
     ----------
     slopes : of the estimate
     framework, device : of the estimate
-    level : how new the question is, one of `NOVELTIES`
+    level : how new the question is, one of `costmodel.evaluation.first_contacts.NOVELTY`
 
     Returns
     -------
