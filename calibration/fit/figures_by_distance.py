@@ -1,4 +1,4 @@
-"""Figures of predictions by how new the question is: errors, intervals, verdicts; and the spreads that intervals need."""
+"""Figures of predictions by how new the question is: errors, intervals, verdicts."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import numpy as np
 import pandas
 
 from calibration.data.runs import source_of
-from calibration.fit.distance import FOLDS, LEAST_SPREAD, spreads_of, unseen
+from calibration.fit.distance import FOLDS, spreads_of, unseen
 from calibration.fit.runs import Fitted
 from calibration.written import as_csv
-from costmodel.arithmetic.named_tuples import Row
 from costmodel.description.run import Run
 from costmodel.evaluation.first_contacts import NINETY
 from costmodel.evaluation.own_runs_fit import Array
@@ -25,17 +24,16 @@ ALL = "all sources"
 COLUMNS = ("level", "what", "source", "runs", "mape", "coverage_90", "ran_out", "ran_out_told", "ran", "ran_told")
 
 
-def by_distance(time: Fitted, memory: Fitted) -> tuple[str, Row]:
-    """The figures at every level, as CSV, and the tables of spreads that intervals need."""
+def by_distance(time: Fitted, memory: Fitted) -> str:
+    """The figures at every level, as CSV."""
     lines: list[list[object]] = []
-    tables: Row = {"time": {}, "memory": {}}
     for what, fitted in (("time", time), ("memory", memory)):
         cases, model = fitted.cases, fitted.model
         sources = np.array([source_of(case) for case in cases])
         found = unseen(cases, model, fitted.posterior)
         for level, entry in found.items():
             errors = model.measured - entry.predicted
-            spreads, widening = spreads_of(errors, entry, sources)
+            spreads = spreads_of(errors, entry, sources)
             known = ~np.isnan(errors) & ~np.isnan(spreads)
             of_sources = {str(one): _figures(errors[some], spreads[some])
                           for one in np.unique(sources[known]) for some in [known & (sources == one)]}  # fmt: skip
@@ -43,15 +41,8 @@ def by_distance(time: Fitted, memory: Fitted) -> tuple[str, Row]:
             runs, *means = np.array(list(of_sources.values())).T
             verdicts = _verdicts(cases, entry.plain) if what == "memory" else [""] * 4
             lines.append([level, what, ALL, int(runs.sum()), *(float(one.mean()) for one in means), *verdicts])
-            posterior = fitted.posterior.spreads
-            scatter = float(np.median(list(posterior.scatter.values())))
-            base = math.sqrt(posterior.cluster**2 + posterior.group**2 + scatter**2 + LEAST_SPREAD**2)
-            if level == "plan":
-                base = math.hypot(scatter, LEAST_SPREAD)
-            typical = float(np.nanmedian(spreads))
-            tables[what][level] = {"spread": base if what == "time" else typical, "widening": widening, "typical": typical}
     order = list(FOLDS)
-    return as_csv([COLUMNS, *sorted(lines, key=lambda line: order.index(str(line[0])))]), tables
+    return as_csv([COLUMNS, *sorted(lines, key=lambda line: order.index(str(line[0])))])
 
 
 def _figures(errors: Array, spreads: Array) -> tuple[int, float, float]:

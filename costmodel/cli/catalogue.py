@@ -16,7 +16,7 @@ from costmodel.catalogue.loader import Kind, efficiency_source
 from costmodel.catalogue.software import constants_by_owner, is_framework, load_framework
 from costmodel.catalogue.spellings import squeezed
 from costmodel.cli import codes, layout
-from costmodel.cli.arguments import Commands, Misused, add_output, length, many, read_cluster, read_device, read_model
+from costmodel.cli.arguments import Commands, Misused, add_output, length, many, read_cluster
 from costmodel.cli.output import TerminalTable, gib, print_json, print_page, respond, shown, table
 from costmodel.cli.question import read_with_notes
 from costmodel.description.cluster import Cluster
@@ -117,7 +117,7 @@ def _names(kind: str) -> list[str]:
 def _load(kind: str, name: str) -> object:
     if kind == "framework":
         return software.load_framework(name)
-    return {"model": read_model, "cluster": read_cluster, "device": read_device}[kind](name)
+    return {"model": loader.load_model, "cluster": read_cluster, "device": loader.load_device}[kind](name)
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -249,7 +249,7 @@ def _why(name: str, kind: str, arguments: argparse.Namespace) -> int:
     """Constants of a framework on a device, as whom they were fitted to has them, from all software to this on that."""
     if kind != "framework":
         raise InvalidValue("device", arguments.device, f"no --device with a {kind}: constants are a framework's")
-    device = read_device(arguments.device)
+    device = loader.load_device(arguments.device)
     owners = constants_by_owner(name, device.architecture)
     framework = load_framework(name, device.architecture)
     used = flat(framework.constants)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from costmodel.catalogue import loader
 from costmodel.cli import codes
-from costmodel.cli.arguments import Commands, Misused, add_output, read_model, whole
+from costmodel.cli.arguments import Commands, Misused, add_output, whole
 from costmodel.cli.calibrated import add_calibration
 from costmodel.cli.completed import completed
 from costmodel.cli.files import add_file, check_files
@@ -202,7 +202,7 @@ def _explain(arguments: argparse.Namespace) -> int:
         config = allowed_config(
             Path(arguments.files[0]), launch.model_described if isinstance(launch.model_described, str) else None
         )
-    model = read_model(arguments.model) if arguments.model else None
+    model = loader.load_model(arguments.model) if arguments.model else None
     priced = resolve(launch, model=model, config=config)
     if not priceable:
         return respond(
@@ -236,7 +236,7 @@ def _explain_model(arguments: argparse.Namespace) -> int:
     from costmodel.interop.launchers import read_step_times
 
     name = arguments.files[0]
-    read_model(name)
+    loader.load_model(name)
     if arguments.log is None:
         raise Misused(f"{name[:80]} is a model, no launch file: `costmodel estimate` prices its plans, and with --log its run "
                       "is held against them here")  # fmt: skip

@@ -87,8 +87,10 @@ or beside another word for nodes, are the GPUs of all nodes."""
 SHARING = ("--sequence-parallel-size", "--sequence-parallel-degree", "--sp-size", "--sp-degree", "--ulysses", "--ulysses-size",
            "--ulysses-degree", "--ulysses-parallel", "--ulysses-parallel-size", "--ulysses-sequence-parallel-size")  # fmt: skip
 """Options of trainers that share a sequence among so many GPUs, by heads or in a ring."""
+BATCHES = ("--batch-size", "--batch", "--bs")
+"""Words for a step's sequences, or for a micro-batch's: such where they are fewer than the accumulation beside them."""
 UNSURE = {
-    **dict.fromkeys(("--batch-size", "--batch", "--bs"), "global_batch, of a step on all GPUs, or micro_batch, of one at once"),
+    **dict.fromkeys(BATCHES, "global_batch, of a step on all GPUs, or micro_batch, of one at once"),
     **dict.fromkeys(("--time", "--duration", "--within", "--deadline"), "days"),
     **dict.fromkeys(("--bandwidth", "--network-bandwidth", "--interconnect", "--inter-node-bandwidth", "--internode-bandwidth"),
                     "network, of a node's NICs together [bytes/s], or a text as '50 GB/s per GPU'"),
