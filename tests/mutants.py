@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("costmodel", "tests", "calibration")
+PACKAGES = ("costmodel", "tests", "calibration", "experiments")
 
 
 class Mutant(NamedTuple):

@@ -108,14 +108,23 @@ def shared_names() -> dict[str, list[str]]:
 
 
 def lines_of_folders() -> dict[str, dict[str, int]]:
-    """Lines of Python in each folder of the package, of `calibration` and of the tests."""
+    """Lines of Python in each folder of the package, of what is not installed with it, and of the tests."""
     found: dict[str, dict[str, int]] = {}
-    for base in (ROOT, ROOT.parent / "calibration", ROOT.parent / "tests"):
+    for base in (ROOT, *(ROOT.parent / name for name in ("calibration", "experiments", "tests"))):
         folders = found.setdefault(base.name, defaultdict(int))
         for path in base.rglob("*.py"):
             inside = path.relative_to(base).parts
             folders[inside[0] if len(inside) > 1 else "."] += len(path.read_text(encoding="utf-8").splitlines())
     return found
+
+
+def lines_of_data() -> dict[str, int]:
+    """Lines of each file of the catalogue's data, those of models left out."""
+    return {
+        str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines())
+        for path in (ROOT / "catalogue").rglob("*.*")
+        if path.suffix in {".csv", ".json", ".jsonl", ".toml"} and path.parent.name != "models"
+    }  # fmt: skip
 
 
 def median_of_files() -> float:
@@ -143,6 +152,9 @@ def main() -> int:
     for name, folders in lines_of_folders().items():
         print(f"{name} has {sum(folders.values()):,} lines:",
               ", ".join(f"{folder} {lines:,}" for folder, lines in sorted(folders.items(), key=lambda one: -one[1])))  # fmt: skip
+    data = sorted(lines_of_data().items(), key=lambda one: -one[1])
+    print(f"the catalogue has {sum(lines for _, lines in data):,} lines of data besides models:",
+          ", ".join(f"{name} {lines:,}" for name, lines in data))  # fmt: skip
     for name, lines in long_functions().items():
         print(f"longer than {LONGEST} lines: {name} ({lines})")
     for name, places in shared_names().items():

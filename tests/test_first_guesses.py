@@ -279,6 +279,7 @@ QUESTIONS = {
     "nodes and the GPUs of each": ("estimate llama3-8b --nodes 2 --gpus-per-node 8 --gpu h100", "on 16 GPUs of h100-sxm"),
     "DeepSpeed's words for them": ("memory llama3-8b --device h100 --num_nodes 2 --num_gpus 8 --zero 3", "on 16 GPUs"),
     "all GPUs over nodes": ("memory llama3-8b --device h100 --nodes 2 --num-gpus 8 --zero 3", "on 8 GPUs"),
+    "instances of so many": ("memory llama3-8b --device h100 --num-instances 2 --devices-per-node 4 --zero 3", "on 8 GPUs"),
     "torchrun's words for them": ("memory llama3-8b --device h100 --nnodes=2 --nproc_per_node=4 --zero 3", "on 8 GPUs"),
     "what an hour costs": ("train llama3-8b 64xh100 --tokens 1T --cost-per-gpu-hour 2.2", "price"),
     "a rate of one GPU": ("diagnose llama3-8b 8xh100 --tp 2 --tokens-per-second-per-gpu 7k", "90 % interval"),

@@ -18,7 +18,7 @@ from tests.commanding import strict
 ATTENTION = ("--adapter", "lora", "--lora-targets", "attention", "--recompute", "full")
 LLAMA_LORA = (
     "llama3-8b", "--cluster", "dgx-a100", "--gpus", "4", "--framework", "hf-fsdp", *ATTENTION, "--gbs", "32",
-    "--micro-batch", "8", "--seq-len", "4096", "--fused-norms", "yes",
+    "--micro-batch", "8", "--seq-len", "4096", "--fused-norms", "yes", "--reentrant", "yes",  # as transformers had it then
 )  # fmt: skip
 
 

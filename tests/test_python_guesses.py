@@ -281,6 +281,8 @@ LIKE = {
                  lambda: costmodel.estimate("llama3-8b", "8xh100")),
     "words of DeepSpeed's launcher": (lambda: costmodel.estimate("llama3-8b", device="h100", num_nodes=2, num_gpus=8, zero=3),
                                       lambda: costmodel.estimate("llama3-8b", "2x8xh100", zero_stage=3)),
+    "words for devices": (lambda: costmodel.estimate("llama3-8b", device="h100", num_nodes=2, devices_per_node=8, zero=3),
+                          lambda: costmodel.estimate("llama3-8b", "2x8xh100", zero_stage=3)),
     "words of torchrun": (lambda: costmodel.estimate("llama3-8b", device="h100", nnodes=2, nproc_per_node=8, zero=3),
                           lambda: costmodel.estimate("llama3-8b", "2x8xh100", zero_stage=3)),
     "recomputation as a switch": (lambda: costmodel.estimate("llama3-8b", "8xh100", recompute=True),

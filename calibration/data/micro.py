@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from calibration.data.reference import DEFAULT_FOLDER, table_rows
+from costmodel.arithmetic.named_tuples import Row
 from costmodel.evaluation.own_runs_fit import Array
 from costmodel.text.errors import UnreadableFile
 
-KINDS = ("product", "grouped product", "attention", "attention backward", "cast", "stream")
 DTYPES = {"bfloat16": "bf16", "fp8": "fp8", "fp8_block": "fp8-block", "nvfp4": "nvfp4"}
 """What a sweep calls a dtype, and its name here."""
 OPERATIONS = {"allreduce": "all-reduce", "allgather": "all-gather", "reducescatter": "reduce-scatter", "alltoall": "all-to-all"}
@@ -35,11 +35,11 @@ followed each other so closely that nothing but the kernel was timed."""
 class Sweep:
     """Operators of one kind and dtype that one collector measured on one device."""
 
-    kind: str  # one of `KINDS`
+    kind: str  # of `calibration.fit.devices.BY_KIND`, or ``"collective"``
     device: str  # id in the catalogue
     dtype: str  # of the operands
     kernel: str  # which implementation ran, where the source says it
-    columns: dict[str, Array]  # sizes by name
+    columns: Row  # sizes by name, arrays that formulas take as numbers
     seconds: Array  # measured
     file: str  # that they come from
 

@@ -60,7 +60,6 @@ BARS = {
     "one node, from 64 MiB": 0.10, "one node, 32 KiB to 64 MiB": 0.25,
     "several nodes, from 64 MiB": 0.20, "several nodes, 32 KiB to 64 MiB": 0.20,
 }  # fmt: skip
-FIELDS = ("launch", "gain", "filling", "round_bytes")
 PRIORS = {
     "launch": (1e-5, 1.0, 1e-7, 1e-3), "gain": (1.0, 0.03, 0.7, 2.0),
     "filling": (1e-12, 1.5, 1e-16, 1e-9), "round_bytes": (64e6, 1.5, 1e5, 2e9),
@@ -214,7 +213,7 @@ class Problem:
         index: dict[tuple[str, str], int] = {}
         names = sorted({row.owner for row in rows} | {f"architecture.{row.family}" for row in rows})
         for owner in names:
-            for field in FIELDS:
+            for field in PRIORS:
                 known = PRIORS | NETWORK_PRIORS if owner.startswith("network") else PRIORS
                 value, spread, low, high = known[field]
                 index[owner, field] = len(constants)

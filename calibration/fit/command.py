@@ -7,7 +7,8 @@ operators say (`calibration.fit.operator_command`).
 from __future__ import annotations
 
 import argparse
-import json
+import math
+import statistics
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +19,6 @@ from calibration.fit.fields import TIME
 from calibration.fit.runs import (
     ITERATIONS,
     Fitted,
-    evidence_table,
     fit_memory,
     fit_runs,
     fit_some,
@@ -62,15 +62,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _run_tables(cases: Sequence[Run], arguments: argparse.Namespace) -> dict[str, str]:
     """Files of the catalogue that whole runs fill."""
-    from calibration.fit.figures_by_distance import by_distance
+    from calibration.fit.distance import LEAST_SPREAD
+    from calibration.fit.figures_by_distance import DISTANCE, by_distance
 
     time, memory = fit_runs(cases, arguments.iterations, print)
     constants = {"time": _told("time", time), "memory": _told("memory", memory)}
-    document, spreads = by_distance(time, memory)
-    residuals = {**spreads, "framework": evidence_table(cases), "constants": constants}
+    scatter = statistics.median(time.posterior.spreads.scatter.values())
+    residuals = {"plan_spread": math.hypot(scatter, LEAST_SPREAD), "constants": constants}
     return {
-        **tables(time, memory), "residuals.toml": generated("fit", "measurements", residuals),
-        "distance.json": json.dumps(document, indent=1) + "\n",
+        **tables(cases, time, memory), "residuals.toml": generated("fit", "measurements", residuals),
+        str(DISTANCE): by_distance(time, memory),  # absolute: not in the catalogue
     }  # fmt: skip
 
 

@@ -141,8 +141,8 @@ def factor_of(errors: Array, spreads: Array, sources: NDArray[np.str_]) -> float
     return quantile_of_sources(np.abs(errors) / spreads, sources, 0.9) / NINETY
 
 
-def spreads_of(errors: Array, found: Unseen, sources: NDArray[np.str_]) -> tuple[Array, float]:
-    """Spread of every row, by the factor of the other folds; and the factor of all.
+def spreads_of(errors: Array, found: Unseen, sources: NDArray[np.str_]) -> Array:
+    """Spread of every row, by the factor of the other folds.
 
     Errors are log(measured / predicted); NaN where there is none.
     """
@@ -154,4 +154,4 @@ def spreads_of(errors: Array, found: Unseen, sources: NDArray[np.str_]) -> tuple
         mine = found.fold == number
         if others.any():
             out[mine] = plain[mine] * factor_of(errors[others], plain[others], sources[others])
-    return out, factor_of(errors[known], plain[known], sources[known])
+    return out

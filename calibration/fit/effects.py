@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calibration.data.runs import catalogue_has
 from calibration.fit.fields import Field
 from calibration.fit.pooled import Posterior
-from costmodel.catalogue.effects import ANY, parts_of
+from costmodel.catalogue.effects import ANY, RunCounts, parts_of
 from costmodel.catalogue.records.software import UNTUNED
 from costmodel.description.run import Run
 
@@ -83,10 +84,17 @@ def _short(value: float) -> float:
     return found if found else 0
 
 
-def timed_rows(cases: Iterable[Run]) -> list[tuple[str, str, str, int]]:
-    """How many timed runs there are of each framework on each device."""
-    counts: Counter[tuple[str, str, str]] = Counter()
-    for case in cases:
+def run_counts(cases: Iterable[Run], timed: Iterable[Run]) -> list[RunCounts]:
+    """How many runs, and of them timed ones that were fitted to, there are of each framework on each device.
+
+    What isn't the catalogue's runs by the habits of a framework, and says nothing of it.
+    """
+    counts: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
+    for case in timed:
         device = case.cluster.device
-        counts[case.framework.name.removesuffix(UNTUNED), device.architecture, device.name] += 1
-    return [(*who, count) for who, count in sorted(counts.items())]
+        counts[case.framework.name.removesuffix(UNTUNED), device.architecture, device.name][0] += 1
+    for case in filter(catalogue_has, cases):
+        device = case.cluster.device
+        known = counts[case.framework.name, device.architecture, device.name]
+        known[1:] = [known[1] + 1, known[2] + bool(case.model.experts)]
+    return [RunCounts(*who, *known) for who, known in sorted(counts.items())]

@@ -1,4 +1,4 @@
-"""Operators and collectives that `python -m calibration measure` measured on a machine, as sweeps."""
+"""Operators that `python -m calibration measure` measured on a machine, as sweeps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 
 from calibration.data.micro import REPEATED, TRAINING, Operator, Sweep, gathered
 from calibration.fit.earlier_sweeps import attention_sizes, narrow_dtype
-from calibration.fit.node_collectives import collective
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.catalogue.loader import alias
 from costmodel.text.errors import UnreadableFile
@@ -56,5 +55,3 @@ def _operators(device: str, rows: list[Row]) -> Iterator[Operator]:
             yield Operator(kind, device, row["dtype"], f"{mask}{TRAINING} {REPEATED}", sizes, seconds)
         elif row["family"] == "copy":  # read and written
             yield Operator("stream", device, narrow_dtype(device), "", {"nbytes": 2.0 * float(row["nbytes"])}, seconds)
-        elif row["family"] == "collective" and row["op"] != "send_recv":
-            yield from collective(device, row["op"], float(row["ranks"]), float(row["nbytes"]), seconds)

@@ -18,21 +18,23 @@ import numpy as np
 
 import costmodel
 from calibration.data.micro import Array, Sweep, read_sweeps
+from calibration.data.reference import table_rows
 from calibration.fit.devices import GENERATIONS, SMALL, Fitted, Values, blank, devices_of, fit_all, fit_device, pooled, predict
 from calibration.fit.earlier_sweeps import read_earlier
+from calibration.fit.measured_collectives import collectives_in_words
 from calibration.fit.measured_layers import in_words, read_layers
 from calibration.fit.measured_operators import read_measured
-from calibration.fit.node_collectives import collective_time, fit_all_links, links_of, read_collectives
-from calibration.fit.node_collectives import relation as links_relation
-from calibration.written import CATALOGUE, generated, write
+from calibration.written import CATALOGUE, as_csv, generated, write
 from costmodel.arithmetic.named_tuples import Row
-from costmodel.catalogue.loader import names, node_links, operator_overheads
+from costmodel.catalogue.loader import names
 from costmodel.description.device import Efficiency
 
 TARGET = CATALOGUE / "efficiencies.toml"
+COLLECTORS = Path(__file__).parents[1] / "collectors.csv"
+"""What benchmarks of a device added to its operators, which no estimate uses: a line for each device, operator and constant."""
 BARS = {
     "product": 0.08, "product fp8-block": 0.12, "grouped product": 0.12, "attention": 0.10, "attention backward": 0.10,
-    "cast": 0.10, "stream": 0.10, "collective": 0.10,
+    "cast": 0.10, "stream": 0.10,
 }  # fmt: skip
 """Median error that is asked of each kind on every device, that of one dtype before that of all."""
 Relation = Mapping[str, tuple[float, float]]
@@ -81,8 +83,17 @@ def errors(sweeps: Sequence[Sweep], values: Mapping[str, float], device: costmod
     return np.concatenate([np.abs(predict(sweep, device, values) / sweep.seconds - 1.0) for sweep in sweeps])
 
 
+def read_overheads() -> dict[str, Values]:
+    """The collectors' constants of every device, as they were fitted last."""
+    found: dict[str, Values] = {}
+    for row in table_rows(COLLECTORS):
+        found.setdefault(row["device"], {})[row["constant"]] = float(row["value"])
+    return found
+
+
 def lines(sweeps: Sequence[Sweep], fits: Mapping[str, Fitted], relations: Mapping[str, Relation]) -> list[Line]:
     """Errors of every device and kind."""
+    overheads = read_overheads()
     groups: dict[tuple[str, str, str, str], list[Sweep]] = {}
     for sweep in sweeps:
         groups.setdefault((sweep.device, sweep.kind, sweep.dtype, sweep.file), []).append(sweep)
@@ -90,7 +101,7 @@ def lines(sweeps: Sequence[Sweep], fits: Mapping[str, Fitted], relations: Mappin
     for (name, kind, *_), mine in sorted(groups.items()):
         fitted = errors(mine, fits[name].values, blank(name))
         large = np.concatenate([(sweep.flop() >= SMALL) | (kind != "product") for sweep in mine])
-        shipped = errors(mine, operator_overheads(name), costmodel.load_device(name))
+        shipped = errors(mine, overheads.get(name, {}), costmodel.load_device(name))
         unseen = errors(mine, medians(relations[name]) | routing(fits[name]), blank(name))
         out.append(Line.of(mine[0], fitted, fitted[large], shipped, unseen))
     return out
@@ -99,24 +110,6 @@ def lines(sweeps: Sequence[Sweep], fits: Mapping[str, Fitted], relations: Mappin
 def routing(fitted: Fitted) -> dict[str, float]:
     """How a collector dealt tokens to ranks, which no device has a part in."""
     return {key: value for key, value in fitted.values.items() if key.endswith("/spread")}
-
-
-def collective_lines(sweeps: Sequence[Sweep], fits: Mapping[str, Fitted]) -> list[Line]:
-    """Errors of collectives inside a node, of every device and operation."""
-    out = []
-    for sweep in sorted(sweeps, key=lambda one: (one.device, one.dtype)):
-        known = links_of(medians(links_relation(fits, sweep.device)), sweep.device, sweep.dtype)
-        shipped = node_links(sweep.device, sweep.dtype) or known
-        guesses = (links_of(fits[sweep.device].values, sweep.device, sweep.dtype), shipped, known)
-        fitted, *others = (np.abs(collective_time(sweep, links) / sweep.seconds - 1.0) for links in guesses)
-        out.append(Line.of(sweep, fitted, fitted, *others))
-    return out
-
-
-def links_table(fitted: Fitted) -> Row:
-    """Links of a device as the catalogue has them."""
-    values, spreads = ({key.removeprefix("links_"): one for key, one in of.items()} for of in (fitted.values, fitted.errors))
-    return {**_by_dtype(values), "standard_error": {key: round(error, 4) for key, error in spreads.items()}}
 
 
 def _by_dtype(values: Mapping[str, float]) -> Row:
@@ -136,13 +129,11 @@ def medians(relation: Mapping[str, tuple[float, float]]) -> dict[str, float]:
     return {key: value for key, (value, _) in relation.items()}
 
 
-def table_of(values: Mapping[str, float], spreads: Mapping[str, float], own: bool) -> Row:
-    """Constants as the catalogue has them: by dtype in tables, the collector's apart, and their standard errors."""
+def table_of(values: Mapping[str, float], spreads: Mapping[str, float]) -> Row:
+    """Constants as the catalogue has them: by dtype in tables, and their standard errors."""
     known = {field.name for field in dataclasses.fields(Efficiency)}
-    collector = {key: _rounded(value) for key, value in values.items() if "/" in key}
     return {
         **_by_dtype({key: value for key, value in values.items() if key.partition(".")[0] in known}),
-        **({"collector": collector} if own else {}),
         "standard_error": {key: round(float(error), 4) for key, error in spreads.items() if "/" not in key},
     }  # fmt: skip
 
@@ -166,21 +157,24 @@ def pooled_tables(fits: Mapping[str, Fitted], date: str) -> Row:
     content: Row = {"date": date, "devices": sorted(fits)}
     for architecture in ("default", *sorted(every & GENERATIONS.keys())):
         relation = pooled(fits, architecture)
-        content[architecture] = table_of(medians(relation), {key: spread for key, (_, spread) in relation.items()}, False)
+        content[architecture] = table_of(medians(relation), {key: spread for key, (_, spread) in relation.items()})
     return content
 
 
-def entries(fits: Mapping[str, Fitted], links: Mapping[str, Fitted], date: str) -> Row:
+def entries(fits: Mapping[str, Fitted], date: str) -> Row:
     """Every device that was measured as the catalogue has it."""
-    content: Row = {}
-    for name in sorted({*fits, *links}):
-        known = [of[name] for of in (fits, links) if name in of]
-        content[name] = {"date": date, "measurements": list(known[0].files)}
-        if name in fits:
-            content[name] |= table_of(fits[name].values, fits[name].errors, True)
-        if name in links:
-            content[name]["links"] = links_table(links[name])
-    return content
+    return {
+        name: {"date": date, "measurements": list(fitted.files), **table_of(fitted.values, fitted.errors)}
+        for name, fitted in sorted(fits.items())
+    }
+
+
+def collectors(fits: Mapping[str, Fitted], kept: Mapping[str, Values]) -> str:
+    """The collectors' constants as CSV: what a device's operators told, over what was kept of it."""
+    told = {name: {key: _rounded(fitted.values[key]) for key in sorted(fitted.values) if "/" in key and key in fitted.own}
+            for name, fitted in fits.items()}  # fmt: skip
+    every = {name: {**kept.get(name, {}), **told.get(name, {})} for name in sorted({*kept, *told})}
+    return as_csv([("device", "constant", "value"), *((name, *item) for name, of in every.items() for item in of.items())])
 
 
 def merged(known: Row, entry: Row, own: frozenset[str]) -> Row:
@@ -190,9 +184,9 @@ def merged(known: Row, entry: Row, own: frozenset[str]) -> Row:
     """
     new: Row = {"measurements": sorted({*known.get("measurements", []), *entry["measurements"]})}
     for field, value in entry.items():
-        if field in ("collector", "standard_error"):
+        if field == "standard_error":
             new[field] = {key: one for key, one in value.items() if key in own}
-        elif isinstance(value, dict) and field != "links":
+        elif isinstance(value, dict):
             new[field] = {dtype: one for dtype, one in value.items() if f"{field}.{dtype}" in own}
         elif field not in Efficiency.__dataclass_fields__ or field in own:
             new.setdefault(field, value)
@@ -220,32 +214,29 @@ def run(arguments: argparse.Namespace) -> int:
     content: Row = tomllib.loads(TARGET.read_text(encoding="utf-8"))
     if arguments.files:
         sweeps = [sweep for path in arguments.files for sweep in read_measured(path)]
-        collectives = [sweep for sweep in sweeps if sweep.kind == "collective"]
-        sweeps = [sweep for sweep in sweeps if sweep.kind != "collective"]
         relations = {name: shipped_relation(content, blank(name).architecture) for name in devices_of(sweeps)}
         fits = {name: fit_device(mine, blank(name), relations[name]) for name, mine in devices_of(sweeps).items()}
-        kept = content
+        kept, overheads = content, read_overheads()
     else:
         sweeps = read_sweeps(arguments.reference) + read_earlier(arguments.reference)
-        collectives = read_collectives(arguments.reference)
         fits = fit_all(sweeps)
         relations = {name: pooled(fits, blank(name).architecture, without=name) for name in fits}
-        kept = {"pooled": pooled_tables(fits, date)}
-    links = fit_all_links(collectives)
-    found = lines(sweeps, fits, relations) + collective_lines(collectives, links)
+        kept, overheads = {"pooled": pooled_tables(fits, date)}, {}
+    found = lines(sweeps, fits, relations)
     if arguments.json:
         print(json.dumps({"operators": [dataclasses.asdict(line) for line in found], "unseen_bar": UNSEEN_BAR}, indent=2))
     else:
         report(found)
         for path in arguments.files:
-            for line in in_words(read_layers(path)):
+            for line in [*in_words(read_layers(path)), *collectives_in_words(path)]:
                 print(line)
     if arguments.write:
-        made = entries(fits, links, date)
+        made = entries(fits, date)
         if arguments.files:
-            own = {name: fitted.own for name, fitted in fits.items()}
-            made |= {name: merged(content[name], made[name], own.get(name, frozenset())) for name in made.keys() & content.keys()}
-        write({TARGET: generated("operators", "measured operators", {**kept, **made})})
+            made |= {name: merged(content[name], made[name], fits[name].own) for name in made.keys() & content.keys()}
+        write({
+            TARGET: generated("operators", "measured operators", {**kept, **made}), COLLECTORS: collectors(fits, overheads),
+        })  # fmt: skip
     return 0
 
 
@@ -256,9 +247,5 @@ def report(found: Sequence[Line]) -> None:
     for line in found:
         own = [(line.median, line.bar), (line.large, line.bar), (line.mean, 1e9)]
         judged = [*own, (line.shipped, 1e9), (line.unseen, UNSEEN_BAR)]
-        cells = " ".join(f"{value:7.3f}{_mark(value, bar)}" for value, bar in judged)
+        cells = " ".join(f"{value:7.3f}{'*' if value > bar else ' '}" for value, bar in judged)
         print(f"{line.device:20s} {line.kind + ' ' + line.dtype:28s} {line.rows:8d} {cells} {line.bar:8.2f} {line.file}")
-
-
-def _mark(value: float, bar: float) -> str:
-    return "*" if value > bar else " "

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from calibration.data.micro import Array, Sweep
-from costmodel.arithmetic.named_tuples import Row, as_number
+from costmodel.arithmetic.named_tuples import as_number
 from costmodel.formulas import compute
 from costmodel.formulas.quantities import DeviceNumbers, Number
 from costmodel.formulas.transformer import attention, flops
@@ -33,14 +33,9 @@ def seconds(sweep: Sweep, device: DeviceNumbers, collector: Mapping[str, float])
     return np.asarray(formula(sweep, device, collector))
 
 
-def given(sweep: Sweep) -> Row:
-    """Columns of a sweep as formulas take them."""
-    return dict(sweep.columns)
-
-
 def product(sweep: Sweep, device: DeviceNumbers, collector: Mapping[str, float]) -> Number:
     """A linear layer's product; in 8 and 4 bit its input is cast first, as every collector does."""
-    m, n, k = (given(sweep)[name] for name in ("m", "n", "k"))
+    m, n, k = (sweep.columns[name] for name in ("m", "n", "k"))
     width = ELEMENT_BYTES[sweep.dtype]
     nbytes = compute.product_bytes(m, n, k, width)
     loop = device._replace(cache=collector["kept"] * device.cache)
@@ -53,7 +48,7 @@ def product(sweep: Sweep, device: DeviceNumbers, collector: Mapping[str, float])
 
 def grouped_product(sweep: Sweep, device: DeviceNumbers, collector: Mapping[str, float]) -> Number:
     """Routed experts forward: copies gathered and cast, two grouped products with the activation between, copies summed."""
-    of, width = given(sweep), ELEMENT_BYTES[sweep.dtype]
+    of, width = sweep.columns, ELEMENT_BYTES[sweep.dtype]
     rows = of["copies"] * of["share"] ** collector["spread"]
     groups, hidden, inner, sides = of["groups"], of["hidden"], of["width"], 1.0 + of["gated"]
     rate = compute.grouped_product_rate(1.0, device)
@@ -67,7 +62,7 @@ def grouped_product(sweep: Sweep, device: DeviceNumbers, collector: Mapping[str,
 
 def attention_core(sweep: Sweep, device: DeviceNumbers, collector: Mapping[str, float]) -> Number:
     """Flash attention forward, causal with or without a window, or without a mask."""
-    of = given(sweep)
+    of = sweep.columns
     seq_len, width = of["seq_len"], of["head_dim"]
     rows = of["batch"] * of["heads"] * seq_len
     window = as_number(np.where(of["window"] > 0.0, of["window"], seq_len))
@@ -86,7 +81,7 @@ def attention_core(sweep: Sweep, device: DeviceNumbers, collector: Mapping[str, 
 
 def attention_backward(sweep: Sweep, device: DeviceNumbers, collector: Mapping[str, float]) -> Number:
     """Flash attention backward, causal or with all keys, with the forward pass where both were measured as one."""
-    of = given(sweep)
+    of = sweep.columns
     seq_len = of["seq_len"]
     keys = flops.attended_keys(seq_len, seq_len, of["causal"])
     rows = of["batch"] * of["heads"] * seq_len
@@ -96,10 +91,10 @@ def attention_backward(sweep: Sweep, device: DeviceNumbers, collector: Mapping[s
 
 def stream(sweep: Sweep, device: DeviceNumbers, collector: Mapping[str, float]) -> Number:
     """A kernel that reads and writes far more than caches hold."""
-    return compute.stream(given(sweep)["nbytes"], 1.0, device)
+    return compute.stream(sweep.columns["nbytes"], 1.0, device)
 
 
 def cast(sweep: Sweep, device: DeviceNumbers, collector: Mapping[str, float]) -> Number:
     """A cast of 16-bit activations to 8 bit, repeated on the same buffers."""
-    nbytes = (ACTIVATION_BYTES + 1.0) * given(sweep)["m"] * given(sweep)["k"]
+    nbytes = (ACTIVATION_BYTES + 1.0) * sweep.columns["m"] * sweep.columns["k"]
     return compute.warm_time(nbytes, device.cast_bandwidth, 1.0, device)

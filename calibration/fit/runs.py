@@ -10,15 +10,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from calibration.data.runs import at_clocks, catalogue_has, source_of
+from calibration.data.runs import at_clocks
 from calibration.fit import pooled
-from calibration.fit.effects import Line, correlation_lines, effect_rows, timed_rows
+from calibration.fit.effects import Line, correlation_lines, effect_rows, run_counts
 from calibration.fit.fields import MEMORY, TIME
 from calibration.fit.pooled import Effect, Model, Posterior
 from calibration.fit.problem import columns_at, columns_of, counted_otherwise, memory_model, take, thinned, time_model
 from calibration.written import as_csv
-from costmodel.arithmetic.named_tuples import Row
-from costmodel.catalogue.effects import CLOCKS, CORRELATIONS, FILE, TIMED, Timed, clocks, parts_of
+from costmodel.catalogue.effects import CLOCKS, CORRELATIONS, FILE, MEASURED, RunCounts, clocks, parts_of
 from costmodel.catalogue.loader import load_device
 from costmodel.catalogue.software import framework_names, load_framework
 from costmodel.description.run import Run
@@ -141,13 +140,13 @@ def identification(fitted: Fitted) -> dict[str, int]:
     return {"fitted": len(mine), "identified": sum(share < IDENTIFIED for share in left.values()), "at_bound": int(bound)}
 
 
-def tables(time: Fitted, memory: Fitted) -> dict[str, str]:
-    """Files of the catalogue that hold the constants: effects, how their errors go together, and what was timed."""
+def tables(cases: Sequence[Run], time: Fitted, memory: Fitted) -> dict[str, str]:
+    """Files of the catalogue that hold the constants: effects, how their errors go together, and what was measured."""
     rows, correlated = _rows(time)
     return {
         FILE: as_csv([Line._fields, *rows, *_rows(memory)[0]]),
         CORRELATIONS: correlation_lines(time.posterior, correlated),
-        TIMED: as_csv([Timed._fields, *timed_rows(time.cases)]),
+        MEASURED: as_csv([RunCounts._fields, *run_counts(cases, time.cases)]),
     }
 
 
@@ -177,20 +176,3 @@ def _rows(fitted: Fitted) -> tuple[list[Line], list[int]]:
     if fitted.model.fields is not TIME:
         rows = [row._replace(correlated="") for row in rows]
     return rows, correlated
-
-
-def evidence_table(cases: Sequence[Run]) -> dict[str, object]:
-    """Runs of every framework: how many, on which devices, of mixtures of experts, and of which sources."""
-    table: Row = {}
-    for case in cases:
-        if not catalogue_has(case):  # it runs by the habits of a framework, and says nothing of it
-            continue
-        entry = table.setdefault(case.framework.name, {"rows": 0, "experts": 0, "devices": {}, "sources": []})
-        entry["rows"] += 1
-        entry["experts"] += bool(case.model.experts)
-        device = case.cluster.device.name
-        entry["devices"][device] = entry["devices"].get(device, 0) + 1
-        source = source_of(case)
-        if source not in entry["sources"]:
-            entry["sources"].append(source)
-    return table

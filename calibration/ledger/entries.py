@@ -40,7 +40,7 @@ class Entry(NamedTuple):
     predicted_fits: bool | None  # whether it was judged to fit
     usable_bytes: float | None  # of the device, to a process
     seen: bool  # other runs of its campaign had been measured before and were in the fit
-    novelty: str  # how new the question was, of `costmodel.evaluation.error_model.NOVELTIES`
+    novelty: str  # how new the question was, of `costmodel.evaluation.first_contacts.NOVELTY`
     constants: float | None  # standard deviation that its constants leave the plan's step time, in logarithms, as usual ones told
     host: float | None  # share of the step that waits for the host
     unstated: tuple[str, ...]  # keys of the record that matter and that nothing stated

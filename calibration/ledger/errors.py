@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -13,6 +14,8 @@ from scipy.stats import t as student
 
 from calibration.data.runs import quantile_of_sources, source_weights
 from calibration.ledger.entries import Entry
+from calibration.validate.scores import MISS
+from costmodel.catalogue.software import is_framework, load_framework
 from costmodel.evaluation.first_contacts import HALF, NOVELTY, TYPICAL
 
 Array = NDArray[np.float64]
@@ -28,9 +31,6 @@ TIME, MEMORY = "time", "memory"
 SCALE = {TIME: ("seen", "constants"), MEMORY: ("seen",)}
 """What the logarithm of the scale follows. Whether the framework was measured on the device is in the errors of the constants,
 which are any framework's where it wasn't: beside them it widens nothing further, and only moves the median."""
-FITTED_BY_XLA = {"maxtext", "paxml"}
-"""Frameworks whose compiler makes again what it takes for the step to fit the device, beyond what the plan says:
-tensorflow/tensorflow third_party/xla/xla/service/gpu/gpu_compiler.cc, ``HloRematerialization`` with ``scheduler_mem_limit``."""
 MEDIAN: dict[str, tuple[str, ...]] = {TIME: ("novelty",), MEMORY: ()}
 
 
@@ -140,7 +140,7 @@ class Held(NamedTuple):
 def held(rows: Rows, median: Array, half: Array) -> Held:
     """How intervals hold."""
     outside = np.maximum(np.abs(rows.residual - median) - half, 0.0)
-    score, groups = 2.0 * half + 20.0 * outside, [(str(name), rows.source == name) for name in np.unique(rows.source)]
+    score, groups = 2.0 * half + MISS * outside, [(str(name), rows.source == name) for name in np.unique(rows.source)]
     coverage = {name: float((outside[of] == 0.0).mean()) for name, of in groups}
 
     def mean(values: Array) -> float:
@@ -189,6 +189,12 @@ class Verdicts(NamedTuple):
     ran: NDArray[np.bool_]
 
 
+@functools.cache
+def fits_device(campaign: str) -> bool:
+    """Whether the compiler of a campaign's software, which its name has, fits a step to the device."""
+    return any(is_framework(word) and load_framework(word).fits_device for word in campaign.split("/"))
+
+
 def verdicts_of(entries: Sequence[Entry]) -> Verdicts:
     """Of the ledger, all of which it is known.
 
@@ -197,7 +203,7 @@ def verdicts_of(entries: Sequence[Entry]) -> Verdicts:
     """
     ran = {one.source for one in entries if one.ran}
     judged = [one for one in entries if one.ran is not None and one.room is not None]
-    kept = [one for one in judged if one.source in ran and FITTED_BY_XLA.isdisjoint(one.campaign.split("/"))]
+    kept = [one for one in judged if one.source in ran and not fits_device(one.campaign)]
     return Verdicts(
         np.array([one.source for one in kept]), np.array([one.room for one in kept], dtype=float),
         np.array([one.ran for one in kept], dtype=bool),

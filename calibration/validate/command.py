@@ -10,15 +10,12 @@ from pathlib import Path
 
 from calibration.data.reference import MEASURED, default_files
 from calibration.validate.judged import judged, table
-from calibration.validate.pages import markdown, percent, put_table
+from calibration.validate.pages import markdown, put_table
 from calibration.validate.scores import report
-from calibration.written import CATALOGUE, write
-from costmodel.arithmetic.named_tuples import Row
+from calibration.written import CATALOGUE, as_csv, write
+from costmodel.arithmetic.named_tuples import Row, flat
+from costmodel.catalogue.accuracy import FILE, HEADINGS, as_cells, percent
 
-HEADINGS = (
-    "campaign", "rows", "not predicted", "timed", "time, mean error", "bias", "intervals hold", "width", "with memory",
-    "memory, mean error", "memory's hold", "ran out, told so", "ran, told so", "ran, told not to fit",
-)  # fmt: skip
 MOST_REASONS, LONGEST = 40, 160
 RELEASED = MEASURED[1]
 
@@ -85,35 +82,17 @@ def update(document: Row) -> None:
     """Put the figures where ``costmodel accuracy`` finds them, the table into the page on accuracy, the short one into README."""
     from calibration.validate.readme import accuracy
 
-    write({CATALOGUE / "accuracy.json": kept(document)})
+    lines = lines_of(document)
+    rows = [flat(line, ".") for line in lines]
+    write({CATALOGUE / FILE: as_csv([rows[0], *(row.values() for row in rows)])})
     put_table("README.md", "accuracy", accuracy())
-    put_table("docs/accuracy.md", "accuracy", markdown(HEADINGS, table_rows(document)))
+    put_table("docs/accuracy.md", "accuracy", markdown(HEADINGS, map(as_cells, lines)))
 
 
-def kept(document: Row) -> str:
-    """What ``costmodel accuracy`` shows, as JSON."""
-    figures = [{"campaign": name, **entry} for name, entry in document["campaigns"].items()]
-    content = {"headings": list(HEADINGS), "rows": table_rows(document), "figures": figures, "total": document["total"]}
-    return json.dumps(content, indent=1) + "\n"
-
-
-def cells_of(name: str, entry: Row) -> list[str]:
-    """A campaign's figures, or the total's, under `HEADINGS`."""
-    time, memory, said = entry["time"], entry["memory"], entry["verdicts"]
-    width = "-" if time["width"] is None else f"x{time['width']:.2f}"
-    return [
-        name, f"{entry['rows']}", f"{entry['not_predicted']}", f"{time['n']}", percent(time["mape"]), percent(time["bias"]),
-        percent(time["coverage"]), width, f"{memory['n']}", percent(memory["mape"]), percent(memory["coverage"]),
-        f"{said['ran_out_told']}/{said['ran_out']}" if said["ran_out"] else "-",
-        f"{said['ran_told']}/{said['ran']}" if said["ran"] else "-",
-        f"{said['ran_refused']}" if said["ran"] else "-",
-    ]  # fmt: skip
-
-
-def table_rows(document: Row) -> list[list[str]]:
-    """The report as rows of text under `HEADINGS`, all rows together in the last."""
-    campaigns = [cells_of(name, entry) for name, entry in document["campaigns"].items()]
-    return [*campaigns, cells_of("all rows", document["total"])]
+def lines_of(document: Row) -> list[Row]:
+    """The report as lines, a campaign each, all rows together in the last."""
+    total = {key: value for key, value in document["total"].items() if not key.endswith("_over_campaigns")}
+    return [{"campaign": name, **entry} for name, entry in (*document["campaigns"].items(), ("all rows", total))]
 
 
 def means_in_words(total: Row) -> list[str]:
@@ -138,12 +117,12 @@ def print_report(document: Row) -> None:
     shown = Table(box=None, header_style="bold")
     for index, heading in enumerate(HEADINGS):
         shown.add_column(heading, justify="right" if index else "left")
-    for row in table_rows(document):
-        shown.add_row(*row)
+    for line in lines_of(document):
+        shown.add_row(*as_cells(line))
     console = Console(width=None if sys.stdout.isatty() else 240)
     console.print(shown)
-    for line in [*means_in_words(document["total"]), *reasons_in_words(document), *unstated_in_words(document)]:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    for words in [*means_in_words(document["total"]), *reasons_in_words(document), *unstated_in_words(document)]:
+        console.print(words, markup=False, highlight=False, soft_wrap=True)
 
 
 def reasons_in_words(document: Row) -> list[str]:

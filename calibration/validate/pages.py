@@ -10,11 +10,6 @@ from calibration.written import write
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def percent(value: float | None) -> str:
-    """A share as a percentage, a dash where there is none."""
-    return "-" if value is None else f"{100 * value:.1f} %"
-
-
 def markdown(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table in Markdown.
 

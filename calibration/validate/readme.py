@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas
 
-from calibration.validate.pages import markdown, percent
-from calibration.written import CATALOGUE
+from calibration.fit.figures_by_distance import ALL, read_distance
+from calibration.validate.pages import markdown
+from calibration.validate.scores import over_campaigns
 from costmodel.arithmetic.named_tuples import Row
+from costmodel.catalogue.accuracy import accuracy as by_campaign
+from costmodel.catalogue.accuracy import percent
 
 LEDGER = Path(__file__).parents[1] / "first_contact.csv"
 """A campaign a row, scored before anything was fitted to it."""
@@ -42,23 +45,21 @@ def _share(told: int, of: int) -> str:
     return f"{told} of {of}" if of else "-"
 
 
-def left_out(distance: Row) -> list[str]:
+def left_out() -> list[str]:
     """The row of fits that had not seen a run's cluster, as the last fit found them."""
-    entry = distance["cluster"]
-    time, memory = entry["time"]["total"], entry["memory"]["total"]
-    said = entry.get("verdicts", {})
-    oom, ran = (said.get(f"{kind}_right", 0) for kind in ("oom", "ran"))
+    found = read_distance().loc["cluster"]
+    time, memory = found.loc["time", ALL], found.loc["memory", ALL]
     return [
         "left out: fits that had not seen the cluster, by formulas and habits that were set with it in sight",
-        f"{len(entry['time']['sources'])} sources", percent(time["mape"]), percent(time["coverage_90"]), "-",
-        percent(memory["mape"]), percent(memory["coverage_90"]), _share(oom, oom + said.get("oom_wrong", 0)),
-        _share(ran, ran + said.get("ran_wrong", 0)), "-",
+        f"{len(found.loc['time']) - 1} sources", percent(time.mape), percent(time.coverage_90), "-", percent(memory.mape),
+        percent(memory.coverage_90), _share(int(memory.ran_out_told), int(memory.ran_out)),
+        _share(int(memory.ran_told), int(memory.ran)), "-",
     ]  # fmt: skip
 
 
-def as_shipped(total: Row) -> list[str]:
+def as_shipped(campaigns: Sequence[Row], said: Row) -> list[str]:
     """The row of the shipped constants on all runs, those that they were fitted to among them."""
-    time, memory, said = total["time_over_campaigns"], total["memory_over_campaigns"], total["verdicts"]
+    time, memory = (over_campaigns(campaigns, what) for what in ("time", "memory"))
     return [
         "as shipped: on every run, most of which the constants were fitted to", f"{time['campaigns']}", percent(time["mape"]),
         percent(time["coverage"]), f"x{time['width']:.2f}", percent(memory.get("mape")), percent(memory.get("coverage")),
@@ -68,6 +69,5 @@ def as_shipped(total: Row) -> list[str]:
 
 def accuracy() -> str:
     """The table of the README, in Markdown."""
-    kept: Row = json.loads((CATALOGUE / "accuracy.json").read_text(encoding="utf-8"))
-    distance: Row = json.loads((CATALOGUE / "distance.json").read_text(encoding="utf-8"))
-    return markdown(COLUMNS, (*first_contacts(), left_out(distance), as_shipped(kept["total"])))
+    *campaigns, total = by_campaign()
+    return markdown(COLUMNS, (*first_contacts(), left_out(), as_shipped(campaigns, total["verdicts"])))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -72,12 +72,13 @@ def report(rows: Sequence[Judged]) -> Row:
             reasons[row.reason] = reasons.get(row.reason, 0) + 1
     total = figures_of(rows)
     for what in ("time", "memory"):
-        total[f"{what}_over_campaigns"] = _means([one[what] for one in campaigns.values() if one[what]["n"]])
+        total[f"{what}_over_campaigns"] = over_campaigns(campaigns.values(), what)
     return {"campaigns": campaigns, "total": total, "reasons": reasons, "unstated": unstated(rows)}
 
 
-def _means(entries: Sequence[Row]) -> Row:
-    """Means over campaigns, each counted alike."""
+def over_campaigns(campaigns: Iterable[Row], what: str) -> Row:
+    """Means of the time or the memory over campaigns that have it, each counted alike."""
+    entries = [one[what] for one in campaigns if one[what]["n"]]
     if not entries:
         return {"campaigns": 0}
 

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from costmodel.catalogue.files import text_of
 
-FILE, CORRELATIONS, TIMED = "constants.csv", "correlations.jsonl", "timed_runs.csv"
-"""Files of the effects, of the correlations of their errors, and of how many timed runs there are of whom."""
+FILE, CORRELATIONS, MEASURED = "constants.csv", "correlations.jsonl", "measured_runs.csv"
+"""Files of the effects, of the correlations of their errors, and of how many measured runs there are of whom."""
 LEVELS = ("field", "framework", "architecture", "framework on architecture", "cluster", "device")
 """What an effect may belong to: all software, a framework, an architecture, one on the other, and so on."""
 ANY = "*"
@@ -171,21 +171,33 @@ def _place(effects: Sequence[Effect]) -> float:
     return sum(effect.place for effect in effects)
 
 
-class Timed(NamedTuple):
-    """How many timed runs there are of a framework on a device."""
+class RunCounts(NamedTuple):
+    """How many measured runs there are of a framework on a device."""
 
     framework: str
     architecture: str
     device: str
-    runs: int
+    timed: int  # to whose times constants were fitted, those of a framework with nothing tuned among its own
+    runs: int  # in all, of a framework of the catalogue
+    experts: int  # of these, of mixtures of experts
 
 
 @functools.cache
-def timed_runs() -> tuple[Timed, ...]:
+def _run_counts() -> tuple[RunCounts, ...]:
+    _, *rows = csv.reader(text_of(MEASURED).splitlines())
+    return tuple(RunCounts(framework, kind, device, *map(int, counts)) for framework, kind, device, *counts in rows)
+
+
+@functools.cache
+def timed_runs() -> tuple[RunCounts, ...]:
     """Timed runs that the constants were fitted to, a row for each framework on each device."""
-    rows = csv.reader(text_of(TIMED).splitlines())
-    next(rows)
-    return tuple(Timed(framework, architecture, device, int(runs)) for framework, architecture, device, runs in rows)
+    return tuple(one for one in _run_counts() if one.timed)
+
+
+@functools.cache
+def measured_runs(framework: str) -> tuple[RunCounts, ...]:
+    """Runs of a framework of the catalogue, a row for each device; none of one that was never measured."""
+    return tuple(one for one in _run_counts() if one.framework == framework and one.runs)
 
 
 def runs_of(framework: str, architecture: str | None) -> int:
@@ -196,7 +208,7 @@ def runs_of(framework: str, architecture: str | None) -> int:
     framework : of the catalogue, or empty, of any
     architecture : of devices, or None, of any
     """
-    return sum(one.runs for one in timed_runs() if framework in ("", one.framework) and architecture in (None, one.architecture))
+    return sum(one.timed for one in timed_runs() if framework in ("", one.framework) and architecture in (None, one.architecture))
 
 
 def usual_device(framework: str, architecture: str | None) -> str:
@@ -205,7 +217,7 @@ def usual_device(framework: str, architecture: str | None) -> str:
     of_framework = [one for one in there if one.framework == framework] or there
     counts: dict[str, int] = {}
     for one in of_framework:
-        counts[one.device] = counts.get(one.device, 0) + one.runs
+        counts[one.device] = counts.get(one.device, 0) + one.timed
     return max(counts, key=lambda name: counts[name], default=ANY)
 
 

@@ -11,16 +11,24 @@ from costmodel.catalogue.hardware_words import called_hardware, said_hardware
 from costmodel.description.fields import nearest, short_names, table
 from costmodel.description.plan import Plan
 from costmodel.text.errors import InvalidValue
-from costmodel.text.other_names import ALGORITHMS, all_meant, argument_meant, said_by_value, value_meant
+from costmodel.text.other_names import (
+    ALGORITHMS,
+    NODES_AND_THEIRS,
+    OF_A_NODE,
+    all_meant,
+    argument_meant,
+    argument_of,
+    said_by_value,
+    value_meant,
+)
 from costmodel.text.units import plain_number, read_count, whole_number
 
 P = ParamSpec("P")
 R = TypeVar("R")
 OF_RUNS = {"tokens", "price", "days", "epochs", "steps", "samples"}
 """Arguments of a whole run, which people give a step, too."""
-OF_A_NODE = ("gpus_per_node", "nproc_per_node")
-"""What says with the nodes how many GPUs there are; so does ``num_gpus`` beside ``num_nodes``, DeepSpeed's launcher's words."""
-READ_HERE = ("gpus", "nodes", "global_batch", "seq_len", "adapter", "price", "days", "mfu", "tokens_per_second")
+COUNTS = ("nodes", "gpus")
+READ_HERE = (*COUNTS, "global_batch", "seq_len", "adapter", "price", "days", "mfu", "tokens_per_second")
 """Arguments whose values may be words for something else."""
 
 
@@ -88,10 +96,10 @@ def _as_meant(door: _Door, by_place: tuple[object, ...], said: Mapping[str, Any]
         found[where] = found.pop("gpus")
     if "count" in said and isinstance(name := found.get(where), str) and getattr(called_hardware(name), "kind", "") == "cluster":
         found["nodes"] = found.pop("gpus")  # of instances, or of other systems of nodes
-    each = next((name for name in OF_A_NODE if isinstance(found.get(name), int)), None)
+    each = next((name for name in map(argument_of, OF_A_NODE) if isinstance(found.get(name), int)), None)
     if found.get(where) is None and found.get("gpus") is None and each is not None:
         found["gpus"] = found.pop(each) * (found.get("nodes") or 1)
-    elif {"num_nodes", "num_gpus"} <= said.keys() and isinstance(found.get("gpus"), int) and isinstance(found.get("nodes"), int):
+    elif said.keys() >= set(map(argument_of, NODES_AND_THEIRS)) and all(isinstance(found.get(one), int) for one in COUNTS):
         found["gpus"] *= found["nodes"]
     return found
 
@@ -118,7 +126,7 @@ def _own_names(door: _Door, name: str, value: Any) -> dict[str, Any]:
 
 def _read(name: str, value: Any) -> Any:
     """A value, or each of several, as its field has it where it is a text or another word."""
-    if name in ("gpus", "nodes") and isinstance(value, str):
+    if name in COUNTS and isinstance(value, str):
         return whole_number(value) or value
     if name in ("price", "days", "mfu") and isinstance(value, str):
         return plain_number(value)

@@ -22,7 +22,6 @@ from costmodel.catalogue.files import FOLDER, entry_of, places, table_of, text_o
 from costmodel.description.cluster import Cluster, Level
 from costmodel.description.device import DTYPES, Device, Efficiency, LayerEfficiency
 from costmodel.description.transformer import Transformer
-from costmodel.formulas.network.node_links import NodeLinks
 from costmodel.text import user_files
 from costmodel.text.checks import choice, real, text, whole
 from costmodel.text.errors import InvalidValue, UnknownName, UnreadableFile
@@ -461,39 +460,6 @@ def efficiency_source(name: str) -> str:
     return f"pooled over {'all devices' if relation == 'default' else relation}{known}"
 
 
-def link_bandwidth(name: str) -> float:
-    """Specified bandwidth of a catalogue device to its peers in a node, one direction [bytes/s]: to the host without links.
-
-    Examples
-    --------
-    >>> link_bandwidth("h100-sxm"), link_bandwidth("l40s")
-    (450000000000.0, 25000000000.0)
-    """
-    return link_of(name) or float(_entry("device", name).get("host_bandwidth", Device.host_bandwidth))
-
-
-def node_links(name: str, operation: str) -> NodeLinks | None:
-    """Measured links of a catalogue device inside a node, or None where no collective was measured on it.
-
-    Parameters
-    ----------
-    name : of the device
-    operation : ``"all-reduce"``, ``"all-gather"``, ``"reduce-scatter"`` or ``"all-to-all"``
-
-    Examples
-    --------
-    >>> node_links("tpu-v4", "all-reduce") is None
-    True
-    """
-    known = entry_of(_EFFICIENCIES, name).get("links") if efficiency_source(name) == "measured" else None
-    if known is None or operation not in known["share"]:
-        return None
-    return NodeLinks(
-        known["launch"][operation], known["hop"], known["share"][operation] * link_bandwidth(name),
-        known["pair"][operation], known["crowd"], known["ramp"][operation],
-    )  # fmt: skip
-
-
 def constant_errors(name: str) -> tuple[dict[str, float], str]:
     """Standard errors of the logarithms of a catalogue device's constants, and whose they are.
 
@@ -520,23 +486,6 @@ def constant_errors(name: str) -> tuple[dict[str, float], str]:
             errors[f"{key}.{dtype}"] = math.sqrt(max(errors[f"{key}.{dtype}"] ** 2 - spread**2, _MEASURED_ERROR**2))
         errors[f"best.{dtype}"] = _MEASURED_ERROR
     return errors, source
-
-
-def operator_overheads(name: str) -> dict[str, float]:
-    """What benchmarks of a device added to its operators, which no estimate uses: by operator and constant.
-
-    Parameters
-    ----------
-    name : of a catalogue device; empty for one that was not measured
-
-    Examples
-    --------
-    >>> operator_overheads("tpu-v4")
-    {}
-    """
-    if efficiency_source(name) != "measured":
-        return {}
-    return dict(entry_of(_EFFICIENCIES, name).get("collector", {}))
 
 
 def _layer_constants(name: str) -> Row:

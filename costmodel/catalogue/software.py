@@ -67,9 +67,9 @@ def constants_by_owner(name: str, architecture: str) -> dict[str, dict[str, floa
 
 
 def _base(named: str) -> str:
-    """The framework whose constants one of the catalogue has."""
-    stated = files.entry_of(FRAMEWORKS, named).get("base")
-    return _base(str(stated)) if stated else named
+    """The framework whose constants one of the catalogue has: its base, unless it is code of its own that starts from its fields."""
+    entry = files.entry_of(FRAMEWORKS, named)
+    return _base(str(entry["base"])) if "base" in entry and not entry.get("own_code") else named
 
 
 def _entry(named: str) -> Row:
@@ -193,7 +193,7 @@ def _of_catalogue(name: str, architecture: str | None, network: str) -> Framewor
     values = known | communication.constants_of_a_step(architecture, network) | OWN
     values |= entry.get("constants", {})
     stack = nested(Software, {path: float(values[path]) for path in paths(Software)})
-    defaults = {key: value for key, value in entry.items() if key not in ("base", "source", "constants", "on")}
+    defaults = {key: value for key, value in entry.items() if key not in ("base", "own_code", "source", "constants", "on")}
     servers = [server_system(system) for system in PLANNED_SERVERS]
     return Framework(name=name, constants=stack, owner=effects.owner_of(base, architecture), server_systems=servers, **defaults)
 

@@ -11,7 +11,8 @@ from fractions import Fraction
 from costmodel.catalogue.hardware_words import called_hardware
 from costmodel.cli.arguments import Misused
 from costmodel.cli.defaults import LENGTH
-from costmodel.text.other_names import GENERATIONS, PROMPTS
+from costmodel.text.other_names import GENERATIONS, NODES_AND_THEIRS, OF_A_NODE, PROMPTS
+from costmodel.text.suggestions import MEANT
 
 WORDS = {"trillion": "T", "billion": "B", "million": "M", "tn": "T", "bn": "B"}
 BYTES = ("B", "KB", "MB", "GB", "TB", "KiB", "MiB", "GiB", "TiB")
@@ -28,15 +29,13 @@ TOKENS = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)(?:([kmb])(?:[ -]?tok(?:en)?
 """A batch that is said in tokens; of thousands only with that word."""
 POWERS = {"": 0, "k": 1, "m": 2, "b": 3}
 """Of 1,024 or 1,000, by the letter behind a number."""
+NODES = ("--nodes", *(one for one, other in MEANT["option"].items() if other == "--nodes"))
 PRODUCTS = (
-    ("--gpus", ("--num-gpus",), ("--num-nodes",), False),
-    ("--gpus", ("--gpus-per-node", "--nproc-per-node", "--devices-per-node", "--devices"),
-     ("--nodes", "--nnodes", "--num-nodes", "--num-machines"), True),
+    ("--gpus", NODES_AND_THEIRS[1:], NODES_AND_THEIRS[:1], False),
+    ("--gpus", (*OF_A_NODE, "--devices"), NODES, True),
     ("--samples", GENERATIONS, PROMPTS, False),
 )  # fmt: skip
-"""What options make: how many each of some has, how many of these there are, and whether the first will do alone. In the words of
-launchers, DeepSpeed's (deepspeedai/DeepSpeed@edaa722 deepspeed/launcher/runner.py) and torchrun's among them;
-``--num-gpus`` by itself, or beside ``--nodes``, are those of all nodes."""
+"""What options make: how many each of some has, how many of these there are, and whether the first will do alone."""
 
 
 def joined(words: Sequence[str]) -> list[str]:

@@ -6,18 +6,14 @@ import argparse
 import contextlib
 import dataclasses
 import functools
-import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from costmodel.arithmetic.named_tuples import Row
-from costmodel.catalogue import loader
 from costmodel.cli import layout
 from costmodel.description.cluster import Cluster
-from costmodel.description.device import Device
 from costmodel.description.fields import FieldRow, Flag, Rate, Real, table
-from costmodel.description.transformer import Transformer
 from costmodel.text import units
 from costmodel.text.errors import CostModelError, InvalidValue
 from costmodel.text.units import ANSWERS, quantity, whole_meant, whole_number
@@ -405,26 +401,11 @@ def chosen(arguments: argparse.Namespace) -> Row:
 # What is asked about
 
 
-def is_file(name: str) -> bool:
-    """Whether a name is that of a file rather than of an entry of the catalogue."""
-    return name.endswith((".toml", ".json")) or os.path.sep in name or os.path.exists(name)
-
-
-def read_model(name: str) -> Transformer:
-    """A model of the catalogue, or of a file."""
-    return loader.load_model(name)
-
-
 def read_cluster(name: str) -> Cluster:
     """A cluster of the catalogue, one node of it, or of a file."""
     from costmodel.catalogue.clusters import one_node
 
     return one_node(name)
-
-
-def read_device(name: str) -> Device:
-    """A device of the catalogue, or of a file."""
-    return loader.load_device(name)
 
 
 def sized_cluster(arguments: argparse.Namespace) -> Cluster:

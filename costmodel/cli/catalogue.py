@@ -5,18 +5,18 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import itertools
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from costmodel.arithmetic.named_tuples import Row, flat
 from costmodel.catalogue import loader, software
+from costmodel.catalogue.accuracy import HEADINGS, accuracy, as_cells
 from costmodel.catalogue.hardware_words import said_hardware
 from costmodel.catalogue.loader import Kind, efficiency_source
 from costmodel.catalogue.software import constants_by_owner, is_framework, load_framework
 from costmodel.catalogue.spellings import squeezed
 from costmodel.cli import codes, layout
-from costmodel.cli.arguments import Commands, Misused, add_output, is_file, length, many, read_cluster, read_device, read_model
+from costmodel.cli.arguments import Commands, Misused, add_output, length, many, read_cluster
 from costmodel.cli.output import TerminalTable, gib, print_json, print_page, respond, shown, table
 from costmodel.cli.question import read_with_notes
 from costmodel.description.cluster import Cluster
@@ -81,22 +81,20 @@ def add(commands: Commands) -> None:
 
 
 def _accuracy(arguments: argparse.Namespace) -> int:
-    from importlib import resources
-
-    text = (resources.files("costmodel.catalogue") / "accuracy.json").read_text(encoding="utf-8")
-    kept = json.loads(text)
-    rows = [row for row in kept["rows"] if arguments.word is None or _has({"name": row[0]}, arguments.word)]
-    if not rows:
-        raise InvalidValue("word", arguments.word, "a part of the name of a campaign (`costmodel accuracy` lists all)")
+    *campaigns, total = accuracy()
+    word = arguments.word
+    found = [one for one in [*campaigns, total] if word is None or _has({"name": one["campaign"]}, word)]
+    if not found:
+        raise InvalidValue("word", word, "a part of the name of a campaign (`costmodel accuracy` lists all)")
     if arguments.json:
-        held = {row[0] for row in rows}
-        print_json([one for one in kept["figures"] if one["campaign"] in held])
+        print_json([one for one in found if one is not total])
         return codes.ANSWERED
+    rows = [as_cells(one) for one in found]
     head = "Errors of the shipped constants on measured runs, by campaign: people, software and kind of device"
     if arguments.markdown:
-        print_page(head, table(kept["headings"], rows), markdown=True)
+        print_page(head, table(HEADINGS, rows), markdown=True)
         return codes.ANSWERED
-    places = [kept["headings"].index(name) for name in _FIGURES]
+    places = [HEADINGS.index(name) for name in _FIGURES]
     cells = [[" / ".join(row[0].rsplit("/", 2)), *(row[place] for place in places[1:])] for row in rows]
     print_page(head, table(list(_FIGURES.values()), cells, words=1),
                "time, memory: mean error; holds: of the 90 % intervals; --json and --markdown have all figures")
@@ -119,7 +117,7 @@ def _names(kind: str) -> list[str]:
 def _load(kind: str, name: str) -> object:
     if kind == "framework":
         return software.load_framework(name)
-    return {"model": read_model, "cluster": read_cluster, "device": read_device}[kind](name)
+    return {"model": loader.load_model, "cluster": read_cluster, "device": loader.load_device}[kind](name)
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -182,10 +180,6 @@ _ROWS: dict[str, Callable[[Any], Row]] = {"device": _device_row, "cluster": _clu
 """Rows of JSON that hold more than the columns do, or amounts in units of their own."""
 
 
-def _giga(value: float) -> str:
-    return f"{value / 1e9:,.0f}"
-
-
 def _tera(value: float | None) -> str:
     if value is None:
         return "-"
@@ -202,7 +196,8 @@ _COLUMNS: dict[str, list[tuple[str, str, Callable[[Any], str]]]] = {
         *[(name, name.replace("_", " "), shown) for name in ("layers", "hidden", "heads", "kv_heads", "experts", "vocabulary")],
     ],
     "device": [
-        ("name", "name", str), ("memory_bytes", "memory GiB", gib), ("memory_bandwidth_bytes_per_s", "memory GB/s", _giga),
+        ("name", "name", str), ("memory_bytes", "memory GiB", gib), 
+        ("memory_bandwidth_bytes_per_s", "memory GB/s", lambda value: f"{value / 1e9:,.0f}"),
         *[(f"{dtype}_flop_per_s", dtype, _tera) for dtype in ("fp16", "bf16", "fp8", "fp4")], ("constants", "constants", str),
     ],
     "cluster": [
@@ -226,7 +221,7 @@ def _kind_of(name: str, kind: str | None) -> str:
     known = {entry: each for each in reversed(KINDS) for entry in _names(each)}
     if name in known:
         return known[name]
-    if is_file(name):
+    if loader.is_file(name):
         return "model"
     if loader.instance(name) or loader.alias("cluster", name) or said_hardware(name) is not None:
         return "cluster"
@@ -254,7 +249,7 @@ def _why(name: str, kind: str, arguments: argparse.Namespace) -> int:
     """Constants of a framework on a device, as whom they were fitted to has them, from all software to this on that."""
     if kind != "framework":
         raise InvalidValue("device", arguments.device, f"no --device with a {kind}: constants are a framework's")
-    device = read_device(arguments.device)
+    device = loader.load_device(arguments.device)
     owners = constants_by_owner(name, device.architecture)
     framework = load_framework(name, device.architecture)
     used = flat(framework.constants)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.catalogue import loader
-from costmodel.cli.arguments import Commands, Misused, add_output, is_file, many, nbytes, rate, read_device, seconds, whole
+from costmodel.cli.arguments import Commands, Misused, add_output, many, nbytes, rate, seconds, whole
 from costmodel.cli.output import respond, share, table
 from costmodel.text.checks import positive_int
 from costmodel.text.errors import InvalidValue
@@ -121,7 +121,7 @@ def _partition(arguments: argparse.Namespace) -> int:
     from costmodel.description.layers import LayerChain
     from costmodel.studies.partitioning import partition
 
-    if is_file(arguments.name):
+    if loader.is_file(arguments.name):
         if arguments.device:
             raise InvalidValue("device", arguments.device, "none with a profile, which was measured on one")
         chain = LayerChain.from_pipedream(Path(arguments.name), minibatch=arguments.minibatch)
@@ -130,7 +130,7 @@ def _partition(arguments: argparse.Namespace) -> int:
         if not arguments.device:
             raise InvalidValue("device", arguments.device, "the device that runs the network, such as v100-sxm-16gb")
         minibatch = 64 if arguments.minibatch is None else arguments.minibatch
-        chain = network.chain(read_device(arguments.device), arguments.dtype, minibatch)
+        chain = network.chain(loader.load_device(arguments.device), arguments.dtype, minibatch)
     found = partition(
         chain, machines=arguments.machines, bandwidths=arguments.bandwidths, memory_limit=arguments.memory_limit,
         straight=arguments.straight, recurrence=arguments.recurrence, replicas=arguments.replicas,
@@ -199,7 +199,7 @@ def _named_network(name: str) -> Network:
 
 def _network(arguments: argparse.Namespace) -> int:
     top = positive_int("top", arguments.top, 100_000)
-    network, device = _named_network(arguments.name), read_device(arguments.device)
+    network, device = _named_network(arguments.name), loader.load_device(arguments.device)
     chain = network.chain(device, arguments.dtype, arguments.minibatch)
     costs = network.costs(arguments.minibatch, arguments.dtype)
     forward, backward = (sum(getattr(layer, way) for layer in chain.layers) for way in ("forward", "backward"))

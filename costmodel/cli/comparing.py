@@ -101,7 +101,7 @@ def _compare(arguments: argparse.Namespace) -> int:
     files = rows_file(arguments.csv, made.to_rows, "choice")
     return respond(
         arguments, lambda: {"answer": made.said(), "choices": [_figures(made, one) for one in made.choices], "refused": refused},
-        lambda: [*_page(made, arguments, taken, refused), written(*files)], any(one.estimate.fits for one in made.choices),
+        lambda: [*_page(made, taken, refused), written(*files)], any(one.estimate.fits for one in made.choices),
     )  # fmt: skip
 
 
@@ -223,17 +223,16 @@ def _figures(made: SideBySide, one: ComparedAnswer) -> Row:
     return {**one.to_dict(), "fits": one.estimate.fits, "added_s": parts}
 
 
-def _page(made: SideBySide, arguments: argparse.Namespace, taken: str, refused: dict[str, str]) -> list[TerminalTable | str]:
+def _page(made: SideBySide, taken: str, refused: dict[str, str]) -> list[TerminalTable | str]:
     first = made.first.estimate
     work = of_a_step(first.plan.global_batch, first.plan.seq_len)
     same = len({(one.estimate.plan.global_batch, one.estimate.plan.seq_len) for one in made.choices}) == 1
     one_model = len({one.estimate.model.name for one in made.choices}) == 1
     head = ": ".join([*([first.model.name] if one_model else []), *([work] if same else [])])
-    page: list[TerminalTable | str] = [
+    return [
         "\n".join(filter(None, (head, taken))), made.said(), _compared(made), _why(made),
         "\n".join(f"{name}: not compared, because {why}" for name, why in refused.items()),
     ]
-    return page
 
 
 def _compared(made: SideBySide) -> TerminalTable:

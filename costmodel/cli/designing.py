@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from costmodel.catalogue import loader
 from costmodel.catalogue.loader import alias
-from costmodel.cli.arguments import Commands, Misused, add_output, length, many, number, read_model, spelled, whole
+from costmodel.cli.arguments import Commands, Misused, add_output, length, many, number, spelled, whole
 from costmodel.cli.calibrated import add_calibration, calibrated_software, each_calibrated
 from costmodel.cli.defaults import as_note, fill_work
 from costmodel.cli.files import add_files, check_files
@@ -75,7 +76,7 @@ def _design(arguments: argparse.Namespace) -> int:
     prices = {alias("device", name) or name: price for name, price in pairs}
     if len(prices) < len(pairs):
         raise Misused("--prices: a device is given twice")
-    model = read_model(arguments.model)
+    model = loader.load_model(arguments.model)
     taken = fill_work(arguments, model, global_batch=1024, seq_len=4096)
     arguments.notes += as_note(taken)
     clusters = candidates(

@@ -22,6 +22,7 @@ from costmodel.cli.words import MOST, SAID, option_of, settings
 from costmodel.text.errors import CostModelError
 from costmodel.text.other_names import (
     ALGORITHMS,
+    BATCHES,
     ELSEWHERE,
     FLAGS,
     HIGHEST,
@@ -68,8 +69,6 @@ MEMORY = re.compile(r"([0-9]{1,6}(?:[.][0-9]{1,3})?) ?(?:([gt])(i?)b?)?", re.IGN
 SOUGHT = {"--batch-size": "batch", "--global-batch": "batch", "--batch": "batch", "--bs": "batch", "--micro-batch": "micro-batch",
           "--micro-batch-size": "micro-batch", "--mbs": "micro-batch", "--seq-len": "sequence", "--seq": "sequence"}  # fmt: skip
 """Options whose largest value people ask for, and what finds it."""
-ACCUMULATED = ("--batch-size", "--batch", "--bs")
-"""Words for a step's sequences that mean a micro-batch where they are fewer than its accumulation, which stands beside them."""
 RANKED_BY = ("--objective", "--sort", "--sort-by", "--optimize", "--optimise", "--optimize-for", "--metric", "--rank-by")
 """Options by which others say what the first of their plans is best in."""
 MEASURES = ("time", "step-time", "speed", "throughput", "cost", "price", "mfu", "tokens/s", "tokens-per-second", "latency")
@@ -240,7 +239,7 @@ def _spelled(words: Sequence[str], known: dict[str, argparse.Action], notes: lis
             continue
         flag = FLAGS.get(name)
         other = INSTEAD[other] if other not in known and INSTEAD.get(other) in known else other
-        if name in ACCUMULATED and (value or after).isdigit() and int(value or after) < accumulated:
+        if name in BATCHES and (value or after).isdigit() and int(value or after) < accumulated:
             other = "--micro-batch"
         without = "--tokens" not in known or (other not in known and "--tokens" not in words)
         of_no_step = name != other and other in OF_A_RUN and without

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from costmodel.catalogue import loader
 from costmodel.cli import codes
-from costmodel.cli.arguments import Commands, Misused, add_output, read_model, whole
+from costmodel.cli.arguments import Commands, Misused, add_output, whole
 from costmodel.cli.calibrated import add_calibration
 from costmodel.cli.completed import completed
 from costmodel.cli.files import add_file, check_files
@@ -24,7 +24,6 @@ from costmodel.cli.output import (
     gib,
     heading_of,
     judged,
-    memory_parts,
     parts,
     print_page,
     print_text,
@@ -32,15 +31,17 @@ from costmodel.cli.output import (
     share,
     shown,
     table,
+    time_and_memory,
     whole_plan,
     written,
 )
-from costmodel.cli.question import add_logged, add_question, read_asked_model, read_hardware, read_plan
+from costmodel.cli.question import add_logged, add_question, one_count, read_asked_model, read_hardware, read_plan
 from costmodel.description.cluster import Cluster
 from costmodel.description.judgement import JUDGED
 from costmodel.description.plan import Plan
 from costmodel.description.transformer import Transformer
 from costmodel.evaluation.estimation import Estimate, estimate, memory_limit
+from costmodel.evaluation.single_changes import in_words
 from costmodel.text.units import counted, format_seconds
 
 if TYPE_CHECKING:
@@ -182,8 +183,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     from costmodel.interop.launchers.preferences import of_update, whole_step
     from costmodel.interop.launchers.pricing import allowed_config
 
-    if arguments.gpus is not None and arguments.nodes is not None:
-        raise Misused("argument --gpus: not allowed with argument --nodes, which says how many of a cluster's nodes")
+    one_count(arguments)
     if _model_alone(arguments.files):
         return _explain_model(arguments)
     priceable = arguments.cluster is not None or arguments.device is not None
@@ -202,7 +202,7 @@ def _explain(arguments: argparse.Namespace) -> int:
         config = allowed_config(
             Path(arguments.files[0]), launch.model_described if isinstance(launch.model_described, str) else None
         )
-    model = read_model(arguments.model) if arguments.model else None
+    model = loader.load_model(arguments.model) if arguments.model else None
     priced = resolve(launch, model=model, config=config)
     if not priceable:
         return respond(
@@ -236,7 +236,7 @@ def _explain_model(arguments: argparse.Namespace) -> int:
     from costmodel.interop.launchers import read_step_times
 
     name = arguments.files[0]
-    read_model(name)
+    loader.load_model(name)
     if arguments.log is None:
         raise Misused(f"{name[:80]} is a model, no launch file: `costmodel estimate` prices its plans, and with --log its run "
                       "is held against them here")  # fmt: skip
@@ -303,7 +303,7 @@ def _answer_page(
     advice = improvements(launch, answer)
     if advice:
         rows = [
-            [_words(one.change), format_seconds(one.estimate.step_time), f"{100 * one.gain:.1f} %",
+            [in_words(one.change), format_seconds(one.estimate.step_time), f"{100 * one.gain:.1f} %",
              f"{gib(one.estimate.memory.total)} GiB", "; ".join(one.flags) or "(the framework has no flag for it)"]
             for one in advice
         ]  # fmt: skip
@@ -320,15 +320,16 @@ def _answer_page(
 def _lines(answer: Estimate, measured: float | None) -> list[str]:
     """What an estimate says in lines, and where a measured step stands to it."""
     low, high = answer.time_interval
+    times, held = time_and_memory(answer)
     lines = [
         heading_of(answer),
         whole_plan(answer),
         f"Step: {format_seconds(answer.step_time)} (90 %: {format_seconds(low)} to {format_seconds(high)}), "
         f"{answer.tokens_per_second / answer.plan.gpus:,.0f} tokens/s a GPU, MFU {100 * answer.mfu:.1f} %",
         f"Evidence: {because(answer)}",
-        f"Time: {parts(answer.times, lambda part: share(part, answer.step_time))}",
+        f"Time: {times}",
         judged(answer),
-        f"Memory: {parts(memory_parts(answer), lambda part: gib(part) + ' GiB')}",
+        f"Memory: {held}",
         f"Memory limit: {memory_limit(answer)}",
     ]
     if measured is not None:
@@ -336,10 +337,6 @@ def _lines(answer: Estimate, measured: float | None) -> list[str]:
 
         lines.append(f"Measured: {verdict_on(answer, measured)} (`costmodel diagnose` says why)")
     return lines
-
-
-def _words(change: dict[str, object]) -> str:
-    return ", ".join(f"{field}={value}" for field, value in change.items())
 
 
 def _write(arguments: argparse.Namespace) -> int:

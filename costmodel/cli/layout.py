@@ -183,16 +183,12 @@ def _longest_word(text: str) -> int:
     return indent + max(map(measure, words))
 
 
-def _heading_words(heading: str) -> list[str]:
-    return re.findall(r"[^ /-]+[/-]*|[/-]+", heading) or [""]
-
-
 def _widths(table: TerminalTable, room: int) -> list[int] | None:
     """Columns for each column; None where they don't fit."""
     natural, least = [], []
     for place, heading in enumerate(table.columns):
         cells = [row[place] for row in table.rows]
-        head = max(measure(word) for word in _heading_words(heading))
+        head = max(measure(word) for word in re.findall(r"[^ /-]+[/-]*|[/-]+", heading) or [""])
         widest = max((measure(cell) for cell in cells), default=0)
         natural.append(max(widest, measure(heading)))
         if place in table.words:

@@ -12,6 +12,7 @@ from costmodel.cli.arguments import CommandLine
 from costmodel.cli.launching import script_of, stated
 from costmodel.cli.phrases import AGAINST, spans
 from costmodel.cli.words import MOST
+from costmodel.text.other_names import ALGORITHMS
 from costmodel.text.suggestions import MEANT
 from costmodel.training.system_names import CALLED
 
@@ -28,8 +29,6 @@ BARE = ("sum", "send", "recv", "p2p")
 """Names of collectives that say too little by themselves."""
 ADAPTED = ("lora", "qlora")
 """Words that open a question about cards, and are an answer's adapter too."""
-UPDATED = ("grpo", "ppo", "rloo", "dpo", "kto")
-"""Algorithms of post-training, which open a question about a step of it."""
 REACHED = {
     "batch": "batch", "max-batch": "batch", "batch-size": "batch", "length": "sequence", "seq-len": "sequence",
     "context": "sequence", "context-length": "sequence", "max-context": "sequence", "max-length": "sequence",
@@ -109,7 +108,7 @@ def opened(argv: Sequence[str], commands: Collection[str]) -> CommandLine:
         return CommandLine(list(argv), [])
     if first == "list":
         rest = rest[1:]
-    if first in UPDATED:
+    if first in ALGORITHMS:
         rest += ["--algorithm", first]
     elif first == "longest" and not (rest and rest[0].lower() in MEANT["find"]):
         rest += ["--find", "sequence"]
@@ -148,7 +147,7 @@ def _meant(first: str, argv: Sequence[str]) -> str | None:
         return next((command for asked, command in ABOUT if set(asked) & set(words)), None)
     if first in ADAPTED:
         return "cards"
-    if first in UPDATED:
+    if first in ALGORITHMS:
         return None if "--algorithm" in words else "post-train"
     if first in MOST or first in REACHED:
         return "capacity"

@@ -171,10 +171,16 @@ def gib(nbytes: float) -> str:
     return f"{nbytes / 2**30:.1f}"
 
 
-def parts(amounts: Mapping[str, float], show: Callable[[float], str], most: int = 5) -> str:
-    """The largest of some named amounts, in words."""
+def parts(amounts: Mapping[str, float], show: Callable[[float], str]) -> str:
+    """The five largest of some named amounts, in words."""
     largest = sorted((item for item in amounts.items() if item[1] > 0), key=lambda item: -item[1])
-    return ", ".join(f"{part_name(name)} {show(amount)}" for name, amount in largest[:most])
+    return ", ".join(f"{part_name(name)} {show(amount)}" for name, amount in largest[:5])
+
+
+def time_and_memory(answer: Estimate) -> tuple[str, str]:
+    """The largest parts of a step's time, and of the fullest GPU's memory."""
+    times = parts(answer.times, lambda part: share(part, answer.step_time))
+    return times, parts(memory_parts(answer), lambda part: f"{gib(part)} GiB")
 
 
 def split(estimate: Estimate) -> str:

@@ -83,8 +83,7 @@ def add_question(
     else:
         model.add_argument("model", metavar="MODEL", help="name in the catalogue, a TOML file, or a Hugging Face config.json")
     parser.set_defaults(work_assumed=fixed)  # a usual batch and length are taken where they aren't said
-    model.add_argument(*spelled("global_batch"), type=whole, metavar="N", help="sequences per step")
-    model.add_argument("--seq-len", type=length, metavar="N", help="tokens of a sequence")
+    _add_work(model)
     if fixed and not several:
         model.add_argument("--gradient-accumulation", type=whole, metavar="N",
                            help="micro-batches of each replica in a step, in place of --global-batch")  # fmt: skip
@@ -95,6 +94,11 @@ def add_question(
     software.add_argument("--framework", default=UNSAID, metavar="F",
                           help=f"software: name in the catalogue, or a TOML file (default: {usual})")  # fmt: skip
     add_plan(parser, several, plan, software, without)
+
+
+def _add_work(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(*spelled("global_batch"), type=whole, metavar="N", help="sequences per step")
+    group.add_argument("--seq-len", type=length, metavar="N", help="tokens of a sequence")
 
 
 def plan_group(parser: Parser, several: bool) -> argparse._ArgumentGroup:
@@ -147,8 +151,7 @@ def add_logged(parser: Parser, software: argparse._ArgumentGroup, words: str) ->
     words : of which runs
     """
     work = parser.add_argument_group("what ran", words)
-    work.add_argument(*spelled("global_batch"), type=whole, metavar="N", help="sequences per step")
-    work.add_argument("--seq-len", type=length, metavar="N", help="tokens of a sequence")
+    _add_work(work)
     add_plan(parser, several=False, plan=plan_group(parser, several=False), software=software)
 
 
@@ -204,6 +207,12 @@ def of_one_cluster(arguments: argparse.Namespace, name: str) -> argparse.Namespa
     return argparse.Namespace(**{**vars(arguments), "cluster": name, "one_of_several": True})
 
 
+def one_count(arguments: argparse.Namespace) -> None:
+    """Refuse a number of GPUs beside one of a cluster's nodes."""
+    if arguments.gpus is not None and arguments.nodes is not None:
+        raise Misused("argument --gpus: not allowed with argument --nodes, which says how many of a cluster's nodes")
+
+
 def read_hardware(arguments: argparse.Namespace, grow: bool = False) -> Cluster:
     """The cluster that was asked about, at the size asked for, and the framework changed where it was asked for.
 
@@ -218,8 +227,7 @@ def read_hardware(arguments: argparse.Namespace, grow: bool = False) -> Cluster:
         names = cluster_names(arguments)
         if len(names) > 1:
             raise Misused("one cluster at a time here; `search`, `estimate` and `train` compare several")
-        if arguments.gpus is not None and arguments.nodes is not None:
-            raise Misused("argument --gpus: not allowed with argument --nodes, which says how many of a cluster's nodes")
+        one_count(arguments)
         cluster = sized(read_cluster(names[0]), arguments.gpus, arguments.nodes, arguments.network)
     _take_software_of(arguments, cluster)
     cluster = with_calibration(arguments, cluster)

@@ -13,12 +13,11 @@ from costmodel.cli.output import (
     because,
     gib,
     heading,
-    memory_parts,
     named,
-    parts,
     share,
     shown,
     table,
+    time_and_memory,
     without_constants,
 )
 from costmodel.cli.runs import run_columns
@@ -81,9 +80,7 @@ def _limit(result: SearchResult) -> list[str]:
 
 
 def _best(result: SearchResult) -> list[str]:
-    best = result.best
-    times = parts(best.times, lambda part: share(part, best.step_time))
-    held = parts(memory_parts(best), lambda part: f"{gib(part)} GiB")
+    times, held = time_and_memory(result.best)
     return [f"Best plan's step: {times}", f"Best plan's memory: {held}"]
 
 

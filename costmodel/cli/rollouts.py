@@ -6,7 +6,8 @@ import argparse
 import math
 from typing import TYPE_CHECKING
 
-from costmodel.cli.arguments import Commands, add_output, number, read_model, seconds, whole
+from costmodel.catalogue import loader
+from costmodel.cli.arguments import Commands, add_output, number, seconds, whole
 from costmodel.cli.defaults import as_note
 from costmodel.cli.output import TerminalTable, gib, judged, plan_heading, respond, share, table
 from costmodel.cli.question import USAGE, add_question
@@ -88,7 +89,7 @@ def _run(arguments: argparse.Namespace) -> int:
         tensor_parallel=arguments.generation_tensor_parallel, tokens_per_second=arguments.generation_rate,
         cluster=None if gpus is None else cluster.with_gpus(gpus),
     )  # fmt: skip
-    reward_model = None if arguments.reward_model is None else read_model(arguments.reward_model)
+    reward_model = None if arguments.reward_model is None else loader.load_model(arguments.reward_model)
 
     def step_of(asked: Estimate) -> PostTraining:
         return post_training(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, NamedTuple
 
+from costmodel.catalogue import loader
 from costmodel.catalogue.releases import asked
 from costmodel.cli import codes
-from costmodel.cli.arguments import Commands, Misused, add_output, add_size, gpus_of, read_model, sized_cluster, whole
+from costmodel.cli.arguments import Commands, Misused, add_output, add_size, gpus_of, sized_cluster, whole
 from costmodel.cli.calibrated import add_calibration, calibrated_software, with_calibration
 from costmodel.cli.files import perfetto_file
 from costmodel.cli.output import gib, print_json, print_page, share, table, whole_plan, written
@@ -123,7 +124,7 @@ class _AsPlan(NamedTuple):
         """See a plan in a trace."""
         from costmodel.traces.recognition import recognise
 
-        known = None if model is None else read_model(model)
+        known = None if model is None else loader.load_model(model)
         if known is None and "model" not in trace.facts:
             return cls(None, None, None, UNNAMED)
         try:

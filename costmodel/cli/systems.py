@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from costmodel.catalogue import loader
 from costmodel.catalogue.machines import machine, on_network
 from costmodel.cli.arguments import (
     Parser,
@@ -16,7 +17,6 @@ from costmodel.cli.arguments import (
     many,
     number,
     read_cluster,
-    read_model,
     spelled,
     whole,
 )
@@ -141,7 +141,7 @@ def _workload(arguments: argparse.Namespace, cluster: Cluster) -> Transformer | 
     if network_called(name):
         dtype = "fp32" if "fp32" in cluster.device.dense_peak else "fp16"
         return load_network(name).chain(cluster.device, minibatch=arguments.minibatch, dtype=dtype)
-    return read_model(name)
+    return loader.load_model(name)
 
 
 def _compared(found: Comparison) -> list[TerminalTable | str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from costmodel.catalogue import loader
 from costmodel.cli import codes
-from costmodel.cli.arguments import Commands, add_output, chosen, is_file, whole
+from costmodel.cli.arguments import Commands, add_output, chosen, whole
 from costmodel.cli.output import TerminalTable, gib, heading_of, print_json, print_page, respond, share, table, whole_plan
 from costmodel.cli.question import USAGE, add_question, read_asked_model, read_hardware
 from costmodel.cli.training import asked_plan, is_split, needed_to_choose
@@ -69,7 +70,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from costmodel.training.towers import multimodal
 
     frozen = _frozen(arguments.freeze)
-    if not is_file(arguments.model):
+    if not loader.is_file(arguments.model):
         raise InvalidValue("model", arguments.model, "the config.json of a multimodal model, or the folder that holds it")
     searched = arguments.search or not is_split(arguments)
     if searched:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from costmodel.catalogue import loader
 from costmodel.catalogue.machines import machine, on_network
 from costmodel.cli import codes
-from costmodel.cli.arguments import Misused, chosen, is_file, read_cluster
+from costmodel.cli.arguments import Misused, chosen, read_cluster
 from costmodel.cli.calibrated import with_calibration
 from costmodel.cli.output import TerminalTable, gib, print_page, respond, table
 from costmodel.description.cluster import Cluster
@@ -30,7 +30,7 @@ ALONE = ("gpus", "nodes", "changes", "write", "csv", "html", "png", "uneven", "t
 def is_joined(arguments: argparse.Namespace) -> bool:
     """Whether several groups of GPUs are joined to one cluster."""
     named = getattr(arguments, "cluster", None)
-    return isinstance(named, str) and "+" in named and not is_file(named)
+    return isinstance(named, str) and "+" in named and not loader.is_file(named)
 
 
 def search_joined(arguments: argparse.Namespace, model: Transformer) -> int:

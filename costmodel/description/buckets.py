@@ -86,6 +86,14 @@ class Buckets:
         """Tensors in each bucket."""
         return np.diff(self.ends, prepend=0)
 
+    def summed(self) -> CollectiveCall:
+        """An all-reduce of each, once a step."""
+        return CollectiveCall("gradient sync", "all-reduce", "all", "gradients", self.elements, self.layer, False)
+
+    def gathered(self, phase: str, kept: slice | NDArray[np.bool_] = slice(None), every: bool = True) -> CollectiveCall:
+        """A gather of the weights of each, or of some."""
+        return CollectiveCall(phase, "all-gather", "shard", "weights", self.elements[kept], self.layer[kept], every)
+
     def members(self) -> list[Integers]:
         """Places of each bucket's tensors in the order of registration."""
         return np.split(self.order, self.ends[:-1])
@@ -153,11 +161,11 @@ def _reversed(tensors: LocalTensors) -> Integers:
     return np.arange(len(tensors) - 1, -1, -1)
 
 
-def _over_copies(buckets: Buckets, context: Context, elements: Integers, every: bool) -> list[CollectiveCall]:
+def _over_copies(buckets: Buckets, context: Context, every: bool) -> list[CollectiveCall]:
     """Reduce-scatters over the ranks that shard, and the all-reduces of the shards over their copies where there are."""
-    calls = [CollectiveCall("gradient sync", "reduce-scatter", "shard", "gradients", elements, buckets.layer, every)]
+    calls = [CollectiveCall("gradient sync", "reduce-scatter", "shard", "gradients", buckets.elements, buckets.layer, every)]
     if context.shard < context.ranks:
-        pieces = -(-elements // context.shard)
+        pieces = -(-buckets.elements // context.shard)
         calls.append(CollectiveCall("gradient sync", "all-reduce", "copies", "gradients", pieces, buckets.layer, every))
     return calls
 
@@ -200,16 +208,13 @@ class OneBucket:
         if context.zero_stage < 3:
             whole = _bucketed(tensors, order, np.array([len(tensors)]), tensors.numel[order])
             if context.zero_stage == 0:
-                return [CollectiveCall("gradient sync", "all-reduce", "all", "gradients", whole.elements, whole.layer, False)]
-            calls = _over_copies(whole, context, whole.elements, context.zero_stage > 1 and not context.deferred)
-            return [*calls, CollectiveCall("after step", "all-gather", "shard", "weights", whole.elements, whole.layer, False)]
+                return [whole.summed()]
+            calls = _over_copies(whole, context, context.zero_stage > 1 and not context.deferred)
+            return [*calls, whole.gathered("after step", every=False)]
         units = _units(tensors)
-        gathers = [
-            CollectiveCall(phase, "all-gather", "shard", "weights", units.elements, units.layer, True)
-            for phase in ("forward", "backward")[: 1 if context.deferred else 2]
-        ]
+        gathers = [units.gathered(phase) for phase in ("forward", "backward")[: 1 if context.deferred else 2]]
         gathers += _again(units, context, tensors.layers)
-        return gathers + _over_copies(units, context, units.elements, not context.deferred)
+        return gathers + _over_copies(units, context, not context.deferred)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -226,9 +231,7 @@ class WholeGradients:
         if context.zero_stage > 1:
             _refuse("WholeGradients", context, "0 and 1")
         whole = _bucketed(tensors, _reversed(tensors), np.array([len(tensors)]), tensors.numel[_reversed(tensors)])
-        summed = CollectiveCall("gradient sync", "all-reduce", "all", "gradients", whole.elements, whole.layer, False)
-        gathered = CollectiveCall("after step", "all-gather", "shard", "weights", whole.elements, whole.layer, False)
-        return [summed, gathered][: 1 + context.zero_stage]
+        return [whole.summed(), whole.gathered("after step", every=False)][: 1 + context.zero_stage]
 
 
 def _units(tensors: LocalTensors, numel: Integers | None = None, apart: bool = False) -> Buckets:
@@ -267,8 +270,7 @@ class DistributedDataParallel:
         """Every call of one step for `tensors`."""
         if context.zero_stage:
             _refuse("DistributedDataParallel", context, "0")
-        made = self.buckets(tensors, context)
-        return [CollectiveCall("gradient sync", "all-reduce", "all", "gradients", made.elements, made.layer, False)]
+        return [self.buckets(tensors, context).summed()]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -317,9 +319,8 @@ class Megatron:
             _refuse("Megatron", context, "0 and 1")
         made = self.buckets(tensors, context)
         if not context.zero_stage:
-            return [CollectiveCall("gradient sync", "all-reduce", "all", "gradients", made.elements, made.layer, False)]
-        gather = CollectiveCall("after step", "all-gather", "shard", "weights", made.elements, made.layer, False)
-        return [*_over_copies(made, context, made.elements, False), gather]
+            return [made.summed()]
+        return [*_over_copies(made, context, False), made.gathered("after step", every=False)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -360,13 +361,12 @@ class FullySharded:
             _refuse("FullySharded", context, "2 and 3")
         made = self.buckets(tensors, context)
         every = context.zero_stage == 3 or not context.deferred
-        phase = "forward" if every else "after step"
-        calls = [CollectiveCall(phase, "all-gather", "shard", "weights", made.elements[::-1], made.layer[::-1], every)]
+        calls = [made.gathered("forward" if every else "after step", slice(None, None, -1), every)]
         if context.zero_stage == 3 and not context.deferred:
             embedding = context.edges_apart and not context.tied
             again = self.outer_again | _inside(made, tensors.layers) | (embedding & (made.layer == 0))
-            calls += [CollectiveCall("backward", "all-gather", "shard", "weights", made.elements[again], made.layer[again], True)]
-        return calls + _over_copies(made, context, made.elements, not context.deferred)
+            calls.append(made.gathered("backward", again))
+        return calls + _over_copies(made, context, not context.deferred)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -435,7 +435,7 @@ class DeepSpeed:
         """Every call of one step for `tensors`."""
         made = self.buckets(tensors, context)
         if context.zero_stage == 0:
-            return [CollectiveCall("gradient sync", "all-reduce", "all", "gradients", made.elements, made.layer, False)]
+            return [made.summed()]
         if context.zero_stage == 3:
             return self._third(tensors, context, made)
         every = context.zero_stage == 2
@@ -483,12 +483,11 @@ class DeepSpeed:
         released = large & ~self._whole(tensors, context)
         for phase, order in (("forward", np.flatnonzero(large)), ("backward", np.flatnonzero(released)[::-1])):
             if len(order):
-                groups = self._prefetched(tensors, order, numel)
-                calls.append(CollectiveCall(phase, "all-gather", "shard", "weights", groups.elements, groups.layer, True))
+                calls.append(self._prefetched(tensors, order, numel).gathered(phase))
         if large.any():
             calls += _again(self._prefetched(tensors, np.flatnonzero(large)[::-1], numel), context, tensors.layers)
         scattered = _bucketed(tensors, made.order, made.ends, numel[made.order])
-        calls += _over_copies(scattered, context, scattered.elements, True)
+        calls += _over_copies(scattered, context, True)
         if (~large).any():
             kept = numel[~large] if self.one_by_one else np.array([numel[~large].sum()])
             calls.append(CollectiveCall("after step", "all-gather", "shard", "weights", kept, 0 * kept, False))

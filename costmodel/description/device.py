@@ -158,6 +158,8 @@ OF_ALL_DTYPES = tuple(
     if one.name in DeviceFigures._fields and one.type == "float" and one.name not in ("memory", "cache")
 )  # fmt: skip
 """Constants that formulas take as they are, whatever the dtype."""
+OF_BASE = ("gemm", "gemm_output", "gemm_depth", "best")
+"""Those by dtype that they take at the base's, too."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -325,23 +327,17 @@ class Device:
         constants, rates = self.efficiency, {name: float(self.dense_peak[key]) for name, key in self.rates(dtype).items()}
         limited = limited_clock(float(self.power), float(self.rated_power)) if self.power and self.rated_power else 1.0
         same = {name: float(getattr(constants, name)) for name in OF_ALL_DTYPES}
+        same |= {name: constants.at(name, dtype) for name in (*OF_BASE, "grouped", "grouped_rows", "grouped_output")}
+        same |= {f"base_{name}": constants.at(name, base) for name in OF_BASE}
         eighth = NARROW_ATTENTION.get(self.architecture, NarrowAttention())
         return DeviceFigures(
-            peak=rates["peak"], base_peak=rates["base_peak"], vector_peak=rates["vector_peak"],
-            int8_peak=rates["int8_peak"], split_peak=rates["split_peak"],
             memory=float(filled(self.usable_memory)), memory_bandwidth=float(self.memory_bandwidth),
             host_bandwidth=float(self.host_bandwidth), cache=float(self.cache),
-            gemm=constants.at("gemm", dtype), base_gemm=constants.at("gemm", base),
-            gemm_output=constants.at("gemm_output", dtype), base_gemm_output=constants.at("gemm_output", base),
-            gemm_depth=constants.at("gemm_depth", dtype), base_gemm_depth=constants.at("gemm_depth", base),
-            best=constants.at("best", dtype), base_best=constants.at("best", base),
-            grouped=constants.at("grouped", dtype), grouped_rows=constants.at("grouped_rows", dtype),
-            grouped_output=constants.at("grouped_output", dtype),
             product_share=float(constants.product_memory), grouped_share=float(constants.grouped_memory),
             streamed_share=float(constants.memory), cast_share=float(constants.cast), cache_share=float(constants.cache),
             attention_older=OLDER_FLASH.get(self.architecture, 1.0), narrow_attention=eighth.forward,
             narrow_attention_back=eighth.back, narrow_wide_attention=eighth.wide_forward,
-            narrow_wide_attention_back=eighth.wide_back, narrow=float(base != dtype), limited_clock=limited, **same,
+            narrow_wide_attention_back=eighth.wide_back, narrow=float(base != dtype), limited_clock=limited, **rates, **same,
         )  # fmt: skip
 
     def layer_numbers(self, dtype: str = "fp32") -> DeviceNumbers:

@@ -138,6 +138,7 @@ class Framework:
     wide_quantised : without mixed precision products of weights of bitsandbytes run in 32 bit whatever the plan's dtype, as what
         they read is
     mixed_precision : what is in 32 bit is cast where it is multiplied, as `Plan.mixed_precision` has it
+    early_stop : under checkpoints that aren't reentrant a layer is made again up to the last tensor that its backward pass reads
     reentrant : recomputed layers run under autograd's reentrant checkpoints
     edges_apart : where weights are sharded, embedding and head are units of their own, each gathered for its use; else one
     stream_pools : gathered weights and summed gradients are allocated on streams of their own, whose memory no pass takes
@@ -165,11 +166,15 @@ class Framework:
     first_flash : its flash attention is FlashAttention 1, or Triton's of its time
     always_masked : attention is given a mask of padding, as all samples are padded to one length
     older_flash : its flash attention is FlashAttention 2, written for Ampere, on newer devices too
+    whole_graphs : what is compiled together spans layers; else each is compiled by itself
     compiled : what lies between products is compiled (XLA, Inductor): mask, scale and softmax of unfused attention are one kernel
+    fits_device : its compiler makes again what it takes for a step to fit the device, beyond what a plan says
     fused_cross_entropy, fused_norms, expandable_segments, dispatcher : defaults
     overlap_gradients, overlap_parameters, overlap_tensor, overlap_pipeline, overlap_experts : defaults
     scatter_boundary : a tensor group splits what it sends to the next pipeline stage
     separate_rotation : queries and keys are rotated by several kernels
+    sample_rotation_kernels : that the host launches to rotate the queries, or keys, of one packed sample forward, where each is
+        rotated by itself once the host has read their lengths; 0 where a kernel rotates all
     keep_rotated : queries and keys are kept before and after their rotation
     repeat_keys : keys and values that several queries share are copied for each before the attention kernel
     wide_scores : unfused attention takes its softmax in 32 bit, but of models like GPT-2 with learned positions, and keeps it so
@@ -177,6 +182,9 @@ class Framework:
     keep_quantised_inputs : products with quantised weights keep their inputs, unread, until the next loss replaces the last
     merged_adapters : queries, keys and values have one adapter, and gate and up, as one matrix makes them
     adapter_dropout : what its adapters take is dropped out, as its recipes have it; default of `Plan.adapter_dropout`
+    eager_unpacking : weights in NF4 are decoded by PyTorch's kernels, as torchao does, unless they are compiled
+    branched_unpacking : weights in NF4 are decoded by branches, as bitsandbytes did before 0.48
+    added_adapters : products add what adapters make, forward and backward, and what adapters' gradients are made of is made again
     keep_expert_outputs : the router's probabilities weigh the outputs of experts, which are kept for it; else what their second
         product reads
     wide_norms : an RMSNorm of separate kernels multiplies by its weight in 32 bit, whatever the model
@@ -289,7 +297,9 @@ class Framework:
     activation_input_dtypes: Sequence[str] = field(default=(), metadata=row(ListOf(OneOf(ACTIVATION_INPUT_DTYPES))))
     older_flash: bool = False
     always_masked: bool = False
+    whole_graphs: bool = False
     compiled: bool = False
+    fits_device: bool = False
     first_flash: bool = False
     fused_cross_entropy: bool = False
     fused_norms: bool = True
@@ -318,6 +328,7 @@ class Framework:
     uncast_adapters: bool = False
     wide_quantised: bool = False
     mixed_precision: bool = True
+    early_stop: bool = False
     reentrant: bool = False
     edges_apart: bool = False
     stream_pools: bool = False
@@ -331,12 +342,16 @@ class Framework:
     unreset_peaks: bool = False
     offload_gradients: bool = True
     separate_rotation: bool = False
+    sample_rotation_kernels: float = field(default=0.0, metadata=row(Real(0.0, 1e3)))
     keep_rotated: bool = False
     repeat_keys: bool = False
     wide_scores: bool = False
     keep_quantised_inputs: bool = False
     merged_adapters: bool = False
     adapter_dropout: bool = True
+    eager_unpacking: bool = False
+    branched_unpacking: bool = False
+    added_adapters: bool = False
     wide_norms: bool = False
     keep_activated: bool = False
     keep_expert_outputs: bool = True

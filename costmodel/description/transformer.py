@@ -667,16 +667,17 @@ class Transformer:
     @functools.cached_property
     def _numbers(self) -> ModelNumbers:
         load = self.expert_imbalance if self.expert_capacity is None else self.expert_capacity
+
+        def same(names: str) -> dict[str, float]:
+            return {name: float(getattr(self, name)) for name in names.split()}
+
         return ModelNumbers(
-            layers=float(self.layers), hidden=float(self.hidden),
             attention=self._attention()._replace(
-                latent=float(self.latent), query_latent=float(self.query_latent), kv_latent=float(self.kv_latent),
-                rope_head_dim=float(self.rope_head_dim), window=float(self.sliding_window or UNLIMITED),
-                bias=float(self.attention_bias), output_bias=float(self.output_bias), sinks=float(self.attention_sinks),
-                causal=float(self.causal), index_heads=float(self.index_heads), index_head_dim=float(self.index_head_dim),
-                share=(self.attention_layers + self.cross_layers) / self.layers, **self._met(), gate=float(self.gated_attention),
-                fused=float(self.fused_projections), split_rotation=float(self.split_rotation),
-                repeated_keys=float(self.repeated_keys),
+                **same("latent query_latent kv_latent rope_head_dim output_bias causal index_heads index_head_dim split_rotation "
+                       "repeated_keys"),
+                window=float(self.sliding_window or UNLIMITED), bias=float(self.attention_bias),
+                sinks=float(self.attention_sinks), gate=float(self.gated_attention), fused=float(self.fused_projections),
+                share=(self.attention_layers + self.cross_layers) / self.layers, **self._met(),
             ),
             recurrent=self._state(),
             mlp=MlpNumbers(
@@ -693,15 +694,12 @@ class Transformer:
                 groups=float(self.expert_groups), groups_per_token=float(self.groups_per_token),
             ),
             vocabulary=VocabularyNumbers(
-                size=float(self.vocabulary), outputs=float(self.outputs), tied=float(self.tied),
-                positions=float(self.learned_positions), norm=float(self.embedding_norm), capped=float(self.capped_logits),
-                layer_channels=float(self.layers * self.layer_embedding),
-                embedding_width=float(self.embedding_width),
-                patch_values=float(self.patch_values), head_bias=float(self.head_bias), head_transform=float(self.head_transform),
+                size=float(self.vocabulary), positions=float(self.learned_positions), norm=float(self.embedding_norm),
+                capped=float(self.capped_logits), layer_channels=float(self.layers * self.layer_embedding),
+                **same("outputs tied embedding_width patch_values head_bias head_transform"),
             ),
             norm_vectors={"none": 0.0, "rmsnorm": 1.0, "layernorm": 2.0}[self.norm],
             norms=self.norms_per_layer + float(self.layer_embedding > 0) + self.cross_layers / self.layers,
-            wide_norm=float(self.wide_norm), parallel_block=float(self.parallel_block),
-            prediction_layers=float(self.prediction_layers), dropout=float(self.dropout), last_norm=float(self.last_norm),
-            layer_tokens=self.layer_tokens, modulation=float(self.modulation), stream_matrices=float(self.stream_matrices),
+            layer_tokens=self.layer_tokens, **same("layers hidden wide_norm parallel_block prediction_layers dropout last_norm "
+                                                   "modulation stream_matrices"),
         )  # fmt: skip

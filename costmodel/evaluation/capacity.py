@@ -566,8 +566,8 @@ def fewest_gpus(
     positive_int("most", most, 10_000_000)
     sizes = _sizes(cluster, most)
 
-    room = cluster.device.usable_memory or cluster.device.memory
-    enough = _stored(asked) / room
+    stored = 0.5 * float(asked.model.parameters)  # of all weights, as any plan at least has them [bytes]
+    enough = stored / (cluster.device.usable_memory or cluster.device.memory)
 
     def fits(gpus: int) -> bool:
         return gpus >= enough and asked.best(cluster=cluster.with_gpus(gpus)) is not None
@@ -593,11 +593,6 @@ def _sizes(cluster: Cluster, most: int) -> list[int]:
         if nodes == EACH_NODE * step:
             step *= COARSER
     return sizes
-
-
-def _stored(asked: _CapacityQuestion) -> float:
-    """Bytes of all weights as any plan at least stores them: half a byte each."""
-    return 0.5 * float(asked.model.parameters)
 
 
 def _capacity(

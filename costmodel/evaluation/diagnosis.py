@@ -17,7 +17,7 @@ from costmodel.description.plan import Plan
 from costmodel.evaluation.asked_step import Answer, step_of
 from costmodel.evaluation.error_model import part_covariance
 from costmodel.evaluation.estimation import TIME_PARTS, Estimate, estimate
-from costmodel.evaluation.single_changes import changes_for_speed
+from costmodel.evaluation.single_changes import changes_for_speed, estimated
 from costmodel.formulas import training_step
 from costmodel.formulas.quantities import DeviceNumbers, Number, Software
 from costmodel.text.attributes import names_what_is_there
@@ -290,7 +290,7 @@ def _alternatives(answer: Estimate) -> Iterator[tuple[str, Row, Estimate]]:
         if row.name == "dtype":
             values += [one for one in ("bf16", "fp16", "fp8", "tf32") if one != value]
         for one in dict.fromkeys(values):
-            if (made := _estimated(answer, {row.name: one})) is not None:
+            if (made := estimated(answer, {row.name: one})) is not None:
                 yield f"{field_name(row.name)} {_word(one)}", {row.name: one}, made
     for level in answer.cluster.levels:
         yield from _slower(answer, f"{level.name}.bandwidth", f"{level.name} at half of its bandwidth")
@@ -299,14 +299,6 @@ def _alternatives(answer: Estimate) -> Iterator[tuple[str, Row, Estimate]]:
 
 def _word(value: object) -> str:
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
-
-
-def _estimated(answer: Estimate, fields: Row) -> Estimate | None:
-    try:
-        plan = dataclasses.replace(answer.plan, **fields)
-        return estimate(answer.model, answer.cluster, plan, answer.framework, fit_probability=answer.required_probability)
-    except CostModelError:  # a change that this plan, model, cluster or framework can't make explains nothing
-        return None
 
 
 def _slower(answer: Estimate, path: str, words: str) -> Iterator[tuple[str, Row, Estimate]]:
@@ -321,7 +313,7 @@ def _advice(answer: Estimate, measured: float, most: int) -> list[MeasuredGain]:
     """Single changes after which a step takes less time and fits, their gains rescaled to what was measured."""
     found: list[MeasuredGain] = []
     for fields in changes_for_speed(answer.plan):
-        made = _estimated(answer, fields)
+        made = estimated(answer, fields)
         if made is None or not made.fits:
             continue
         gain = 1.0 - made.step_time / answer.step_time

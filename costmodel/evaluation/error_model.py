@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from costmodel.arithmetic.dual_numbers import Dual, bare
-from costmodel.arithmetic.named_tuples import Row, as_number, flat, from_numbers, paths, replaced
+from costmodel.arithmetic.named_tuples import as_number, flat, from_numbers, paths, replaced
 from costmodel.catalogue import effects
 from costmodel.catalogue.files import table_of
 from costmodel.catalogue.loader import constant_errors, names
@@ -47,7 +47,7 @@ STEP = 1e-6
 class Spread:
     """Error of a family of estimates, in logarithms."""
 
-    novelty: str  # how new the question is to calibration, one of `NOVELTIES`
+    novelty: str  # how new the question is to calibration, one of `costmodel.evaluation.first_contacts.NOVELTY`
     memory: Error  # error of the peak memory
     room: Error  # of the memory that a plan runs out at, over the estimated
     # standard deviation of time between plans of one model on one cluster, whose common error cancels in a comparison
@@ -86,24 +86,20 @@ def _errors(owner: str) -> effects.Errors:
 
 OF_STATES = "none of layers with a state, whose scans are from a roofline: wider by their share"
 """What is said of a model some of whose layers keep a state."""
-NOVELTIES = ("cluster", "device", "framework")
-"""What calibration may never have seen of a question on a new cluster, from the least to the most: no more than the cluster, its
-device with this framework, or the framework at all."""
 
 
 def novelty(framework: Framework, device: Device) -> str:
     """How new a question about a cluster is to calibration: ``"cluster"``, ``"device"`` or ``"framework"``."""
     family = _family(framework)
-    if family is None:
+    if not family:
         return "framework"
-    return "cluster" if device.name in family["devices"] else "device"
+    return "cluster" if device.name in {one.device for one in family} else "device"
 
 
-def _family(framework: Framework) -> Row | None:
-    """What was measured of a framework, or of that whose constants it shares; None of none."""
-    table = table_of("residuals.toml")["framework"]
-    found: Row | None = table.get(base_name(framework.name)) or table.get(effects.parts_of(framework.owner)[0])
-    return found
+def _family(framework: Framework) -> tuple[effects.RunCounts, ...]:
+    """What was measured of a framework, or of that whose constants it shares."""
+    own = effects.measured_runs(base_name(framework.name))
+    return own or effects.measured_runs(effects.parts_of(framework.owner)[0])
 
 
 def evidence_of(framework: Framework, device: Device, experts: bool, states: float = 0.0) -> str:
@@ -123,12 +119,13 @@ def evidence_of(framework: Framework, device: Device, experts: bool, states: flo
     >>> evidence_of(costmodel.load_framework("deepspeed-autotp"), costmodel.load_device("tpu-v4"), experts=False)
     'no run of this framework, 70 of deepspeed, whose constants it has; none of them on this device'
     """
-    family, own = _family(framework), base_name(framework.name) in table_of("residuals.toml")["framework"]
-    if family is None:
+    family, own = _family(framework), effects.measured_runs(base_name(framework.name))
+    if not family:
         return "no run of this framework: the mean of all frameworks" + ("; " + OF_STATES if states else "")
-    on_device, of_experts = family["devices"].get(device.name, 0), family["experts"]
-    shared = f"no run of this framework, {family['rows']} of {effects.parts_of(framework.owner)[0]}, whose constants it has"
-    words = [f"{family['rows']} runs of this framework" if own else shared, f"{on_device or 'none'} of them on this device"]
+    rows, of_experts = sum(one.runs for one in family), sum(one.experts for one in family)
+    on_device = sum(one.runs for one in family if one.device == device.name)
+    shared = f"no run of this framework, {rows} of {effects.parts_of(framework.owner)[0]}, whose constants it has"
+    words = [f"{rows} runs of this framework" if own else shared, f"{on_device or 'none'} of them on this device"]
     if experts:
         words.append(f"{of_experts or 'none'} of a mixture of experts")
     if states:
@@ -147,8 +144,8 @@ def spread_of(framework: Framework, device: Device, experts: bool = False, state
     experts : whether the model is a mixture of experts
     states : share of its layers that keep a state in place of attention
     """
-    table, level = table_of("residuals.toml"), novelty(framework, device)
-    family, within = _family(framework) or {"rows": 0}, table["time"]["plan"]["spread"]
+    level, rows = novelty(framework, device), sum(one.runs for one in _family(framework))
+    within = float(table_of("residuals.toml")["plan_spread"])
     if framework.time_error is not None:
         within = min(within, framework.time_error)
     memory, room = memory_error(), room_error()
@@ -158,7 +155,7 @@ def spread_of(framework: Framework, device: Device, experts: bool = False, state
     if states:
         memory, room = memory.widened(STATE_MEMORY * states), room.widened(STATE_MEMORY * states)
     return Spread(
-        level, memory, room, within, family["rows"], level == "cluster", framework.time_error,
+        level, memory, room, within, rows, level == "cluster", framework.time_error,
         evidence_of(framework, device, experts, states), states,
     )  # fmt: skip
 
@@ -263,7 +260,7 @@ def widest_unknown(slopes: Slopes, framework: Framework, device: Device, level: 
     ----------
     slopes : of the estimate
     framework, device : of the estimate
-    level : how new the question is, one of `NOVELTIES`
+    level : how new the question is, one of `costmodel.evaluation.first_contacts.NOVELTY`
 
     Returns
     -------

@@ -14,6 +14,7 @@ from costmodel.evaluation.engine import evaluate_one
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.loading import Loading
 from costmodel.formulas.transformer.attention import under_mask
+from costmodel.formulas.transformer.lengths import unsaid_mean
 from costmodel.text.errors import CostModelError
 from costmodel.text.units import GiB
 
@@ -97,6 +98,9 @@ def of_samples(plan: Plan) -> tuple[str, ...]:
     >>> of_samples(Plan(global_batch=8, seq_len=4096, batching="padded", mean_length=500))[0][:73]
     'samples of 500 tokens on average, 4,096 at most: their lengths are taken '
     """
+    if plan.batching == "packed" and plan.mean_length is None:
+        mean = unsaid_mean(float(plan.seq_len))
+        return (f"packed samples are taken to have {mean:,.0f} tokens on average: mean_length says how long they are",)
     if plan.mean_length is None or plan.mean_length >= plan.seq_len:
         return ()
     held = "whole sequences" if plan.batching == "packed" else "samples that are all as long as the longest"
@@ -104,6 +108,16 @@ def of_samples(plan: Plan) -> tuple[str, ...]:
         f"samples of {plan.mean_length:,.0f} tokens on average, {plan.seq_len:,} at most: their lengths are taken to lie evenly "
         "between none and the most where the mean is half of it, exponentially where it is a small part; memory is that of a "
         f"micro-batch of {held}",
+    )
+
+
+def of_rotation(answer: Estimate) -> tuple[str, ...]:
+    """That a framework is taken to rotate packed samples one by one, in a line; none where it doesn't."""
+    if not answer.inputs.settings.framework.sample_rotation_kernels:
+        return ()
+    return (
+        f"{answer.framework.name} is taken to rotate each packed sample's queries and keys by kernels of their own: "
+        "framework.sample_rotation_kernels=0 where apply_rope_fusion is on, as its recipes have it of Llama and Nemotron",
     )
 
 
@@ -242,7 +256,7 @@ def notes(answer: Estimate) -> tuple[str, ...]:
     if abs(held) >= WORTH_SAYING:
         more = "more" if held > 0.0 else "less"
         found.append(f"own runs of this cluster hold {abs(held):.1%} {more} in tensors than is counted")
-    found += (*of_samples(plan), *of_loader(answer))
+    found += (*of_samples(plan), *of_rotation(answer), *of_loader(answer))
     found += of_masks(answer)
     found += unfilled_nodes(answer)
     found += other_release(answer)

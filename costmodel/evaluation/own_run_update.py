@@ -85,9 +85,9 @@ def spread_of_clusters(software: Framework, device: Device) -> float:
     return met.scale * math.sqrt(1.0 - (usual**2 + OWN**2) / met.deviation**2)
 
 
-def prior_of(software: Framework, believed: Prior | None = None) -> Prior:
+def prior_of(software: Framework) -> Prior:
     """The constants that calibration is unsure of and that can move."""
-    fields, matrix = (believed.fields, believed.covariance) if believed else covariance_of(software)
+    fields, matrix = covariance_of(software)
     known = flat(software.constants)
     kept = [n for n, field in enumerate(fields) if 0.0 < known.get(field, 0.0) < LARGEST.get(field, math.inf)]
     return Prior([fields[n] for n in kept], np.asarray(matrix)[np.ix_(kept, kept)])
@@ -133,9 +133,7 @@ def told_before(software: Framework, asked: RunColumns) -> Array:
     return found
 
 
-def updated(
-    software: Framework, measured: Array, asked: RunColumns, spread: float, believed: Prior | None = None
-) -> tuple[Framework, Update]:
+def updated(software: Framework, measured: Array, asked: RunColumns, spread: float) -> tuple[Framework, Update]:
     """A framework after some runs, and what they change: the mean of what is believed afterwards, by Gauss-Newton steps.
 
     Parameters
@@ -144,9 +142,8 @@ def updated(
     measured : logarithms of the runs' times
     asked : the runs
     spread : of `spread_of_clusters`
-    believed : of the constants; the catalogue's covariance if not given
     """
-    prior = prior_of(software, believed)
+    prior = prior_of(software)
     alike = common(asked)
     times = measured - told_before(software, asked)
 

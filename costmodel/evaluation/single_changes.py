@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from costmodel.arithmetic.named_tuples import Row
+from costmodel.arithmetic.named_tuples import Row, changed
 from costmodel.arithmetic.whole_numbers import divisors
 from costmodel.description.fields import FieldRow, table
 from costmodel.description.framework import Framework
 from costmodel.description.plan import Plan
+from costmodel.evaluation.estimation import Estimate, estimate
+from costmodel.text.errors import CostModelError
 
 GROWING = ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel")
 """Degrees that a single change may double."""
@@ -29,6 +31,20 @@ LOADED = ("loading",)
 """Choices that are the framework's unless a question makes them, and can need more than a step does."""
 CHUNKS = (2, 3, 4, 5, 6, 8)
 """Model chunks on a pipeline rank that are tried for speed."""
+
+
+def in_words(change: Row) -> str:
+    """A change as arguments of `Plan`."""
+    return ", ".join(f"{name}={value}" for name, value in change.items())
+
+
+def estimated(answer: Estimate, change: Row) -> Estimate | None:
+    """The estimate after a change of its plan; None where this plan, model, cluster or framework can't make it."""
+    try:
+        plan = changed(answer.plan, change)
+        return estimate(answer.model, answer.cluster, plan, answer.framework, fit_probability=answer.required_probability)
+    except CostModelError:
+        return None
 
 
 def changes_to_fit(plan: Plan, framework: Framework, light: str) -> Iterator[Row]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -67,10 +68,7 @@ class Definition(NamedTuple):
     @property
     def cells(self) -> int:
         """How many cells there are."""
-        many = 1
-        for axis in self.axes:
-            many *= len(axis)
-        return many
+        return math.prod(map(len, self.axes))
 
     def cell(self, number: int) -> tuple[Transformer, Cluster, Framework | str, int, int]:
         """Model, cluster, framework, global batch and sequence length of a cell."""

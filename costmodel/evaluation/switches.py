@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.description.framework import OF_EXPERTS
-from costmodel.evaluation.estimation import Estimate, estimate
+from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.search_result import SearchResult
+from costmodel.evaluation.single_changes import estimated, in_words
 from costmodel.formulas.pipeline.schedules import SCHEDULES
 from costmodel.text.checks import kind, positive_int
-from costmodel.text.errors import CostModelError
 
 WORTH = 0.005
 """Share of a step that a change has to save to be named."""
@@ -28,7 +27,7 @@ class Faster(NamedTuple):
     @property
     def words(self) -> str:
         """The change as arguments of `Plan`."""
-        return ", ".join(f"{name}={value}" for name, value in self.change.items())
+        return in_words(self.change)
 
 
 def faster_with(result: SearchResult, most: int = 4) -> list[Faster]:
@@ -79,12 +78,8 @@ def _switched(result: SearchResult) -> Iterator[tuple[Row, Estimate]]:
     for name, value in best.framework.switches:
         if name in (*OF_EXPERTS, *result.asked) or getattr(best.plan, name) == value:
             continue
-        change: Row = {name: value}
-        try:
-            plan = dataclasses.replace(best.plan, **change)
-            yield change, estimate(best.model, best.cluster, plan, best.framework, fit_probability=best.required_probability)
-        except CostModelError:  # this plan, model or device can't have it
-            continue
+        if (found := estimated(best, {name: value})) is not None:
+            yield {name: value}, found
 
 
 def _scheduled(result: SearchResult) -> Iterator[tuple[Row, Estimate]]:

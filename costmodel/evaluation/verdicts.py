@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from costmodel.evaluation.estimation import Estimate, estimate, lack, title, while_loading
+from costmodel.evaluation.estimation import Estimate, lack, title, while_loading
 from costmodel.evaluation.recomputed_modules import light_modules
-from costmodel.evaluation.single_changes import changes_to_fit
+from costmodel.evaluation.single_changes import changes_to_fit, estimated, in_words
 from costmodel.text.checks import kind
-from costmodel.text.errors import CostModelError
 from costmodel.text.results import brief, figure
 from costmodel.text.tables import headed
 
@@ -103,11 +102,5 @@ def verdict(answer: Estimate) -> Verdict:
 
 def _fixes(answer: Estimate) -> Iterator[Fix]:
     for fields in changes_to_fit(answer.plan, answer.framework, light_modules(answer.model, answer.framework)):
-        try:
-            plan = dataclasses.replace(answer.plan, **fields)
-            found = estimate(answer.model, answer.cluster, plan, answer.framework, fit_probability=answer.required_probability)
-        except CostModelError:  # a change that this plan, model, cluster or framework can't make is no offer
-            continue
-        if found.fits:
-            words = ", ".join(f"{field}={value}" for field, value in fields.items())
-            yield Fix(change=words, estimate=found, cost=found.step_time - answer.step_time)
+        if (found := estimated(answer, fields)) is not None and found.fits:
+            yield Fix(change=in_words(fields), estimate=found, cost=found.step_time - answer.step_time)

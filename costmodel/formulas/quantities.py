@@ -392,11 +392,16 @@ class FrameworkHabits(NamedTuple):
     repeat_keys: Number  # 1: keys and values that several queries share are copied for each
     wide_scores: Number  # 1: unfused attention keeps its softmax in 32 bit beside a copy as wide as its queries
     keep_expert_outputs: Number  # 1: outputs of experts are kept, as the router's probabilities weigh them
+    eager_unpacking: Number  # 1: unless they are compiled, kernels of PyTorch decode weights in NF4
+    branched_unpacking: Number  # 1: weights in NF4 are decoded by branches
+    added_adapters: Number  # 1: products add what adapters make, and what their gradients are made of is made again
     keep_activated: Number  # 1: activation and product are kernels of their own, between which the activated gate is kept
     wide_norms: Number  # 1: an RMSNorm of separate kernels multiplies by its weight in 32 bit, whatever the model
+    whole_graphs: Number  # 1: what is compiled together spans layers
     compiled: Number  # 1: what lies between products is compiled, and what no backward pass reads isn't kept
     separate_projections: Number  # 1: queries, keys and values, and gate and up, are products of their own
     grouped_experts: Number  # 1: one kernel multiplies for all experts of a rank; 0: one for each
+    sample_rotation_kernels: Number  # of a packed sample's queries or keys, where each sample is rotated by itself; else 0
     looped_expert_kernels: Number  # of an expert's forward pass, where the host goes through a rank's experts in a loop; else 0
     fused_accumulation: Number  # 1: products of weight gradients add them to the accumulated ones in their own kernel
     weighed_experts: Number  # 1: PyTorch's own kernels order experts' tokens, weigh them in 32 bit and add them up
@@ -410,6 +415,7 @@ class FrameworkHabits(NamedTuple):
     blocking_launches: Number  # 1: the host waits for every kernel before it launches the next
     scatter_boundary: Number  # 1: the tensor group splits what it sends to the next stage
     host_update_rate: Number  # at most, at which the processors of a node pass an optimizer's state [bytes/s]
+    early_stop: Number  # 1: checkpoints that aren't reentrant stop at the last tensor that a backward pass reads
     reentrant: Number  # 1: recomputed layers run under autograd's reentrant checkpoints
     edges_apart: Number  # 1: sharded, embedding and head are units of their own, not one
     stream_pools: Number  # 1: gathered weights and summed gradients are allocated on streams of their own
@@ -485,6 +491,7 @@ class AdapterChoice(NamedTuple):
     saves: Number  # 1: products save their inputs for the backward pass, though their weights don't train
     keep_inputs: Number  # 1: quantised products keep their inputs, though they have no gradient
     unpacked_bytes: Number  # of a parameter held in few bits, as if they went over the device's memory, to unpack it once
+    unpacked_flop: Number  # operations in 32 bit that take as long as what decodes it
     unpacking_launches: Number  # kernels that unpack a matrix
     keep_unpacked: Number  # 1: what the forward pass unpacked is kept for the backward pass
     edges: Number  # 1: copies of embedding and head train beside them

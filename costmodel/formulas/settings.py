@@ -390,7 +390,8 @@ def resolved(choices: PlanChoices, defaults: FrameworkDefaults, usual_dtype: Num
     piped = choices.pipeline_parallel > 1.0
     whole = ops.where(piped, defaults.schedule, schedules.ONE_F_ONE_B)
     chunked = ops.where(piped, defaults.chunked_schedule, schedules.INTERLEAVED)
-    usual = defaults.choices
+    one_kernel = ops.maximum(defaults.choices.fused_norms, defaults.habits.compiled)  # of what is written out, too
+    usual = defaults.choices._replace(fused_norms=one_kernel)
     stage = sharded_stage(_chosen(choices.zero_stage, sharded), choices.synchronisation, defaults.sharded_dtype)
     gradients = usual.overlap_gradients * defaults.server.hidden
     dtype = _chosen(choices.dtype, usual_dtype)
@@ -498,7 +499,7 @@ def widths(choices: PlanChoices, defaults: FrameworkDefaults) -> Widths:
     adapter = ops.where(trains, 0.0, ops.maximum(ops.maximum(defaults.held_bytes, parameter), lifted))
     updating = ops.maximum(ops.maximum(usual_update, ops.maximum(least, lifted)), ops.where(held > parameter, held, 0.0))
     copied = ops.where(operand < ops.pick(choices.dtype, _ACTIVATION), operand, 0.0) * defaults.narrow_copies
-    packed, _, _, _, _ = adapters.packing(choices.adapter)
+    packed, *_ = adapters.packing(choices.adapter)
     # no update needs a wide copy of what is frozen
     primary = ops.where(trains, _chosen(choices.narrow_parameters, defaults.narrow_weights), 1.0)
     layouts = ops.where(choices.transposed_weights > 0.0, 2.0, ops.pick(choices.dtype, _LAYOUTS))
@@ -591,7 +592,7 @@ def _lifted(choices: PlanChoices, defaults: FrameworkDefaults) -> Number:
     by_another = _sharded_by_another(choices, defaults)
     narrow = ops.where(ops.pick(choices.dtype, _ACTIVATION) > 2.0, 0.0, 1.0)
     narrow = ops.where(defaults.held_bytes > 0.0, 0.0, narrow)  # gathered as they are multiplied
-    packed, _, _, _, _ = adapters.packing(choices.adapter)
+    packed, *_ = adapters.packing(choices.adapter)
     narrow = ops.where(packed > 0.0, 1.0 - defaults.narrow_quantised_adapters, 1.0) * narrow
     return defaults.wide_adapters * narrow * ops.where((choices.adapter > 0.5) & (by_another <= 0.0), 1.0, 0.0)
 
@@ -649,12 +650,15 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
     habits = defaults.habits
     sharded = ops.where(choices.zero_stage > 2.5, 1.0, 0.0)
     left_wide = defaults.uncast_adapters * sharded * ops.where(ops.pick(choices.dtype, _ACTIVATION) > 2.0, 0.0, 1.0)
+    packed = _is(choices.batching, lengths.PACKED)
+    by_sample = packed * habits.sample_rotation_kernels
     beside = 1.0 - habits.blocking_launches  # of a host that waits for every kernel nothing runs beside anything
     return Settings(
         seq_len=choices.seq_len, global_batch=choices.global_batch,
         ends=EndStages(_chosen(choices.first_stage_layers, 0.0), _chosen(choices.last_stage_layers, 0.0)),
         lengths=SampleLengths(
-            batching=choices.batching, mean=_chosen(choices.mean_length, choices.seq_len), attended=choices.seq_len,
+            batching=choices.batching, attended=choices.seq_len,
+            mean=_chosen(choices.mean_length, ops.where(packed > 0.0, lengths.unsaid_mean(choices.seq_len), choices.seq_len)),
         ),
         trainable=1.0,
         adapter=adapters.adapter_choice(
@@ -678,7 +682,8 @@ def settings(choices: PlanChoices, defaults: FrameworkDefaults) -> Settings:
             keep_activated=ops.where(
                 choices.fused_activation < 0.0, habits.keep_activated * (1.0 - habits.compiled), 1.0 - choices.fused_activation),
             # a compiler makes one kernel of it, too, and so does Liger, beside its activations
-            separate_rotation=habits.separate_rotation
+            sample_rotation_kernels=by_sample,
+            separate_rotation=ops.maximum(habits.separate_rotation, ops.where(by_sample > 0.0, 1.0, 0.0))
             * (1.0 - ops.maximum(habits.compiled, choices.fused_activation)),
             autocast=ops.maximum(habits.autocast, _wide_base(choices, defaults)), reentrant=choices.reentrant,
             autocast_context=ops.where(_sharded_by_another(choices, defaults) > 0.0, 0.0, habits.autocast_context)),

@@ -107,14 +107,17 @@ def layer_pass(
     of_layer = (1.0 - settings.kernels.captured_iteration) * GRAPH_LAUNCH
     pace, calling = software.host.pace, calls * software.host.collective_call
     hooks = launches.hook_time(settings, model, plan, software)
-    launching_forward = graph + pace * (launched * software.host.forward + calling + hooks)
+    rotating, rotating_back = launches.rotation_time(model, settings, plan, software)
+    launching_forward = graph + pace * (launched * software.host.forward + calling + hooks + rotating)
     host_forward = ops.where(graphs, of_layer, launching_forward)
-    hooks_backward = (1.0 + plan.recompute_layers) * hooks
-    launching = graph + pace * (launched * (software.host.backward + again_host) + repeated * calling + hooks_backward)
+    backward = (1.0 + plan.recompute_layers) * hooks + rotating_back + plan.recompute_layers * rotating
+    launching = graph + pace * (launched * (software.host.backward + again_host) + repeated * calling + backward)
     host_backward = ops.where(graphs, of_layer, launching)
     # the host runs ahead from one pass into the next, but for a pipeline, where it waits for what it sends and receives, for
-    # experts whose products need the number of their tokens, and for outliers among what is multiplied in 8 bit
+    # experts whose products need the number of their tokens, for outliers among what is multiplied in 8 bit, and for the lengths
+    # of samples that are rotated one by one
     within = ops.maximum(launches.counted_tokens(model, settings), settings.adapter.eighth)
+    within = ops.maximum(within, ops.where(rotating > 0.0, 1.0, 0.0))
     ahead = ops.where(plan.pipeline > 1.0, 0.0, 1.0 - within)
     share = host_forward / (host_forward + host_backward + 1e-30)
     wait = compute.host_wait(busy_forward + ahead * busy_backward, host_forward + ahead * host_backward)
@@ -598,6 +601,6 @@ def _flop(model: ModelNumbers, asked: Settings, settings: Settings, plan: PlanNu
     heads = 2.0 * (1.0 + depth) * model.hidden * model.vocabulary.outputs
     body = flops.forward_flop_per_token(model, attended, 0.0, power) - heads
     modules = layers * 2.0 * flops.module_matrices(model, plan)
-    body = body - settings.framework.compiled * layers * 2.0 * flops.last_matrix(model)
+    body = body - flops.leaves_last_product(model, settings) * layers * 2.0 * flops.last_matrix(model)
     repeated = plan.recompute_layers * body + (1.0 - plan.recompute_layers) * (plan.recompute_attention * core + modules)
     return model_flop, worked_flop + tokens * repeated

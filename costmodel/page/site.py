@@ -36,7 +36,7 @@ from costmodel.evaluation.offers import SHORTEST
 from costmodel.evaluation.ranking import DRAWS, LEADERS
 from costmodel.evaluation.search_space import LARGEST_MICRO_BATCH, TOKENS_OF_A_CONTEXT_RANK, Space
 from costmodel.evaluation.simplicity import CLOSE, SURE, TIE
-from costmodel.evaluation.single_changes import LEANER, TRAINED_LESS
+from costmodel.evaluation.single_changes import LEANER, TRAINED_LESS, in_words
 from costmodel.page.arguments import nested
 from costmodel.page.data import embedded, maker, static, style, tables, timeline_script
 from costmodel.page.onefile import PRICE, SEQ_LEN, SEQUENCES, filled, looks
@@ -293,7 +293,7 @@ def _write(
 
 def _offer(changes: Row) -> Row:
     """A change that a question may fit with, and its words."""
-    return {"changes": changes, "words": spoken(", ".join(f"{name}={value}" for name, value in changes.items()))}
+    return {"changes": changes, "words": spoken(in_words(changes))}
 
 
 def _without(cluster: Row, bases: Mapping[str, Row]) -> Row:

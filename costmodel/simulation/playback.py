@@ -311,14 +311,20 @@ def _links(links: ArrayLike, ranks: int) -> NDArray[np.int64]:
 
 def _held(schedule: Schedule, activation_bytes: ArrayLike, context_bytes: ArrayLike | None) -> Floats:
     """What each event adds to the activations on its rank [bytes]."""
-    whole_bytes = _each("activation_bytes", activation_bytes, schedule.stages, MOST_BYTES)
-    kept = whole_bytes if context_bytes is None else _each("context_bytes", context_bytes, schedule.stages, MOST_BYTES)
-    if (kept > whole_bytes).any():
-        raise InvalidValue("context_bytes", context_bytes, "no more than activation_bytes, of which they are a part")
+    whole_bytes, kept = _activations(activation_bytes, context_bytes, schedule.stages)
     change = np.zeros((len(KINDS), schedule.stages))
     change[FORWARD], change[BACKWARD] = whole_bytes, -whole_bytes
     change[BACKWARD_INPUT], change[BACKWARD_WEIGHT] = kept - whole_bytes, -kept
     return change[schedule.kind, schedule.stage]
+
+
+def _activations(activation_bytes: ArrayLike, context_bytes: ArrayLike | None, stages: int) -> tuple[Floats, Floats]:
+    """What a forward pass leaves on each stage, and what of it stays between the halves of the backward pass [bytes]."""
+    held = _each("activation_bytes", activation_bytes, stages, MOST_BYTES)
+    kept = held if context_bytes is None else _each("context_bytes", context_bytes, stages, MOST_BYTES)
+    if (kept > held).any():
+        raise InvalidValue("context_bytes", context_bytes, "no more than activation_bytes, of which they are a part")
+    return held, kept
 
 
 def zero_bubble_schedule(
@@ -373,10 +379,7 @@ def zero_bubble_schedule(
             _each("backward_weight", backward_weight, p, LONGEST),
         ]
     )  # fmt: skip
-    held = _each("activation_bytes", activation_bytes, p, MOST_BYTES)
-    kept = held if context_bytes is None else _each("context_bytes", context_bytes, p, MOST_BYTES)
-    if (kept > held).any():
-        raise InvalidValue("context_bytes", context_bytes, "no more than activation_bytes, of which they are a part")
+    held, kept = _activations(activation_bytes, context_bytes, p)
     limit = np.full(p, np.inf) if memory_limit is None else _each("memory_limit", memory_limit, p, MOST_BYTES)
     latency = real("transfer_latency", plain(transfer_latency), 0.0, LONGEST)
     sizes = np.stack([held, kept - held, -kept])

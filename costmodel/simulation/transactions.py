@@ -188,8 +188,7 @@ class Ledger(RowTable):
         Assumes a backward pass without exposed exchange of its own. Of two directions it is the last of either, one after
         the other; the sums between twins and of tied weights are left out.
         """
-        name = self.busiest if stage is None else choice("stage", stage, self._stage_names)
-        one = next(stage for stage in self.stages if stage.name == name)
+        one = self._stage(stage)
         book = TransactionPricer(self.estimate.question, self.estimate.plan, self.rule)
         passes, head, embedding = book.backward
         layers = np.full(len(one.layers), passes.data + passes.weight + passes.recompute)
@@ -213,9 +212,14 @@ class Ledger(RowTable):
         ----------
         stage : of the pipeline; the one that sends most if None
         """
-        name = self.busiest if stage is None else choice("stage", stage, self._stage_names)
-        one = next(stage for stage in self.stages if stage.name == name)
-        return tuple(TransactionPricer(self.estimate.question, self.estimate.plan, self.rule).synchronisation(one))
+        return tuple(
+            TransactionPricer(self.estimate.question, self.estimate.plan, self.rule).synchronisation(self._stage(stage))
+        )
+
+    def _stage(self, name: str | None) -> AlikeRanks:
+        """The stage of a name; the one that sends most if None."""
+        chosen = self.busiest if name is None else choice("stage", name, self._stage_names)
+        return next(stage for stage in self.stages if stage.name == chosen)
 
     def to_rows(self) -> list[dict[str, object]]:
         """One row for equal transactions of a stage's rank, units in the names of the columns."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from statistics import NormalDist
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -143,7 +143,7 @@ def data_parallel_step(
     flag("overlap", overlap)
     real("bucket", bucket, 1.0, 1e15)
     size = cluster.gpus_per_node
-    if choice("wiring", wiring, ("switch", "bus", "mesh", "cube-mesh")) == "cube-mesh" and size != CUBE_MESH_GPUS:
+    if choice("wiring", wiring, get_args(Wiring)) == "cube-mesh" and size != CUBE_MESH_GPUS:
         raise InvalidValue("wiring", wiring, f"nodes of {CUBE_MESH_GPUS} GPUs, where {cluster.name!r} has {size}")
     real("jitter", jitter, 0.0, 10.0)
     real("launch_time", launch_time, 0.0, 10.0)

@@ -79,11 +79,18 @@ PROMPTS = ("--prompts", "--num-prompts", "--prompts-per-step")
 GENERATIONS = ("--num-generations", "--generations", "--group-size", "--num-rollouts", "--rollouts-per-prompt",
                "--samples-per-prompt", "--n-samples-per-prompt", "--responses-per-prompt")  # fmt: skip
 """Options of which one says how many prompts a step of post-training has, the other how many samples each."""
+OF_A_NODE = ("--gpus-per-node", "--nproc-per-node", "--devices-per-node")
+"""GPUs of each node in the words of launchers, torchrun's among them."""
+NODES_AND_THEIRS = ("--num-nodes", "--num-gpus")
+"""Both in the words of DeepSpeed's launcher (deepspeedai/DeepSpeed@edaa722 deepspeed/launcher/runner.py); the second by itself,
+or beside another word for nodes, are the GPUs of all nodes."""
 SHARING = ("--sequence-parallel-size", "--sequence-parallel-degree", "--sp-size", "--sp-degree", "--ulysses", "--ulysses-size",
            "--ulysses-degree", "--ulysses-parallel", "--ulysses-parallel-size", "--ulysses-sequence-parallel-size")  # fmt: skip
 """Options of trainers that share a sequence among so many GPUs, by heads or in a ring."""
+BATCHES = ("--batch-size", "--batch", "--bs")
+"""Words for a step's sequences, or for a micro-batch's: such where they are fewer than the accumulation beside them."""
 UNSURE = {
-    **dict.fromkeys(("--batch-size", "--batch", "--bs"), "global_batch, of a step on all GPUs, or micro_batch, of one at once"),
+    **dict.fromkeys(BATCHES, "global_batch, of a step on all GPUs, or micro_batch, of one at once"),
     **dict.fromkeys(("--time", "--duration", "--within", "--deadline"), "days"),
     **dict.fromkeys(("--bandwidth", "--network-bandwidth", "--interconnect", "--inter-node-bandwidth", "--internode-bandwidth"),
                     "network, of a node's NICs together [bytes/s], or a text as '50 GB/s per GPU'"),
@@ -184,7 +191,7 @@ def argument_meant(name: str, value: object) -> dict[str, object]:
         described, _, field = other.removeprefix("--set ").partition("=")[0].partition(".")
         raise InvalidValue(name, value, f"a description with it changed: replace(load_{described}(...), {{{field!r}: ...}})")
     taken = other in VALUED and option not in OFFERED and not isinstance(value, bool)
-    found = _argument(other) if taken else name
+    found = argument_of(other) if taken else name
     return {found: value_meant(found, value)}
 
 
@@ -254,7 +261,7 @@ def left_open(name: str) -> str:
     """
     option = _option(name)
     said = FLAGS.get(option, ("", ""))
-    return _argument(said[0]) if option not in OFF and {said[0], said[:2]} & USUAL else ""
+    return argument_of(said[0]) if option not in OFF and {said[0], said[:2]} & USUAL else ""
 
 
 def without_size(option: str) -> str:
@@ -269,10 +276,16 @@ def without_size(option: str) -> str:
 
 def _as_arguments(said: Sequence[str]) -> dict[str, object]:
     """Options, each with its value, as arguments."""
-    return {_argument(one): int(word) if word.isdigit() else word for one, word in zip(said[::2], said[1::2], strict=True)}
+    return {argument_of(one): int(word) if word.isdigit() else word for one, word in zip(said[::2], said[1::2], strict=True)}
 
 
-def _argument(option: str) -> str:
+def argument_of(option: str) -> str:
+    """An option as an argument of a function.
+
+    Parameters
+    ----------
+    option : with its dashes
+    """
     return option.removeprefix("--").replace("-", "_")
 
 

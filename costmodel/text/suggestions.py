@@ -9,10 +9,11 @@ OF_A_RUN = ("--steps", "--samples", "--epochs", "--tokens")
 """Options that a step has under the same names for something else, or not."""
 WORDS = {
     "framework": {
-        "fsdp2": "torchtitan pytorch torch fsdp lightning", "deepspeed": "zero openrlhf",
-        "megatron-core": "megatron megatron-lm mcore megatron-bridge", "hf-trainer": "transformers huggingface",
-        "hf-fsdp": "accelerate axolotl llama-factory", "megatron-deepspeed": "gpt-neox", "deepspeed-autotp": "autotp",
-        "deepspeed-ulysses": "ulysses alst", "maxtext": "jax flax", "ddp": "pytorch-ddp",
+        "fsdp2": "torchtitan pytorch torch fsdp lightning prime-rl", "deepspeed": "zero openrlhf",
+        "megatron-core": "megatron megatron-lm mcore slime", "nemo": "megatron-bridge", "hf-trainer": "transformers huggingface",
+        "hf-fsdp": "accelerate axolotl llama-factory ms-swift swift verl", "fsdp1": "llm-foundry",
+        "megatron-deepspeed": "gpt-neox", "deepspeed-autotp": "autotp", "deepspeed-ulysses": "ulysses alst",
+        "maxtext": "jax flax paxml", "ddp": "pytorch-ddp nanogpt nanochat",
     },
     "adapter": {
         "none": "sft full all full-finetune full-finetuning no", "qlora": "4bit", "gptq-lora": "gptq", "lora": "peft",

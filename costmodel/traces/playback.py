@@ -293,7 +293,7 @@ class _Numbers:
                     number = self.of(place, entry.transfer)
                     if entry.work == kernel.START:
                         self.starters[number].append((place, entry.transfer))
-                    elif _is_message(made.trace.roles[place], entry.transfer, RECEIVE):
+                    elif (role := made.trace.roles[place]).texts[role.transactions.op[entry.transfer]] == RECEIVE:
                         self.receiver[number] = place
 
     def of(self, place: int, transfer: int) -> int:
@@ -310,10 +310,6 @@ class _Numbers:
             self.known[key] = len(self.known)
             self.starters.append([])
         return self.known[key]
-
-
-def _is_message(role: Role, row: int, op: str) -> bool:
-    return role.texts[role.transactions.op[row]] == op
 
 
 def _durations(

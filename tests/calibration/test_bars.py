@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 import costmodel
 from calibration.data.reference import QUOTED
+from calibration.fit.figures_by_distance import ALL, read_distance
 from calibration.validate.judged import judged
 from calibration.validate.scores import report
 from costmodel import Run, estimate
@@ -20,7 +20,7 @@ MEASURED = Path(__file__).resolve().parents[3] / "shared" / "reference" / "measu
 RESIDUALS = Path(costmodel.__file__).parent / "catalogue" / "residuals.toml"
 reference = pytest.mark.skipif(not MEASURED.is_dir(), reason="the optional reference folder is absent")
 
-DISTANCE = json.loads((Path(costmodel.__file__).parent / "catalogue" / "distance.json").read_text(encoding="utf-8"))
+DISTANCE = read_distance()
 """Errors by how new a question is, of fits that had not seen the groups: written by `python -m calibration fit`."""
 LEVELS = ("plan", "model", "cluster", "device", "framework")
 UNSEEN = {
@@ -32,13 +32,13 @@ UNSEEN = {
 
 @pytest.mark.parametrize(("source", "bar"), UNSEEN.items())
 def test_errors_of_new_plans_stay_below_the_bar(source, bar):
-    assert DISTANCE["plan"]["time"]["sources"][source]["mape"] <= bar
+    assert DISTANCE.loc["plan", "time", source].mape <= bar
 
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("what", ["time", "memory"])
 def test_the_ninety_per_cent_interval_holds_85_to_95_per_cent_of_unseen_runs_however_new_they_are(level, what):
-    assert 0.85 <= DISTANCE[level][what]["total"]["coverage_90"] <= 0.95
+    assert 0.85 <= DISTANCE.loc[level, what, ALL].coverage_90 <= 0.95
 
 
 def test_few_constants_are_fitted_and_most_of_them_are_identified():

@@ -78,7 +78,7 @@ def test_the_catalogue_holds_what_the_command_fits(problem):
     for kind in ("architecture", "network"):
         for name, entry in table[kind].items():
             kept = constants.overhead(kind, name)
-            for field in calibration.FIELDS:
+            for field in calibration.PRIORS:
                 assert getattr(kept, field) == pytest.approx(entry[field], rel=0.02)
     assert constants.launch_of("pytorch") == pytest.approx(table["launcher"]["pytorch"]["launch"], rel=0.02)
 

@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import costmodel
 from calibration.__main__ import main
 from calibration.data.micro import FILES, Sweep, busiest_share, read_sweeps
 from calibration.data.reference import DEFAULT_FOLDER
 from calibration.fit import operator_command
 from calibration.fit.devices import Fitted, blank, field_of, fit_device, pooled, predict
 from calibration.fit.earlier_sweeps import read_earlier
+from calibration.fit.measured_collectives import collectives_in_words
 from calibration.fit.measured_operators import measured_rows, read_measured
-from calibration.fit.node_collectives import fit_links, read_collectives
-from calibration.fit.node_collectives import predict as predict_collective
 from calibration.fit.operator_command import errors
 from costmodel.text.errors import UnreadableFile
 
@@ -137,25 +137,16 @@ def test_operators_of_a_device_are_met(name):
 
 
 @measured
-@pytest.mark.parametrize("name", ["h100-sxm", "a100-sxm-80gb", "l40s"])
-def test_collectives_inside_a_node_are_met(name):
-    sweeps = [sweep for sweep in read_collectives() if sweep.device == name]
-    found = fit_links(sweeps, {})
-    wrong = np.concatenate([np.abs(predict_collective(sweep, found.values) / sweep.seconds - 1.0) for sweep in sweeps])
-    assert np.median(wrong) <= 0.10
-
-
-@measured
 @pytest.mark.slow
 def test_the_command_prints_every_kind_of_a_device(capsys, monkeypatch):
-    for name in ("read_sweeps", "read_earlier", "read_collectives"):  # of one device: each is fitted by itself
+    for name in ("read_sweeps", "read_earlier"):  # of one device: each is fitted by itself
         read = getattr(operator_command, name)
         monkeypatch.setattr(
             operator_command, name, lambda folder, read=read: [one for one in read(folder) if one.device == "h100-sxm"]
         )
     assert main(["operators", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["operators"]
-    assert {line["kind"] for line in found} >= {"product", "grouped product", "attention", "cast", "collective"}
+    assert {line["kind"] for line in found} >= {"product", "grouped product", "attention", "cast"}
     assert {line["device"] for line in found} == {"h100-sxm"}
 
 
@@ -206,26 +197,23 @@ def test_measured_rows_become_sweeps(tmp_path):
         {**attention, "kernel": "cudnn", "direction": "backward", "seconds": 2.0},
         {"family": "copy", "nbytes": 1000, "seconds": 3.0},
         {"family": "collective", "op": "all_reduce", "ranks": 4, "nbytes": 2**20, "seconds": 4.0},
-        {"family": "collective", "op": "all_reduce", "ranks": 4, "nbytes": 2**10, "seconds": 5.0},
-        {"family": "collective", "op": "send_recv", "ranks": 2, "nbytes": 2**20, "seconds": 6.0},
     ]
-    product, backward, stream, collective = read_measured(measured_file(tmp_path / "a.json", rows))
-    assert [(one.kind, one.device, list(one.seconds)) for one in (product, backward, stream, collective)] == [
+    product, backward, stream = read_measured(measured_file(tmp_path / "a.json", rows))
+    assert [(one.kind, one.device, list(one.seconds)) for one in (product, backward, stream)] == [
         ("product", "h200-sxm", [1.0]), ("attention backward", "h200-sxm", [2.0]), ("stream", "h200-sxm", [3.0]),
-        ("collective", "h200-sxm", [4.0]),
     ]  # fmt: skip
     assert product.flop() == 12.0
     assert stream.columns["nbytes"] == 2000.0  # read and written
-    assert collective.columns["sent"] == 1.5 * 2**20  # a reduce-scatter and an all-gather of three quarters each
 
 
 def test_constants_of_a_machine_follow_from_its_file_and_those_that_it_does_not_tell_stay(tmp_path, capsys, monkeypatch):
     sweep = products(rows=150)
     sizes = [{name: float(sweep.columns[name][row]) for name in ("m", "n", "k")} for row in range(len(sweep.seconds))]
     rows = [{"family": "gemm", "dtype": "bf16", **of, "seconds": time} for of, time in zip(sizes, sweep.seconds, strict=True)]
-    target = tmp_path / "efficiencies.toml"
-    target.write_bytes(operator_command.TARGET.read_bytes())
-    monkeypatch.setattr(operator_command, "TARGET", target)
+    target, collectors = tmp_path / "efficiencies.toml", tmp_path / "collectors.csv"
+    for name, place in (("TARGET", target), ("COLLECTORS", collectors)):
+        place.write_bytes(getattr(operator_command, name).read_bytes())
+        monkeypatch.setattr(operator_command, name, place)
     path = measured_file(tmp_path / "mine.json", rows, "NVIDIA H100 80GB HBM3")
     assert main(["operators", "--write", str(path)]) == 0
     assert "product bf16" in capsys.readouterr().out
@@ -235,22 +223,26 @@ def test_constants_of_a_machine_follow_from_its_file_and_those_that_it_does_not_
     assert told["gemm"]["bf16"] == pytest.approx(TRUE["gemm.bf16"], rel=0.05)
     assert told["product_memory"] == pytest.approx(TRUE["product_memory"], rel=0.05)
     assert told["gemm"]["fp8"] == known["gemm"]["fp8"] and told["attention_forward"] == known["attention_forward"]
-    assert told["links"] == known["links"] and "mine.json" in told["measurements"]
+    assert "mine.json" in told["measurements"]
+    told_of = operator_command.read_overheads()
+    monkeypatch.undo()
+    kept = operator_command.read_overheads()
+    assert told_of.keys() == kept.keys() and told_of["h100-sxm"].keys() >= kept["h100-sxm"].keys()
+    assert {name: of for name, of in told_of.items() if name != "h100-sxm"} == {
+        name: of for name, of in kept.items() if name != "h100-sxm"
+    }  # fmt: skip
 
 
-def test_a_file_of_collectives_alone_moves_a_devices_links_and_nothing_else(tmp_path, monkeypatch):
+def test_collectives_of_a_file_stand_beside_what_the_library_says_of_a_node(tmp_path):
+    node = costmodel.machine("h100-sxm", 4)
     rows = [
-        {"family": "collective", "op": "all_reduce", "ranks": ranks, "nbytes": 2**power, "seconds": 2e-5 + 2**power / 2e11}
-        for ranks in (2, 4, 8) for power in range(20, 33, 2)
+        {"family": "collective", "op": "all_reduce", "ranks": 4, "nbytes": nbytes,
+         "seconds": costmodel.collective_time("all-reduce", float(nbytes), 4, node).time / 1.25}
+        for nbytes in (2**10, 2**20, 2**26, 2**30)
     ]  # fmt: skip
-    target = tmp_path / "efficiencies.toml"
-    target.write_bytes(SHIPPED.read_bytes())
-    monkeypatch.setattr(operator_command, "TARGET", target)
-    assert main(["operators", "--write", str(measured_file(tmp_path / "mine.json", rows, "NVIDIA H100 80GB HBM3"))]) == 0
-    before, after = (tomllib.loads(file.read_text(encoding="utf-8"))["h100-sxm"] for file in (SHIPPED, target))
-    share, known = after.pop("links")["share"], before.pop("links")["share"]
-    assert share["all-reduce"] != known["all-reduce"] and share["all-gather"] == known["all-gather"]
-    assert {**after, "date": "", "measurements": []} == {**before, "date": "", "measurements": []}
+    rows.append({"family": "collective", "op": "send_recv", "ranks": 2, "nbytes": 2**20, "seconds": 6.0})
+    path = measured_file(tmp_path / "a.json", rows, "NVIDIA H100 80GB HBM3")
+    assert collectives_in_words(path) == ["all-reduce among 4 GPUs: 3 sizes from 1 MiB, +25.0% of what was measured"]
 
 
 PROFILED_HEADER = "gpu,family,op,tp,fwd_us,bwd_us,weights_mb,activations_mb\n"

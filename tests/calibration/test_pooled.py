@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 
 from calibration.fit import pooled
 from calibration.fit.distance import Unseen, factor_of, folds_of, predicted_by, spreads_of
+from calibration.fit.effects import run_counts
 from calibration.fit.fields import MEMORY, TIME, Field
 from calibration.fit.pooled import Effect, Grouping, Model
 from calibration.fit.problem import clocked, constants_of, thinned
@@ -168,9 +171,9 @@ def test_the_spread_of_a_fold_does_not_follow_its_own_errors():
     errors, fold = random.normal(0.0, 0.1, 400), np.arange(400) % 4
     sources = np.full(400, "one")
     found = Unseen(np.zeros(400), np.zeros(400), np.full(400, 0.01), fold)
-    before, _ = spreads_of(errors, found, sources)
+    before = spreads_of(errors, found, sources)
     errors[fold == 2] *= 50.0
-    after, _ = spreads_of(errors, found, sources)
+    after = spreads_of(errors, found, sources)
     assert after[fold == 2] == pytest.approx(before[fold == 2])
     assert after[0] > before[0]
 
@@ -212,3 +215,40 @@ def test_steps_on_cards_whose_power_was_limited_tell_nothing_of_software():
     }  # fmt: skip
     limited = record | {"cluster": {**record["cluster"], "power_limited": True}}
     assert [tells_time(run_of(one)) for one in (record, limited)] == [True, False]
+
+
+def test_figures_of_a_level_count_sources_alike_and_verdicts_run_by_run(monkeypatch):
+    from calibration.fit import figures_by_distance
+
+    record = {
+        "model": "llama3-8b", "cluster": {"name": "dgx-h100", "gpus": 8}, "software": {"framework": "fsdp2"},
+        "plan": {"global_batch": 8, "seq_len": 8192},
+    }  # fmt: skip
+    measured = [{"peak_memory_bytes": 2**36}, {"peak_memory_bytes": 2**36}, {"peak_memory_bytes": 2**36}, {"out_of_memory": True}]
+    cases = [run_of(record | {"id": f"{source}/{n}", "measured": said})
+             for n, (source, said) in enumerate(zip("aabb", measured, strict=True))]  # fmt: skip
+    errors = np.array([0.1, 0.3, -0.4, np.nan])
+    known = np.log(2.0**36) + np.where(np.isnan(errors), np.nan, 0.0)
+    found = Unseen(known - errors, np.array([24.0, 24.0, 26.0, 26.0]), np.full(4, 0.04), np.array([0, 1, 0, 1]))
+    monkeypatch.setattr(figures_by_distance, "unseen", lambda *_: {"plan": found})
+    fitted = SimpleNamespace(cases=cases, model=SimpleNamespace(measured=known), posterior=None)
+    text = figures_by_distance.by_distance(fitted, fitted)
+    rows = {(row["what"], row["source"]): row for row in csv.DictReader(text.splitlines())}
+    of = {one: float(rows["memory", one]["mape"]) for one in ("a", "b", figures_by_distance.ALL)}
+    assert of["a"] == pytest.approx(1.0 - (math.exp(-0.1) + math.exp(-0.3)) / 2) and of["b"] == pytest.approx(math.expm1(0.4))
+    assert of[figures_by_distance.ALL] == pytest.approx((of["a"] + of["b"]) / 2)
+    every = rows["memory", figures_by_distance.ALL]
+    assert [every[name] for name in ("runs", "ran_out", "ran_out_told", "ran", "ran_told")] == ["3", "1", "1", "3", "2"]
+
+
+def test_runs_are_counted_by_framework_and_device_and_those_of_no_framework_of_the_catalogue_only_as_timed():
+    record = {"model": "mixtral-8x7b", "cluster": {"name": "dgx-h100", "gpus": 8}, "plan": {"global_batch": 8, "seq_len": 8192}}
+    dense, mixture, other = (
+        run_of(record | {"id": f"a/{name}", "model": model, "software": {"framework": name, "nearest": "fsdp2"},
+                         "measured": {"step_time_s": 1.0}})
+        for name, model in (("fsdp2", "llama3-8b"), ("fsdp2", "mixtral-8x7b"), ("somebodys", "llama3-8b"))
+    )  # fmt: skip
+    counted = run_counts([dense, mixture, mixture, other], [dense, other])
+    assert [(one.framework, one.device, one.timed, one.runs, one.experts) for one in counted] == [
+        ("fsdp2", "h100-sxm", 1, 3, 2), ("somebodys", "h100-sxm", 1, 0, 0),
+    ]  # fmt: skip

@@ -18,11 +18,12 @@ import costmodel
 from calibration.__main__ import main
 from calibration.data.reference import QUOTED
 from calibration.validate import figures, readme
-from calibration.validate.command import HEADINGS, table_rows
+from calibration.validate.command import lines_of
 from calibration.validate.judged import COLUMNS, judged, table
 from calibration.validate.pages import markdown
 from calibration.validate.scores import report, score
 from costmodel import load_runs
+from costmodel.catalogue.accuracy import HEADINGS, as_cells
 from costmodel.catalogue.records import read_records
 from costmodel.evaluation.counted_memory import Count, counted
 from costmodel.evaluation.many_questions import estimates_of
@@ -124,7 +125,7 @@ def test_campaigns_count_alike(quoted):
     assert document["total"]["time_over_campaigns"]["mape"] == pytest.approx(np.mean(means))
     errors = [abs(row.seconds[1] / row.seconds[0] - 1.0) for row in quoted]
     assert document["total"]["time"]["mape"] == pytest.approx(np.mean(errors))
-    assert len(markdown(HEADINGS, table_rows(document)).splitlines()) == 2 + len(means) + 1
+    assert len(markdown(HEADINGS, map(as_cells, lines_of(document))).splitlines()) == 2 + len(means) + 1
 
 
 def test_a_folder_or_a_missing_file_is_refused_in_a_line(capsys, tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from costmodel import Cluster, load_cluster, load_device, load_framework, load_model, search
 from costmodel.catalogue import loader
 from costmodel.catalogue.effects import composed, owners_of, parts_of, runs_of
-from costmodel.catalogue.loader import cluster_with, link_bandwidth, names
+from costmodel.catalogue.loader import cluster_with, names
 from costmodel.catalogue.software import framework_names
 from costmodel.description.cluster import Level
 from costmodel.description.topology import Group
@@ -49,7 +49,7 @@ def cluster_of(name, gpus):
     known = cluster_with(name)
     if known is not None:
         return load_cluster(known, gpus=gpus)
-    node = Level(name="node", size=8, latency=5e-6, bandwidth=link_bandwidth(name))
+    node = Level(name="node", size=8, latency=5e-6, bandwidth=loader.link_of(name) or load_device(name).host_bandwidth)
     leaf = Level(name="leaf", size=gpus, latency=1e-5, bandwidth=NIC)
     return Cluster(name=name, device=load_device(name), levels=(node, leaf), gpus=gpus)
 

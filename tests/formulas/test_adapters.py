@@ -16,6 +16,7 @@ from costmodel.formulas.transformer.adapters import (
     adapter_choice,
     adapter_parameters,
     adapter_work,
+    dequantisation,
     inner_channels,
     kept_inputs,
     trained_share,
@@ -115,6 +116,20 @@ def test_adapters_move_what_traced_kernels_move(software, forward, backward):
         moved.append([one * device.memory_bandwidth / 1024 / 256 for one in work])
     assert moved[0][0] == pytest.approx(forward, rel=0.01)
     assert sum(moved[0][1:]) - sum(moved[1][1:]) == pytest.approx(backward, rel=0.01, abs=1.0)  # thin matrices are cast, too
+
+
+@pytest.mark.parametrize(("device", "dtype", "least", "most"), [
+    # bitsandbytes-foundation/bitsandbytes pull request 1747, measured: before over after
+    ("p100-sxm-16gb", "fp16", 1.36, 2.07), ("a100-sxm-40gb", "bf16", 1.36, 2.07), ("h100-sxm", "bf16", 1.36, 2.07),
+    ("t4", "fp16", 1.25, 1.8), ("a10", "bf16", 1.0, 1.3), ("l4", "bf16", 1.0, 1.3), ("rtx-4090", "bf16", 1.0, 1.3),
+])  # fmt: skip
+def test_a_table_of_codes_speeds_up_devices_whose_memory_does_not_bound_them(device, dtype, least, most):
+    figures, plan = costmodel.load_device(device).numbers(dtype), Plan(global_batch=1, seq_len=512, adapter="qlora", dtype=dtype)
+    before, after = (
+        dequantisation(plan.settings(costmodel.load_framework(name)), 1e9, figures)
+        for name in ("hf-trainer@2025-09", "hf-trainer@2025-10")
+    )  # fmt: skip
+    assert least <= before / after <= most
 
 
 HELD = dataclasses.replace(costmodel.load_framework("torchtune"), keep_quantised_inputs=True, adapter_dropout=True)
@@ -226,7 +241,7 @@ def test_unpacking_four_bits_takes_the_time_that_was_measured_on_an_a100():
         plan = {"global_batch": 1, "seq_len": 512, "lora_rank": 8}
         cluster = costmodel.load_cluster("dgx-a100", gpus=1)
         four, sixteen = (
-            costmodel.estimate(costmodel.load_model(model), cluster, Plan(**plan, adapter=adapter))
+            costmodel.estimate(costmodel.load_model(model), cluster, Plan(**plan, adapter=adapter), "litgpt")
             for adapter in ("qlora", "lora")
         )
         assert four.step_time - four.times["host"] - sixteen.step_time + sixteen.times["host"] == pytest.approx(measured, rel=0.3)
@@ -467,3 +482,22 @@ def test_an_embedding_that_is_the_head_is_trained_as_two_by_litgpt(name, micro_b
     answer = costmodel.estimate(costmodel.load_model(name), costmodel.load_cluster("dgx-a100", gpus=4), plan, "litgpt-fsdp")
     assert not answer.model.tied_embeddings
     assert (answer.memory.total - answer.memory.overhead) / 1e9 == pytest.approx(measured, rel=0.06)
+
+
+def test_torchao_unpacks_by_kernels_that_hold_indices_of_64_bits():
+    """pytorch/ao@0598012 torchao/dtypes/nf4tensor.py ``get_original_weight``, kernel by kernel, of a byte of two codes."""
+    moved = 2 * (1 + 1) + 2 * (1 + 8) + 2 * (8 + 2) + 2 * 2 + 2 * (2 + 2 + 2) + (4 + 4)
+    held = 2 * 8 + 2 * 2 + 2 * 2 + 4
+    plan = Plan(global_batch=1, seq_len=512, adapter="qlora", recompute="full")
+    cluster, model = costmodel.load_cluster("dgx-a100", gpus=1), costmodel.load_model("llama2-7b")
+    torchtune = costmodel.load_framework("torchtune")
+    eager, one_kernel = (
+        costmodel.estimate(model, cluster, plan, software)
+        for software in (torchtune, dataclasses.replace(torchtune, eager_unpacking=False))
+    )  # fmt: skip
+    parameters, device = 6_476_005_376, eager.inputs.device  # of 32 layers: 4 x 4096 x 4096 + 3 x 4096 x 11,008
+    unpacked = dequantisation(eager.inputs.settings, parameters, device)
+    assert unpacked == pytest.approx(parameters * moved / 2 / device.memory_bandwidth)
+    assert eager.times["forward"] > one_kernel.times["forward"] + 0.5 * unpacked
+    more = (eager.memory.temporaries - one_kernel.memory.temporaries) / (4096 * 11_008)
+    assert more == pytest.approx(held / 2, rel=0.2)

@@ -141,3 +141,24 @@ def test_a_ring_passes_keys_and_values_to_all_others():
     sent = (ranks - 1) * 2 * tokens / ranks * model.kv_heads * model.head_dim * 2
     assert moved.context_forward == pytest.approx(sent / BANDWIDTH)
     assert moved.context_backward == pytest.approx(2 * sent / BANDWIDTH)
+
+
+@pytest.mark.parametrize(("framework", "choices", "again"), [
+    ("hf-trainer", {}, "qkvogu"), ("hf-trainer", {"reentrant": True}, "qkvogud"), ("megatron-core", {}, "qkvogud"),
+    ("fsdp2@2025-06", {}, "qkvogu"), ("fsdp2", {}, "qkvogud"), ("hf-trainer@2025-12", {}, "qkvogud"), ("torchtune", {}, "qkvogu"),
+    ("hf-trainer", {"adapter": "lora", "lora_targets": ("query", "value")}, "qkvogu"),
+    ("hf-trainer", {"adapter": "lora", "lora_targets": ("down",)}, "qkvogud"), ("unsloth", {"adapter": "lora"}, "qkvogud"),
+])  # fmt: skip
+def test_a_layer_is_made_again_up_to_the_last_product_that_its_backward_pass_reads(framework, choices, again):
+    """Products that PyTorch 2.13 was seen to call again for a layer of Llama's under ``torch.utils.checkpoint``, by a dispatch
+    mode: six of seven, or with reentrant checkpoints, or an adapter on the last, all."""
+    model = load_model("llama3-8b")
+    sizes = {"q": 4096, "k": 1024, "v": 1024, "o": 4096, "g": 14336, "u": 14336, "d": 14336}
+    made = model.layers * 2 * 4096 * sum(sizes[product] for product in again)
+    settings = {"global_batch": 1, "seq_len": 1024, "micro_batch": 1, **choices}
+    full, kept = (
+        estimate(model, load_cluster("dgx-h100", gpus=1), Plan(recompute=recompute, **settings), framework).step
+        for recompute in ("full", "none")
+    )
+    core = model.layers * 4 * 1024 * 4096  # counted in full
+    assert float(full.hardware_flop - kept.hardware_flop) / 1024 == pytest.approx(made + core, rel=0.01)

@@ -31,7 +31,7 @@ from costmodel.evaluation import engine
 from costmodel.evaluation.estimation import TIME_PARTS
 from costmodel.formulas import bucket_rules, quantities, synchronisation
 from costmodel.formulas.convolution import counts
-from costmodel.formulas.network import collectives, node_links
+from costmodel.formulas.network import collectives
 from costmodel.formulas.pipeline import spans
 from costmodel.formulas.settings import ATTENTION_KINDS, BATCHINGS, DISPATCHERS, FORMATS
 from costmodel.formulas.training_step import step
@@ -211,10 +211,6 @@ def drawn_links(draw):
     return collectives.GroupLinks(float(draw.choice([0, 1])), 1e-5, *lines[:3], draw.uniform(1.0, 2.0), *lines[3:], *rest)
 
 
-def drawn_node(draw):
-    return node_links.NodeLinks(*(draw.uniform(low, 10.0 * low) for low in (1e-6, 1e-7, 5e10, 0.1, 1e-2, 1e-9)))
-
-
 def drawn_group(draw):
     shard, copies = float(draw.choice([1, 2, 8])), float(draw.choice([1, 4]))
     links = [drawn_links(draw) for _ in range(3)]
@@ -282,7 +278,7 @@ def settings():
         known |= {"mixture": known["model"].experts, "adapter": known["settings"].adapter}
         known |= {"units": synchronisation.LayerExchanges(known["part"], known["beside"], known["part"])}
         known |= {"links": drawn_links(drawn), "line": drawn_links(drawn).simple, "group": drawn_group(drawn)}
-        known |= {"node": drawn_node(drawn), "moved": drawn_tuple(quantities.LayerTraffic, drawn)}
+        known |= {"moved": drawn_tuple(quantities.LayerTraffic, drawn)}
         known |= {"cast": drawn_tuple(quantities.Cast, drawn), "owned": drawn_tuple(quantities.RankParameters, drawn)}
         known |= {"dense_group": drawn_group(drawn), "routed_group": drawn_group(drawn)}
         known |= {"body": drawn_tuple(quantities.Layer, drawn)}

@@ -6,7 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from costmodel import Plan, estimate, load_cluster, load_framework, load_model, search
+from costmodel import Plan, estimate, load_cluster, load_framework, load_model, machine, search
+from costmodel.catalogue.files import table_of
 from costmodel.evaluation.counted_memory import Count, counted
 from costmodel.evaluation.notes import notes
 from costmodel.formulas.quantities import SampleLengths
@@ -129,7 +130,7 @@ def test_the_largest_of_normal_numbers_is_as_large_as_their_integral_says(ranks)
 def test_a_plan_whose_samples_are_as_long_as_the_longest_is_the_full_one():
     full = asked("full", None)
     for name in BATCHINGS[1:]:
-        for mean in (None, 4096, 4096.0):
+        for mean in (4096, 4096.0, *(() if name == "packed" else (None,))):
             same = asked(name, mean)
             assert (same.step_time, same.memory.total, same.mfu) == (full.step_time, full.memory.total, full.mfu)
 
@@ -194,6 +195,26 @@ def test_lengths_that_no_batch_has_are_refused_and_what_is_assumed_is_said():
         Plan(global_batch=8, seq_len=4096, mean_length=500)
     assert any("lengths are taken to lie" in line for line in notes(asked("packed", 500.0)))
     assert any("mean_length says how long" in line for line in notes(asked("packed", None)))
+
+
+@pytest.mark.parametrize(("model", "cluster", "plan", "software", "seconds"), [
+    ("qwen2.5-14b", ("a800", 8), {"seq_len": 8192, "tensor_parallel": 4, "recompute": "selective"}, "megatron-core", 9.04),
+    ("qwen2.5-14b", ("a800", 8), {"seq_len": 8192, "zero_stage": 3, "recompute": "full"}, "deepspeed@2025-03", 10.56),
+    ("qwen2.5-7b", ("a100-sxm-80gb", 4), {"seq_len": 32768, "global_batch": 8, "tensor_parallel": 4, "recompute": "full"},
+     "megatron-core", 23.0),
+])  # fmt: skip
+def test_packed_samples_of_a_length_that_nobody_says_take_what_was_measured(model, cluster, plan, software, seconds):
+    """modelscope/ms-swift@3602360 docs/source_en/Megatron-SWIFT/Quick-start.md, "Benchmark"; examples/megatron/long_text.sh."""
+    device, gpus = cluster
+    asked = Plan(**{"global_batch": 16, "micro_batch": 1, "batching": "packed"} | plan)
+    assert estimate(model, machine(device, gpus=gpus), asked, software).step_time == pytest.approx(seconds, rel=0.1)
+
+
+def test_an_unsaid_length_is_doubted_by_as_much_as_lies_evenly_between_short_samples_and_the_pack():
+    """The variance of what lies evenly is a twelfth of the square: two ends, each a sixth, at half of it."""
+    ends = table_of("records/unstated.toml")["mean_length"]["plan"]
+    assert sum(end["weight"] for end in ends) * 0.5**2 == pytest.approx(1 / 12, rel=0.02)
+    assert [end.get("mean_length", end.get("batching")) for end in ends] == [lengths.SHORT_SAMPLE, "full"]
 
 
 @pytest.mark.parametrize("batching", BATCHINGS[1:])

@@ -45,7 +45,7 @@ def clip(language, **choices):
 def test_llava_s_first_stage_takes_the_published_hours(language, hours):
     # haotian-liu/LLaVA README.md and scripts/v1_5/pretrain.sh: 558,128 images with a caption, 256 a step on eight A100, ZeRO 2,
     # checkpointing, tower and language model frozen; an image has 576 tokens, a caption is taken to have 64 with what frames it
-    plan = Plan(global_batch=256, micro_batch=32, seq_len=640, recompute="full", zero_stage=2)
+    plan = Plan(global_batch=256, micro_batch=32, seq_len=640, recompute="full", reentrant=True, zero_stage=2)
     step = multimodal(
         language, load_cluster("dgx-a100", gpus=8), plan, [clip(language, trains=False)], framework="hf-trainer",
         language_trains=False,

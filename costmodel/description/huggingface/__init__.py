@@ -206,7 +206,7 @@ def _fields(family: Family, config: Config, file: Path) -> Fields:
     for field, keys in family.takes.items():
         given = _spelled(config, (keys or KEYS[field]).split())
         if given is not None:
-            fields[field] = _typed(field, *given)
+            fields[field] = (flag if field in FLAGS else one_of_all_layers)(*given)
         elif field in family.optional:
             if family.optional[field] is not None:
                 fields[field] = family.optional[field]
@@ -234,10 +234,6 @@ def _spelled(config: Config, keys: list[str]) -> tuple[str, object] | None:
         if config[key] != config[there[0]]:
             raise InvalidValue(key, config[key], f"what {there[0]} says, {short(config[there[0]])}")
     return (there[0], config[there[0]]) if there else None
-
-
-def _typed(field: str, key: str, value: object) -> object:
-    return flag(key, value) if field in FLAGS else one_of_all_layers(key, value)
 
 
 def _demand(demanded: dict[str, tuple[object, ...]], config: Config, file: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from costmodel.description.huggingface.families import BIASED, CLASSIC, DENSE, Family, family
 from costmodel.description.huggingface.files import Config
 from costmodel.description.huggingface.keys import words
-from costmodel.description.huggingface.rules import FieldRule, Fields, count, plus, windows, yes
+from costmodel.description.huggingface.rules import FieldRule, Fields, count, windows, yes
 
 MASKED: Fields = {"causal": False, "embedding_norm": True, "last_norm": False, "head_transform": True, "head_bias": True}
 """BERT and its likenesses: norms after the block, and a head of a dense layer, a norm and the tied embedding."""
@@ -21,6 +21,9 @@ def _typed_positions(config: Config, fields: Fields) -> Fields:
 
 
 typed_positions = FieldRule(_typed_positions, words("max_position_embeddings type_vocab_size"))
+own_positions = FieldRule(
+    lambda config, fields: {"learned_positions": count(config, "max_position_embeddings", 512)}, words("max_position_embeddings")
+)
 """Learned positions and segment types."""
 
 
@@ -79,7 +82,7 @@ ENCODERS: dict[str, Family] = {
     "roberta": bert(typed_positions),
     "xlm-roberta": bert(typed_positions),
     "camembert": bert(typed_positions),
-    "distilbert": bert(plus("learned_positions", "max_position_embeddings", 0, 512))._replace(
+    "distilbert": bert(own_positions)._replace(
         ignored=words("activation sinusoidal_pos_embds tie_weights_ qa_dropout seq_classif_dropout")
     ),
     "modernbert": family(

@@ -322,11 +322,11 @@ four_times_hidden = FieldRule(_four_times_hidden, frozenset())
 """The MLP's width where the file doesn't say."""
 
 
-def when(key: str, default: bool, fields_if: Mapping[str, object], fields_else: Mapping[str, object] | None = None) -> FieldRule:
+def when(key: str, default: bool, fields_if: Mapping[str, object]) -> FieldRule:
     """Fields that a yes or no turns on."""
 
     def apply(config: Config, fields: Fields) -> Fields:
-        return dict(fields_if if yes(config, key, default) else fields_else or {})
+        return dict(fields_if) if yes(config, key, default) else {}
 
     return FieldRule(apply, frozenset({key}))
 
@@ -360,14 +360,13 @@ def plain_activation(key: str, default: str) -> FieldRule:
     return FieldRule(apply, frozenset({key}))
 
 
-def nested(table: str, keys: Mapping[str, str], known: str = "") -> FieldRule:
+def nested(table: str, keys: Mapping[str, str]) -> FieldRule:
     """Fields from a table inside the file.
 
     Parameters
     ----------
     table : its key
     keys : field: its key in there
-    known : other keys in there that leave the shape alone
     """
 
     def apply(config: Config, fields: Fields) -> Fields:
@@ -379,12 +378,3 @@ def nested(table: str, keys: Mapping[str, str], known: str = "") -> FieldRule:
         return {field: count(inner, key) for field, key in keys.items() if inner.get(key) is not None}
 
     return FieldRule(apply, frozenset({table}))
-
-
-def plus(field: str, key: str, more: int, default: int | None = None) -> FieldRule:
-    """A field a little larger than its key: rows of a table that belong to padding or to types."""
-
-    def apply(config: Config, fields: Fields) -> Fields:
-        return {field: count(config, key, default) + more}
-
-    return FieldRule(apply, frozenset({key}))

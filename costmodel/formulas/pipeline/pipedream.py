@@ -125,7 +125,7 @@ def data_parallel_minibatch(compute: Number, weight_bytes: Number, replicas: Num
     bandwidth : :math:`B` each way, of the slowest link between two neighbours of the ring [bytes/s]
 
     Assumes that the exchange follows the backward pass, as figure 1 of [narayanan2019]_ was measured: 61 of its 75 points
-    agree to 10 points with an exchange after the pass, and 41 with one behind it (``python -m calibration communication``).
+    agree to 10 points with an exchange after the pass, and 41 with one behind it (``python -m experiments communication``).
 
     References
     ----------

@@ -40,16 +40,20 @@ class Packing(NamedTuple):
     """1: what the forward pass unpacked is kept for the backward pass."""
     eighth: float = 0.0
     """1: the forward pass multiplies in 8 bit, and its products keep their inputs."""
+    flop: float = 0.0
+    """Operations in 32 bit, at the device's rate of those, that take as long as what decodes one."""
 
 
 PACKED = {
-    "qlora": Packing(precision.block_bytes(4.0, 8.0 + 32.0 / 256.0, 64.0), 13.6, 2.0, 0.0),
+    "qlora": Packing(precision.block_bytes(4.0, 8.0 + 32.0 / 256.0, 64.0), 2.64, 2.0, 0.0, flop=76.0),
     "gptq-lora": Packing(precision.block_bytes(4.0, 16.0 + 4.0, 128.0), 33.0, 10.0, 1.0),
     "int8-lora": Packing(precision.block_bytes(8.0, 32.0, 4096.0), 7.0, 6.0, 0.0, 1.0),
 }
-"""NF4 holds a block's scale in 8 bits and that of 256 scales in 32 [dettmers2023]_, unpacked by two kernels: at 150e9 parameters
-a second on an A100 of 2.039e12 bytes/s, as Lightning-AI/litgpt@2685705 tutorials/resource-tables.md has 79 ms a micro-batch more
-than LoRA at 7 billion parameters and 191 ms at 13, each unpacked once forward and once backward.
+"""NF4 holds a block's scale in 8 bits and that of 256 scales in 32 [dettmers2023]_, unpacked by two kernels: one writes the scales
+in 32 bit, the other reads them and the codes and writes 16 bits. It decodes by arithmetic more than memory takes on some devices:
+150e9 parameters a second on an A100 of 19.5e12 operations/s in 32 bit, as Lightning-AI/litgpt@2685705 tutorials/resource-tables.md
+has 79 ms a micro-batch more than LoRA at 7 billion parameters and 191 ms at 13, each unpacked once forward and once backward; that
+was with `BRANCHED` code.
 
 GPTQ holds a scale in 16 bits and a zero in 4 for 128 weights. AutoGPTQ/AutoGPTQ@9f7d370 auto_gptq/nn_modules/qlinear/
 qlinear_cuda_old.py unpacks them by kernels of PyTorch, four for the zeros and six for the weights, which move 16.5 bytes of a
@@ -59,6 +63,16 @@ has for eight recomputed micro-batches of 256 tokens of Qwen-72B. Autograd keeps
 In 8 bit each row has a scale in 32, a row is taken as 4,096 long. Backward they are copied in 16 bit, 3 bytes, and scaled, 4;
 forward nine kernels more than the product run, backward three (bitsandbytes-foundation/bitsandbytes 0.50.2 bitsandbytes/autograd/
 _functions.py, ``MatMul8bitLt``)."""
+BRANCHED = 1.7
+"""Time of decoding NF4 by branches over that from a table, since bitsandbytes 0.48: 1.36 to 2.07 on P100, A100 and H100 for all
+sizes, 1.25 to 1.8 on a T4, and little on A10, L4 and RTX 4090, whose memory bounds it (bitsandbytes-foundation/bitsandbytes pull
+requests 1746 and 1747)."""
+EAGER = Packing(PACKED["qlora"].parameter, 33.0, 14.0, 0.0)
+"""NF4 by kernels of PyTorch that nothing compiles, of two codes in a byte: each is shifted or masked, cast to an index of 64 bits
+and looked up, a scale is copied for each and multiplied, and both are stacked (pytorch/ao@0598012 torchao/dtypes/nf4tensor.py,
+``get_original_weight``)."""
+EAGER_HELD = 14.0
+"""Bytes of a weight that are there as these end: indices, what was looked up and scaled, and the result."""
 RANK = 16.0
 """Of adapters where a plan doesn't say it."""
 QUANTISED = float(KINDS.index("qlora"))
@@ -67,16 +81,17 @@ OF_BITSANDBYTES = tuple(float(name in ("qlora", "int8-lora")) for name in KINDS)
 _PACKED = tuple(zip(*(PACKED.get(name, UNPACKED) for name in KINDS), strict=True))
 
 
-def packing(kind: Number) -> tuple[Number, Number, Number, Number, Number]:
+def packing(kind: Number) -> tuple[Number, Number, Number, Number, Number, Number]:
     """How frozen weights are held, as `Packing` says it; zeros where they are as they are multiplied.
 
     Parameters
     ----------
     kind : place of the adapter in `KINDS`
     """
-    parameter, moved, kernels, kept, eighth = _PACKED
+    parameter, moved, kernels, kept, eighth, flop = _PACKED
     return (
         ops.pick(kind, parameter), ops.pick(kind, moved), ops.pick(kind, kernels), ops.pick(kind, kept), ops.pick(kind, eighth),
+        ops.pick(kind, flop),
     )  # fmt: skip
 
 
@@ -122,7 +137,7 @@ def adapter_choice(
     (``Linear4bit.forward``: ``requires_conversion``, unless autocast is on)
     """
     adapted = ops.where(kind > 0.5, 1.0, 0.0)
-    packed, moved, kernels, kept, eighth = packing(kind)
+    packed, moved, kernels, kept, eighth, flop = packing(kind)
     casts_up = adapted * lifted * (1.0 - of_bitsandbytes(kind) * (1.0 - uncast))
     apart = adapted * ops.where(wide > 0.0, 1.0 - uncast, casts_up)
     return AdapterChoice(
@@ -131,7 +146,7 @@ def adapter_choice(
         output=adapted * targets.output, gate=adapted * targets.gate, up=adapted * targets.up, down=adapted * targets.down,
         merged=merged, dropout=adapted * dropout, lifted=casts_up, uncast=adapted * lifted * uncast, apart=apart,
         keep_inputs=ops.where(ops.equal(kind, QUANTISED), keep_inputs, 0.0),
-        saves=adapted * ops.where(packed > 0.0, 0.0, saves), unpacked_bytes=moved, unpacking_launches=kernels,
+        saves=adapted * ops.where(packed > 0.0, 0.0, saves), unpacked_bytes=moved, unpacked_flop=flop, unpacking_launches=kernels,
         keep_unpacked=kept, eighth=eighth, edges=adapted * edges,
     )  # fmt: skip
 
@@ -285,8 +300,9 @@ def adapter_work(
     and the sum are in 32 bit, which is cast down. What is in 32 bit already isn't cast up, and its gradients are added so: behind
     norms that are, and of products of quantised weights, which are as wide as what they read.
 
-    Fused, the product that makes the output scales it and adds it to the frozen weight's, which it reads and writes; so does the
-    one that makes the input's gradient, and nothing writes a scaled gradient.
+    Fused, the product that makes the output scales it and adds it to the frozen weight's, which it reads and writes; the one that
+    makes the input's gradient reads what it adds, and nothing writes a scaled gradient. Unsloth's kernels do so, too, and keep no
+    thin product: for the adapters' gradients they make both again.
 
     Parameters
     ----------
@@ -296,6 +312,7 @@ def adapter_work(
     ----------
     NVIDIA/NeMo@0044d77 nemo/collections/llm/peft/lora.py, ``TEFusedLoRALinear``; NVIDIA/TransformerEngine@d0067d0
     transformer_engine/pytorch/ops/fused/forward_linear_scale_add.py, backward_linear_add.py, backward_linear_scale.py;
+    unslothai/unsloth@015bdef0 unsloth/kernels/fast_lora.py, ``LoRA_MLP.backward``, utils.py, ``matmul_lora``;
     huggingface/peft@3d9ceb5 src/peft/tuners/lora.py, ``Linear.forward``: dropout, two products, a scaling and a sum; @5d602fd
     src/peft/tuners/lora/layer.py, ``_cast_input_dtype``
     """
@@ -310,16 +327,17 @@ def adapter_work(
     up, down = adapter.lifted * (1.0 - wide) * cast, (1.0 - adapter.uncast) * lifted * cast
     dropped = adapter.dropout * (2.0 * (bytes_ + lifted * (precision.FULL_BYTES - bytes_)) + 1.0)
     multiplied = operand_bytes(settings)
-    fused = settings.kernels.fused_operators
+    again = settings.framework.added_adapters
+    fused = ops.maximum(settings.kernels.fused_operators, again)
     sums = (6.0 - 4.0 * fused) * bytes_ + adapter.uncast * (4.0 * precision.FULL_BYTES)
     sums_back = (3.0 - 2.0 * fused) * bytes_ + adapter.uncast * (bytes_ + 4.0 * precision.FULL_BYTES)
-    added = (3.0 - fused) * (bytes_ + wide * (precision.FULL_BYTES - bytes_))
+    added = (3.0 - 2.0 * fused) * (bytes_ + wide * (precision.FULL_BYTES - bytes_))
     products = 2.0 * adapter.rank * tokens * (inputs + outputs) / (device.sustained_clock * device.base_flop_rate)
     there = adapter.frozen * ops.where(adapter.rank > 0.0, 1.0, 0.0)
     return (
         there * ops.maximum(moved * ((multiplied + up + dropped + down) * inputs + sums * outputs), products),
         there * ops.maximum(moved * ((added + multiplied + up + dropped + down) * inputs + sums_back * outputs), products),
-        there * ops.maximum(moved * multiplied * (inputs + outputs), products),
+        there * ops.maximum((1.0 + again) * moved * multiplied * (inputs + outputs), (1.0 + again) * products),
     )
 
 
@@ -343,14 +361,23 @@ def operand_bytes(settings: Settings) -> Number:
 def dequantisation(settings: Settings, nparameters: Number, device: DeviceNumbers) -> Number:
     """Time to unpack quantised weights once [s]; 0 where they are stored as they are multiplied.
 
-    Those in 8 bit are copied and scaled, in the width of what they are multiplied with.
+    Memory or what decodes them bounds it. Those in 8 bit are copied and scaled, in the width of what they are multiplied with.
 
     Parameters
     ----------
     nparameters : that the pass multiplies
     """
     adapter, wider = settings.adapter, settings.widths.residual - settings.widths.activation
-    return nparameters * (adapter.unpacked_bytes + adapter.eighth * 3.0 * wider) / device.memory_bandwidth
+    eager = unpacks_eagerly(settings)
+    moved = ops.where(eager > 0.0, EAGER.moved, adapter.unpacked_bytes + adapter.eighth * 3.0 * wider) / device.memory_bandwidth
+    slower = (1.0 - eager) * ops.where(settings.framework.branched_unpacking > 0.0, BRANCHED, 1.0)
+    return nparameters * ops.maximum(moved, slower * adapter.unpacked_flop / device.vector_flop_rate)
+
+
+def unpacks_eagerly(settings: Settings) -> Number:
+    """1 where kernels of PyTorch unpack weights in NF4 one after the other."""
+    return settings.framework.eager_unpacking * (1.0 - settings.framework.compiled) * ops.where(
+        settings.adapter.unpacked_flop > 0.0, 1.0, 0.0)
 
 
 def eighth_casts(model: ModelNumbers, settings: Settings, plan: PlanNumbers, tokens: Number, device: DeviceNumbers) -> Number:

@@ -3,7 +3,7 @@ r"""FLOP of a decoder per token: what MFU divides by."""
 from __future__ import annotations
 
 from costmodel.arithmetic import ops
-from costmodel.formulas.quantities import ModelNumbers, Number, PlanNumbers
+from costmodel.formulas.quantities import ModelNumbers, Number, PlanNumbers, Settings
 from costmodel.formulas.transformer import lengths, recurrent
 from costmodel.formulas.transformer.repetition import experts_again
 
@@ -147,14 +147,30 @@ def module_matrices(model: ModelNumbers, plan: PlanNumbers) -> Number:
 def last_product(model: ModelNumbers) -> Number:
     """Share of an MLP's products that its last one is, which ends a layer.
 
-    No gradient reads what it makes, and the next layer keeps its own input. Where a compiler sees all of a layer that is made
-    again, it is left out.
+    No gradient reads what it makes, and the next layer keeps its own input.
+    """
+    return 1.0 / (2.0 + model.mlp.gated)
+
+
+def leaves_last_product(model: ModelNumbers, settings: Settings) -> Number:
+    """1 where a layer that is made again lacks its `last_product`, else 0.
+
+    A compiler that sees all of the layer leaves out what nobody reads; PyTorch's checkpoints stop at the last tensor that the
+    backward pass reads, but where they are reentrant. A dropout, a norm or an adapter after the product reads more.
+
+    Assumptions
+    -----------
+    Norms lie before the blocks where a layer has two.
 
     References
     ----------
-    jax-ml/jax@1082251 jax/_src/ad_checkpoint.py (``remat_dce``)
+    jax-ml/jax@1082251 jax/_src/ad_checkpoint.py (``remat_dce``); pytorch/pytorch v2.13.0 torch/utils/checkpoint.py
+    (``set_checkpoint_early_stop``)
     """
-    return 1.0 / (2.0 + model.mlp.gated)
+    framework, adapter = settings.framework, settings.adapter
+    stops = framework.early_stop * (1.0 - framework.reentrant) * (1.0 - ops.where(adapter.rank > 0.0, adapter.down, 0.0))
+    stops = ops.where((model.dropout > 0.0) | (model.norms > 2.0), 0.0, stops)
+    return ops.maximum(framework.compiled, stops)
 
 
 def last_matrix(model: ModelNumbers) -> Number:

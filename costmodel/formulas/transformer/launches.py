@@ -39,6 +39,8 @@ OF_EXCHANGED_HEADS = 12.0
 OF_CAST = 2.0
 """To bring an operand to 8 or 4 bits: its largest value, then the cast."""
 
+QUERIES_AND_KEYS = 2.0
+"""Of a layer, which positions rotate."""
 OF_NORM, OF_NORM_APART = 1.0, 8.0
 """Of one norm of queries or of keys: one kernel, or as many as an RMSNorm is written in (huggingface/transformers
 src/transformers/models/qwen3/modeling_qwen3.py, ``Qwen3RMSNorm``)."""
@@ -126,7 +128,8 @@ def adapter_kernels(settings: Settings, model: ModelNumbers) -> Number:
     added = ops.where(adapter.rank > 0.0, adapter.frozen * adapted * each, 0.0)
     every, both = adapters.joined_adapters(model, adapter)
     matrices = 6.0 + model.mlp.gated - 2.0 * ops.maximum(adapter.fused, every) - both  # what one matrix makes is unpacked at once
-    return added + matrices * adapter.unpacking_launches
+    eager = adapters.unpacks_eagerly(settings)
+    return added + matrices * ops.where(eager > 0.0, adapters.EAGER.launches, adapter.unpacking_launches)
 
 
 def adapted_matrices(settings: Settings, model: ModelNumbers) -> Number:
@@ -183,6 +186,32 @@ def hook_time(settings: Settings, model: ModelNumbers, plan: PlanNumbers, softwa
     experts = model.experts.number / plan.expert * model.experts.layers / model.layers
     modules = modules + settings.framework.hooked_experts * experts * of_expert
     return plan.shard_weights * settings.framework.module_hooks * modules * software.host.module_hook
+
+
+def rotated_by_sample(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
+    """Operators that rotate queries and keys sample by sample, of a layer's pass forward over packed samples.
+
+    The host has waited for the samples' lengths before it calls them. Backward there are about as many.
+
+    References
+    ----------
+    NVIDIA/Megatron-LM@61f3114 megatron/core/models/common/embeddings/rope_utils.py (``_apply_rotary_pos_emb_thd``)
+    """
+    turned = traffic.rotates(model) * model.attention.share * (1.0 - settings.kernels.captured_attention)
+    return turned * QUERIES_AND_KEYS * lengths.samples(settings, plan) * settings.framework.sample_rotation_kernels
+
+
+def rotation_time(model: ModelNumbers, settings: Settings, plan: PlanNumbers, software: Software) -> tuple[Number, Number]:
+    """Time by which the host rotates packed samples one by one, forward and backward [s].
+
+    Assumptions
+    -----------
+    Its operators are called from Python without a module around them. One backward takes of one forward what it does of a plain
+    layer's, which has twice as many backward.
+    """
+    host = software.host
+    forward = rotated_by_sample(model, settings, plan) * host.update_kernel
+    return forward, forward * host.backward / (2.0 * host.forward)
 
 
 def context_kernels(settings: Settings, plan: PlanNumbers) -> Number:

@@ -275,7 +275,7 @@ def layer_work(
     inside = (1.0 - share) * dense[0] + share * (shared[0] + routed[0])
     every = first * (projections[0] + state) + scan + second * inside + streams
     again = again + plan.recompute_operators * (every - again)
-    unread = (1.0 - share) * settings.framework.compiled * flops.last_product(model) * dense[0]
+    unread = (1.0 - share) * flops.leaves_last_product(model, settings) * flops.last_product(model) * dense[0]
     share = model.attention.share
     return Work(
         forward, data, weight, share * core_forward, share * core_backward, streams, streams_back, accumulate, again, unread,

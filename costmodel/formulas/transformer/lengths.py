@@ -18,6 +18,10 @@ CODES = {
     "padded-whole": PADDED_WHOLE,
 }  # fmt: skip
 """Codes of the ways in which samples make micro-batches."""
+SHORT_SAMPLE = 400.0
+"""Mean tokens of samples that are short: 380 of Tulu 3 (NVIDIA-NeMo/Megatron-Bridge@067f987 examples/model_verification_cards/
+moonlight-16b-a3b/card.yaml, 21.55 in 8,192), 427 of C4 (Dodge et al. 2021, "Documenting Large Webtext Corpora", table 1: 156
+billion in 365 million documents)."""
 NATURAL = 0.6931471805599453
 """Of a logarithm to base 2, the natural one."""
 GUMBEL = 2.0 * 0.5772156649015329
@@ -166,6 +170,23 @@ def own_length(settings: Settings) -> Number:
     return ops.where(_is(lengths, FULL), lengths.attended, own_sample(lengths, settings.seq_len))
 
 
+def unsaid_mean(pack: Number) -> Number:
+    """Mean length of packed samples of which nobody says it [tokens]: between short ones and the pack, by their logarithms.
+
+    Samples of less than half a pack attend so much less to one another that it hardly matters how much shorter they are.
+
+    Parameters
+    ----------
+    pack : length of a sequence that they are packed into [tokens]
+
+    Examples
+    --------
+    >>> [unsaid_mean(length) for length in (100.0, 6400.0)]
+    [100.0, 1600.0]
+    """
+    return ops.sqrt(ops.minimum(SHORT_SAMPLE, pack) * pack)
+
+
 def masks(batching: Number) -> Number:
     """Whether padded samples need a mask: 1 where a micro-batch of several does, 2 where all are padded to the longest, else 0.
 
@@ -291,6 +312,11 @@ def fullest_rank(settings: Settings, plan: PlanNumbers, micro_batches: Number) -
 def local_tokens(settings: Settings, plan: PlanNumbers) -> Number:
     """Tokens of one micro-batch on one rank's share of the sequence."""
     return plan.micro_batch * settings.seq_len / plan.context
+
+
+def samples(settings: Settings, plan: PlanNumbers) -> Number:
+    """Samples in one micro-batch, at work or as they are asked for."""
+    return plan.micro_batch * settings.seq_len / settings.lengths.mean
 
 
 def norm_tokens(settings: Settings, plan: PlanNumbers) -> Number:

@@ -566,6 +566,14 @@ def context_temporaries(model: ModelNumbers, settings: Settings, plan: PlanNumbe
     return ops.where(plan.context > 1.0, kernels.gathered_keys * gathered + kernels.exchanged_heads * exchanged, 0.0)
 
 
+def unpacked_matrix(model: ModelNumbers, settings: Settings, plan: PlanNumbers) -> Number:
+    """Bytes that it takes to unpack a layer's largest matrix by one kernel of PyTorch after the other, beside its product."""
+    share = model.experts.layers / model.layers
+    inner = (1.0 - share) * model.mlp.width / plan.tensor + share * model.experts.width / plan.expert_tensor
+    matrix = model.hidden * ops.maximum(inner, model.attention.heads * model.attention.head_dim / plan.tensor)
+    return adapters.unpacks_eagerly(settings) * adapters.EAGER_HELD * matrix
+
+
 def update_temporaries(owned: RankParameters, settings: Settings, plan: PlanNumbers, layers: Number, experts: Number) -> Number:
     """Bytes that the optimizer of a stage holds beside its state while it updates.
 
@@ -830,6 +838,7 @@ def layer_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers, soft
     kept = activations.kept_activations(model, settings, plan, software)
     graphed = activations.captured_share(model, settings, plan)
     backward = activations.backward_temporaries(model, settings, plan, software) + context_temporaries(model, settings, plan)
+    backward = backward + unpacked_matrix(model, settings, plan)
     retained = activations.retained_inputs(model, settings, plan)
     return LayerBytes(kept, graphed * kept, retained, (1.0 - graphed) * backward, graphed * backward)
 

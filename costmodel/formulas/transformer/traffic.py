@@ -99,8 +99,8 @@ def elementwise_bytes(model: ModelNumbers, settings: Settings, plan: PlanNumbers
     senders = (plan.expert * plan.expert_tensor > 1.0) & (settings.kernels.deduplicated_dispatch <= 0.0)
     by_sender = ops.where(senders & (model.experts.number > plan.expert), SORTED * plan.expert_tensor, 0.0)
     return LayerTraffic(
-        residuals=outer * (blocks(model) + model.dropout) * sum_bytes(settings, wide)[0],
-        norms=outer * model.norms * norm_bytes(model, settings, wide)[0],
+        residuals=outer * (blocks(model) + model.dropout) * sum_bytes(model, settings, wide)[0],
+        norms=outer * model.norms * stream_norm_bytes(model, settings, wide)[0],
         query_norms=norms_queries(model) * turned * norm_bytes(model, settings, 0.0)[0],
         rotary=rotates(model) * turned * rotation_bytes(settings, wide)[0],
         mlp=(activated - settings.kernels.fused_casts * bytes_) * tokens * model.mlp.share * model.mlp.width / plan.tensor,
@@ -120,19 +120,27 @@ def norms_queries(model: ModelNumbers) -> Number:
     return ops.where((model.attention.qk_norm_channels > 0.0) & (model.attention.latent <= 0.0), 1.0, 0.0)
 
 
-def sum_bytes(settings: Settings, wide: Number) -> tuple[Number, Number]:
+def sum_bytes(model: ModelNumbers, settings: Settings, wide: Number) -> tuple[Number, Number]:
     """Bytes of a channel that adding a block's output to the hidden state moves, forward and backward.
 
-    Of a wide sum the gradient is cast for the block whose output it added.
+    Of a wide sum the gradient is cast for the block whose output it added. Compiled together, what adds a norm's gradient casts it.
 
     Parameters
     ----------
     wide : 1: the hidden state is in 32 bit beside activations in 16
     """
     width, full = settings.widths.activation, precision.FULL_BYTES
+    compiled = settings.framework.compiled * norm_is_fused(model, settings)
+    read = 1.0 + within_graphs(settings)  # by norms, and as it is cast
     return (
-        ops.where(wide > 0.0, 2.0 * full + width, 3.0 * width), ops.where(wide > 0.0, 4.0 * full + width, 3.0 * width),
+        ops.where(wide > 0.0, 2.0 * full + width, 3.0 * width),
+        ops.where(wide > 0.0, (4.0 - compiled * read) * full + width, (3.0 - compiled) * width),
     )  # fmt: skip
+
+
+def within_graphs(settings: Settings) -> Number:
+    """Share of sums that are compiled together with the norm behind them: layer by layer the last is another's."""
+    return 0.5 * (1.0 + settings.framework.whole_graphs)
 
 
 def rotation_bytes(settings: Settings, wide: Number) -> tuple[Number, Number]:
@@ -163,6 +171,30 @@ def norm_bytes(model: ModelNumbers, settings: Settings, wide: Number) -> tuple[N
     return (
         ops.where(fused > 0.0, 2.0 * width, NORM_APART + NORM_CASTS * cast + WIDE_WEIGHTS * weighs),
         ops.where(fused > 0.0, 2.0 * NORM_BACKWARD * width, apart - NORM_WEIGHT * width * settings.adapter.frozen),
+    )
+
+
+def stream_norm_bytes(model: ModelNumbers, settings: Settings, wide: Number) -> tuple[Number, Number]:
+    """The same of a norm of the hidden state, which a compiler makes part of what is around it.
+
+    A sum and the norm that reads it are one kernel inside what is compiled together, which writes what the product behind it
+    reads; so are, backward, the norm's gradient and the residual's sum. A weight's gradient is summed over tokens by another.
+
+    Parameters
+    ----------
+    wide : 1: the hidden state is in 32 bit beside activations in 16
+
+    References
+    ----------
+    pytorch/pytorch v2.8.0 torch/_inductor/scheduler.py (``can_fuse``: a sum into the reduction that reads it, no two reductions
+    over different dimensions)
+    """
+    (apart, apart_back), narrow = norm_bytes(model, settings, wide), settings.widths.activation
+    width = ops.where(wide > 0.0, precision.FULL_BYTES, narrow)
+    trained, compiled = 1.0 - settings.adapter.frozen, settings.framework.compiled * norm_is_fused(model, settings)
+    return (
+        ops.where(compiled > 0.0, (1.0 - within_graphs(settings)) * width + narrow, apart),
+        ops.where(compiled > 0.0, (1.0 + trained) * (narrow + width), apart_back),
     )
 
 
@@ -367,8 +399,8 @@ def between_products(moved: LayerTraffic, model: ModelNumbers, settings: Setting
     permuted_back = permuted * (PERMUTED + WEIGHED_BACK * grouped) / (PERMUTED + WEIGHED * grouped)
     gates_back = grouped * model.mlp.gated * 2.0 * JOINED
     activated, back = _activated(model, settings)
-    (added, added_back), (turned, turned_back) = sum_bytes(settings, wide), rotation_bytes(settings, wide)
-    (normed, normed_back), (narrow, narrow_back) = norm_bytes(model, settings, wide), norm_bytes(model, settings, 0.0)
+    (added, added_back), (turned, turned_back) = sum_bytes(model, settings, wide), rotation_bytes(settings, wide)
+    (normed, normed_back), (narrow, narrow_back) = stream_norm_bytes(model, settings, wide), norm_bytes(model, settings, 0.0)
     biases_back = EXPERT_BIAS_BACKWARD / EXPERT_BIAS * of_experts
     dense, sparse = (1.0 - share) * moved.mlp, share * (moved.experts + moved.shared_experts)
     # a fused activation writes its output, and backward its inputs' gradients, in 8 bit alone

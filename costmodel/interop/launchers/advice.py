@@ -7,8 +7,8 @@ import dataclasses
 from costmodel.arithmetic.named_tuples import changed
 from costmodel.catalogue.releases import base_name
 from costmodel.description.plan import Plan
-from costmodel.evaluation.estimation import Estimate, estimate
-from costmodel.evaluation.single_changes import changes_for_speed
+from costmodel.evaluation.estimation import Estimate
+from costmodel.evaluation.single_changes import changes_for_speed, estimated
 from costmodel.interop.launchers.pricing import Launch
 from costmodel.interop.launchers.writing import flags_of, formats
 from costmodel.text.errors import CostModelError, NotModelled
@@ -41,13 +41,11 @@ def improvements(launch: Launch, answer: Estimate, most: int = 5) -> list[Advice
     """
     found = []
     for fields in changes_for_speed(answer.plan):
-        try:
-            plan = changed(answer.plan, fields)
-            better = estimate(answer.model, answer.cluster, plan, answer.framework)
-        except CostModelError:  # a change that this plan, model, cluster or framework can't make is no offer
+        better = estimated(answer, fields)
+        if better is None or not better.fits:
             continue
         gain = 1.0 - better.step_time / answer.step_time
-        if better.fits and gain > WORTH:
+        if gain > WORTH:
             found.append((gain, fields, better))
     found.sort(key=lambda one: -one[0])
     apart = [

@@ -129,7 +129,7 @@ def read_launch(
     used: set[str] = set()
     for place in order:
         used |= _absorb(reading, sources[place], chosen[place], settings)
-    _apply(reading, [chosen[place] for place in order], settings, used, sources)
+    _apply(reading, [chosen[place] for place in order], settings, used)
     if gpus is not None:
         if isinstance(gpus, bool) or not isinstance(gpus, int) or not 1 <= gpus <= 10_000_000:
             raise InvalidValue("gpus", gpus, "a whole number from 1 to 10000000")
@@ -285,7 +285,7 @@ def guess(source: Source) -> Dialect:
             best, most = dialect, score
     dialects = ", ".join(one.name for one in DIALECTS)
     if best is None or most < 0.1:
-        shown = ", ".join(sorted(keys)[:5]) or "no key at all"
+        shown = ", ".join(" ".join(key.split()) for key in sorted(keys)[:5]) or "no key at all"
         raise CostModelError(f"{source.name}: no known framework's launch file ({shown}); known: {dialects}")
     own = {_key(best, key) for key in keys} - (SIZES.keys() | LAUNCHER)
     share = sum(best.standing(key) != "unknown" for key in own) / max(1, len(own))
@@ -420,13 +420,7 @@ def _launcher(reading: LaunchReading, entry: Entry, key: str) -> bool:
     return True
 
 
-def _apply(
-    reading: LaunchReading,
-    dialects: Iterable[Dialect],
-    settings: Mapping[str, str],
-    used: set[str],
-    sources: Iterable[Source],
-) -> None:
+def _apply(reading: LaunchReading, dialects: Iterable[Dialect], settings: Mapping[str, str], used: set[str]) -> None:
     """Settings that name no variable and no flag of the files: flags that they lack, or fields of the plan."""
     known: list[str] = [*PLAN_FIELDS, *EXTRA_FIELDS]
     for key, value in settings.items():

@@ -75,7 +75,7 @@ def averaging_strategies(peers: Sequence[Peer], parameter_bytes: float) -> Avera
 
     servers = [time(np.arange(len(peers)) == place) for place in np.flatnonzero(open_)]
     return AveragingStrategies(
-        all_reduce=time(_even(computes)) if open_[computes].all() else np.inf,
+        all_reduce=time(np.where(computes, 1.0 / computes.sum(), 0.0)) if open_[computes].all() else np.inf,
         parameter_server=min(servers, default=np.inf),
         byteps=time(_byteps(computes)) if open_.all() else np.inf, adaptive=best.averaging_bound,
     )  # fmt: skip
@@ -85,10 +85,6 @@ def _time(rates: Floats, computes: Flags, shares: Floats) -> float:
     load = averaging_load(computes, np.asarray(shares, float))
     with np.errstate(divide="ignore", invalid="ignore"):
         return float(np.where(load > 0.0, load / rates, 0.0).max())
-
-
-def _even(computes: Flags) -> Floats:
-    return np.where(computes, 1.0 / computes.sum(), 0.0)
 
 
 def _byteps(computes: Flags) -> Floats:

@@ -33,9 +33,9 @@ from costmodel.text.errors import InvalidValue, NotModelled
 from costmodel.text.results import brief, figure
 from costmodel.text.units import format_bytes
 
-METHODS = ("optimal", "sqrt", "recursive", "revolve", "selective", "checkmate")
 MOST_LAYERS = {"optimal": 128, "sqrt": 1000, "recursive": 1000, "revolve": 1000, "selective": 1000, "checkmate": 10}
 """Layers of the longest chain that each takes; the time of the first grows with their cube, of the last exponentially."""
+METHODS = tuple(MOST_LAYERS)
 SOLVER_SECONDS = 120.0
 
 

@@ -186,7 +186,7 @@ def flop_of(func: Any, name: str, args: Any, kwargs: Any, out: Any) -> int:
     if func._overloadname.startswith("dtype"):  # the dtype of the result comes behind the operands
         args = args[: len(args) - 1] if "out_dtype" not in kwargs else args
     flop = int(count(*args, **{name: value for name, value in kwargs.items() if not name.startswith("out")}, out_val=out))
-    if "scaled_dot_product" in name and _causal(func, args, kwargs):
+    if "scaled_dot_product" in name and argument(func, args, kwargs, "is_causal"):
         flop //= 2  # what lies above the diagonal is skipped
     return flop
 
@@ -195,10 +195,6 @@ def _grouped_flop(left: Sequence[int], right: Sequence[int]) -> int:
     """Of products whose rows, columns or sums are the groups' one after the other; of two that are stacks, of each pair."""
     each = left[0] if len(left) == len(right) == 3 else 1
     return int(2 * each * left[-2] * left[-1] * right[-1])
-
-
-def _causal(func: Any, args: Any, kwargs: Any) -> bool:
-    return bool(argument(func, args, kwargs, "is_causal"))
 
 
 def argument(func: Any, args: Any, kwargs: Any, name: str) -> Any:

@@ -249,3 +249,10 @@ def test_a_model_that_was_changed_is_never_named_as_the_catalogues(format):
         assert described["num_layers"] == 40
     same = write_launch(format, Plan(global_batch=64, seq_len=4096, **asked), load_model("llama3-8b"))
     assert "changed" not in same
+
+
+def test_the_software_that_files_are_for_is_known_by_its_name_wherever_a_framework_is_asked_for():
+    apart = {"colossalai", "trl"}  # two entries, one of its own
+    for one in DIALECTS:
+        if one.about.framework not in apart:
+            assert load_framework(one.about.framework).name == one.about.software, one.name

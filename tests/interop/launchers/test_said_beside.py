@@ -2,7 +2,7 @@
 
 import pytest
 
-from costmodel import load_model, read_launch
+from costmodel import load_framework, load_model, read_launch
 from costmodel.interop.launchers.pricing import resolve, software_of
 
 TUNED = "model:\n  _component_: torchtune.models.llama3.llama3_8b\nbatch_size: 2\ntokenizer:\n  max_seq_len: 2048\n"
@@ -18,11 +18,20 @@ def test_torchtunes_loss_by_chunks_keeps_its_log_softmax_unless_it_is_compiled(c
     assert ("compile" in launch.unpriced) == (compiled == "true")
 
 
-def test_reentrant_checkpoints_are_said_of_adapters_and_mean_nothing_where_all_trains():
-    kwargs = "gradient_checkpointing_kwargs:\n  use_reentrant: false\n"
-    for text, adapters in ((TRAINED, "use_peft: true\nlora_r: 8\n"), (AXOLOTL, "adapter: lora\nlora_r: 8\n")):
-        assert read_launch(text + kwargs + adapters, gpus=1).plan.reentrant is False
-        assert read_launch(text + kwargs, gpus=1).plan.reentrant is None
+@pytest.mark.parametrize("said", [True, False])
+def test_reentrant_checkpoints_are_read_where_layers_are_made_again(said):
+    kwargs = f"gradient_checkpointing_kwargs:\n  use_reentrant: {str(said).lower()}\n"
+    for text in (TRAINED, AXOLOTL):
+        assert read_launch(text + kwargs, gpus=1).plan.reentrant is said
+        kept = text.replace("gradient_checkpointing: true", "gradient_checkpointing: false")
+        assert read_launch(kept + kwargs, gpus=1).plan.reentrant is None
+
+
+def test_what_is_said_of_no_checkpoint_is_as_the_release_has_it():
+    """huggingface/transformers pull request 43203, in 5.0.0 of January 2026: reentrant before."""
+    assert read_launch(TRAINED, gpus=1).plan.reentrant is None
+    assert [load_framework(name).reentrant for name in ("hf-trainer", "hf-trainer@2025-12")] == [False, True]
+    assert read_launch(AXOLOTL, gpus=1).plan.reentrant is True  # as it says to transformers
 
 
 def test_tf32_rules_where_nothing_is_narrower():

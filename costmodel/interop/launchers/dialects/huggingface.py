@@ -80,7 +80,7 @@ MESH_ROWS = (
     FlagRow("tp_size", "tensor_parallel", unit.degree, 0, "4.50 to 4.56"),
 )
 CHECKPOINT_ROWS = (
-    FlagRow("gradient_checkpointing_kwargs.use_reentrant use_reentrant", "_reentrant", unit.flag, True),
+    FlagRow("gradient_checkpointing_kwargs.use_reentrant use_reentrant", "_reentrant", unit.flag),
     FlagRow("tf32", "_tf32", unit.flag, False),
     FlagRow("precompute_ref_log_probs", "_precomputed", unit.flag, False),
 )
@@ -269,10 +269,10 @@ def as_trl_trains(reading: LaunchReading) -> None:
 
 
 def beside_others(reading: LaunchReading) -> None:
-    """What means something beside other flags alone: TF32 where nothing is narrower, reentrant checkpoints of a frozen base."""
+    """What means something beside other flags alone: TF32 where nothing is narrower, reentrant checkpoints of layers."""
     if reading.one("_tf32") and reading.known("dtype") == "fp32":
         reading.put("dtype", "tf32")
-    if reading.plan.get("adapter") and reading.known("recompute") == "full":
+    if reading.known("recompute") == "full":
         reading.put("reentrant", reading.one("_reentrant"))
 
 

@@ -164,8 +164,8 @@ def as_version_1_trains(reading: LaunchReading) -> None:
     reading.defaults |= {
         "micro_batch": 1, "gradient_accumulation": None, "attention": "fused", "dtype": "bf16" if narrow else "fp32",
     }  # fmt: skip
-    if reading.plan.get("adapter") and not reading.has("_reentrant"):
-        reading.put("reentrant", False)
+    if not reading.has("_reentrant"):
+        reading.say("_reentrant", False, "use_reentrant_gc")
     if "liger" in str(reading.one("_kernels", "")):
         common.fused(reading)
 

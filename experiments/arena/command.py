@@ -1,4 +1,4 @@
-"""``python -m calibration arena``: the library and other tools on the same measured runs, in turns, in one table."""
+"""``python -m experiments arena``: the library and other tools on the same measured runs, in turns, in one table."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from calibration.arena.rivals import Rival, asked, rivals
 from calibration.data.reference import QUOTED
-from calibration.validate.pages import markdown, percent, put_table
+from calibration.validate.pages import markdown, put_table
 from calibration.validate.scores import score
 from costmodel.arithmetic.named_tuples import Row
+from costmodel.catalogue.accuracy import percent
+from experiments.arena.rivals import Rival, asked, rivals
 
 HEADINGS = (
     "tool", "version", "answers", "time, mean error", "the library's on these", "bias", "intervals hold", "regret",
@@ -91,7 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``arena``."""
     parser.add_argument(
         "--peer", action="append", default=[], metavar="NAME=FOLDER",
-        help="a tool of calibration/arena/peers.toml and where it was fetched to; once for each",
+        help="a tool of experiments/arena/peers.toml and where it was fetched to; once for each",
     )  # fmt: skip
     parser.add_argument("--rows", type=Path, default=QUOTED, metavar="FILE", help="records (default: those that came with this)")
     parser.add_argument("--turns", type=int, default=3, metavar="N", help="how often each is asked (default: 3)")

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 import costmodel
-from calibration.__main__ import main
-from calibration.arena import rivals as rivals_of
-from calibration.arena.command import HEADINGS, as_table, contest
-from calibration.arena.rivals import Rival, asked, rivals
 from calibration.data.reference import QUOTED
 from costmodel.text.errors import CostModelError
+from experiments.__main__ import main
+from experiments.arena import rivals as rivals_of
+from experiments.arena.command import HEADINGS, as_table, contest
+from experiments.arena.rivals import Rival, asked, rivals
 
 RECORDS = [json.loads(line) for line in QUOTED.read_text(encoding="utf-8").splitlines()]
 PAIR = [record for record in RECORDS if record["model"]["name"] == "megatron-22B"]

@@ -88,7 +88,7 @@ def cells(published: dict[tuple[str, str, int], float]) -> list[Cell]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of ``calibration communication``."""
+    """Arguments of ``experiments communication``."""
     parser.add_argument("--figure", type=Path, default=DEFAULT_FOLDER / "seeds" / NAME, help="the published points")
 
 

@@ -16,17 +16,17 @@ from pathlib import Path
 
 import pytest
 
-from calibration.__main__ import main
-from calibration.testbed import command as testbed
-from calibration.testbed import experiments as setting_rules
-from calibration.testbed import frame_relay as relaying
-from calibration.testbed import links as link_setup
-from calibration.testbed.experiments import BAR, LONG, Setting, predict, settings
-from calibration.testbed.links import Links, NetworkFailure, Switch
 from costmodel.formulas.systems import byteps_shares
+from experiments.__main__ import main
+from experiments.testbed import command as testbed
+from experiments.testbed import experiments as setting_rules
+from experiments.testbed import frame_relay as relaying
+from experiments.testbed import links as link_setup
+from experiments.testbed.experiments import BAR, LONG, Setting, predict, settings
+from experiments.testbed.links import Links, NetworkFailure, Switch
 
 ROOT = Path(__file__).resolve().parents[2]
-TABLE = ROOT / "calibration" / "measurements" / "network" / testbed.TABLE
+TABLE = ROOT / "experiments" / "testbed" / "measured" / testbed.TABLE
 WHY_NOT = link_setup.missing_here()
 on_a_testbed = pytest.mark.skipif(WHY_NOT is not None, reason=f"the testbed: {WHY_NOT}")
 FREE = 1e30
@@ -261,9 +261,9 @@ def test_where_no_testbed_can_be_made_the_command_says_why_in_one_line(change, w
 SMALL = """
 import json, sys
 from pathlib import Path
-from calibration.testbed.command import measure_all
-from calibration.testbed.experiments import Setting
-from calibration.testbed.links import Links
+from experiments.testbed.command import measure_all
+from experiments.testbed.experiments import Setting
+from experiments.testbed.links import Links
 near, far = Links((50e6,) * 3), Links((50e6,) * 3, 4e-3)
 chosen = [
     Setting(name="ring", algorithm="ring", links=near, nbytes=1_000_000),
@@ -305,7 +305,7 @@ def running(word):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_testbed_leaves_nothing_behind(number, measuring, tmp_path):
     process = subprocess.Popen(
-        [sys.executable, "-m", "calibration", "network", "--quick", "--repeats", "1000"],
+        [sys.executable, "-m", "experiments", "network", "--quick", "--repeats", "1000"],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # a shell turns it off in the background

@@ -9,10 +9,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from calibration.testbed.links import ETHERNET_HEADER, Links
 from costmodel.formulas.network import algorithms
 from costmodel.formulas.systems import byteps_shares as byteps
 from costmodel.formulas.systems import server_exchange
+from experiments.testbed.links import ETHERNET_HEADER, Links
 
 IP_HEADER, TCP_HEADER, TCP_TIMESTAMPS = 20, 20, 12
 SEGMENTS_ACKNOWLEDGED = 2

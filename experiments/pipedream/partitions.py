@@ -109,7 +109,7 @@ def rows(table: list[dict[str, str]], profiles: Path) -> list[Row]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of ``calibration partitions``."""
+    """Arguments of ``experiments partitions``."""
     parser.add_argument("--table", type=Path, default=DEFAULT_FOLDER / "seeds" / NAME, help="the published table")
     parser.add_argument("--profiles", type=Path, default=DEFAULT_FOLDER / "seeds" / "profiles",
                         help="folder of PipeDream's profiles")  # fmt: skip

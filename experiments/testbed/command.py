@@ -1,8 +1,8 @@
 """Measure exchanges of gradients between real processes on a network of chosen bandwidth and latency.
 
-``python -m calibration network`` makes network namespaces joined by shaped links (`calibration.testbed.links`), runs
-a process in each (`calibration.testbed.workers`), and compares what it measures with what the library's formulas say
-(`calibration.testbed.experiments`). It takes Linux, root and iproute2.
+``python -m experiments network`` makes network namespaces joined by shaped links (`experiments.testbed.links`), runs
+a process in each (`experiments.testbed.workers`), and compares what it measures with what the library's formulas say
+(`experiments.testbed.experiments`). It takes Linux, root and iproute2.
 
 A row of the table is a setting: what is exchanged by which algorithm, over links of which rates [bit/s], latency [s] and
 MTU, shaped by what; the latency of a message and the rate of adding that were probed on the same links just before;
@@ -31,10 +31,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from calibration.testbed.experiments import BAR, LONG, Setting, predict, settings
-from calibration.testbed.links import KERNEL, RELAY, NetworkFailure, Switch, alone, command, missing_here
 from costmodel.arithmetic.named_tuples import Row
 from costmodel.text.errors import InvalidValue
+from experiments.testbed.experiments import BAR, LONG, Setting, predict, settings
+from experiments.testbed.links import KERNEL, RELAY, NetworkFailure, Switch, alone, command, missing_here
 
 ANSWER_TIMEOUT = 60.0
 HEAD_START = 0.02
@@ -299,7 +299,7 @@ def run(arguments: argparse.Namespace) -> int:
     options = [*(["--quick"] if arguments.quick else []), *(["--delay", arguments.delay] if arguments.delay else [])]
     with tempfile.TemporaryDirectory(prefix="costmodel-network-") as folder:
         found = Path(folder) / "rows.json"
-        again = [sys.executable, "-m", "calibration", "network", "--alone", str(found), "--repeats", str(repeats),
+        again = [sys.executable, "-m", "experiments", "network", "--alone", str(found), "--repeats", str(repeats),
                  "--python", arguments.python, *options]  # fmt: skip
         failed = to_its_end(alone(*again))
         if failed:

@@ -120,6 +120,7 @@ PRIORS = {
     "profiler_forward": (0.28e-3, 0.3, 1e-5, 1e-3), "profiler_backward": (0.03e-3, 0.5, 1e-6, 1e-3),
 }  # fmt: skip
 """Prior, its spread in logarithms, and bounds."""
+OF_DEVICE = tuple(field for field in PRIORS if not field.startswith("profiler_"))
 KERNEL_TIME = 5e-6
 """Shortest kernel [s]: the profiler's own time hides it, so it is taken from devices measured without one."""
 
@@ -165,7 +166,7 @@ class Rows:
 
 def with_constants(device: Device, values: Mapping[str, float]) -> Device:
     """A device with constants of layers."""
-    own = {field: float(values[field]) for field in ("gemm", "winograd", "gemm_output", "gemm_depth", "memory")}
+    own = {field: float(values[field]) for field in OF_DEVICE}
     return dataclasses.replace(device, layer_efficiency=LayerEfficiency(**own, kernel_time=KERNEL_TIME))
 
 
@@ -203,7 +204,7 @@ def read_profiles(folder: Path) -> list[Measured]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of ``calibration networks``."""
+    """Arguments of ``networks``."""
     parser.add_argument("--profiles", type=Path, default=DEFAULT_FOLDER / "seeds" / "profiles",
                         help="folder of PipeDream's profiles")  # fmt: skip
     parser.add_argument("--dry-run", action="store_true", help="fit and report, write nothing")
@@ -224,7 +225,7 @@ def run(arguments: argparse.Namespace) -> int:
     off = [abs(held_out / measured - 1) for measured, _, held_out in table.values()]
     print(f"{'mean of sizes':16s} {'':10s} {'':8s} {np.mean(off):8.3f}")
     if not arguments.dry_run:
-        entry = {field: float(f"{values[field]:.5g}") for field in ("gemm", "winograd", "gemm_output", "gemm_depth", "memory")}
+        entry = {field: float(f"{values[field]:.5g}") for field in OF_DEVICE}
         content = {
             "borrowed": {"default": DEVICE},
             DEVICE: {

@@ -1,6 +1,6 @@
 """Tools that are asked: what each is, and what its script answers in a process of its own.
 
-`calibration.arena.peers.ask` runs the script over records, in the tool's own Python. Of each it writes a line of JSON: ``id``,
+`experiments.arena.peers.ask` runs the script over records, in the tool's own Python. Of each it writes a line of JSON: ``id``,
 the answer or ``refused``, and the ``seconds`` that the tool itself took.
 """
 

@@ -1,1 +1,0 @@
-"""Constants of convolutions, and the classic networks' share of communication."""

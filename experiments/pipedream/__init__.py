@@ -1,0 +1,1 @@
+"""The figures of PipeDream's papers, published beside what the library gets."""
