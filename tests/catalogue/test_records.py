@@ -98,25 +98,6 @@ def test_a_public_configurations_record_has_what_that_says_of_the_models_code():
         assert not other.capped_logits and not other.wide_norm
 
 
-@pytest.mark.parametrize(("model", "device", "measured"), [
-    ("llama2-13b", "h100-sxm", 31), ("gemma2-9b", "h100-sxm", 59), ("gemma2-9b", "a100-sxm-80gb", 58),
-    ("gemma-7b", "h100-sxm", 48),
-])  # fmt: skip
-def test_a_loop_of_its_own_sums_the_gradients_of_every_micro_batch(model, device, measured):
-    """ljm565/universal-llm-trainer@aefdc4a docs/gpu_test.md, "FSDP training with CPU offloading": of 32 micro-batches, on two
-    GPUs, by src/trainer/trainer.py, which divides by 10^9 what is reserved."""
-    record = {
-        "model": model, "cluster": {"device": device, "gpus": 2}, "release": "2025-03",
-        "software": {"framework": "hf-fsdp", "loss": "logits16", "sharding": "full_shard", "parameter_offload": 1.0},
-        "plan": {"global_batch": 128, "seq_len": 8192, "micro_batch": 2, "recompute": "full", "optimizer_offload": 1.0},
-        "assumed": {"attention_kernel": "sdpa", "parameter_bits": 16, "gradient_bits": 16, "optimizer_bits": 32},
-        "measured": {"peak_memory_bytes": measured * 1e9, "memory_kind": "reserved"},
-    }  # fmt: skip
-    run = run_of(record)
-    found = estimate(run.model, run.cluster, run.plan, run.framework).memory
-    assert found.reserved == pytest.approx(run.peak_memory, rel=0.06)
-
-
 def test_habits_stand_before_named_values():
     assert run_of(with_("software.habits", {"logit_bytes": 7.0})).framework.logit_bytes == 7.0
 
