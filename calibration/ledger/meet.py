@@ -32,15 +32,16 @@ def entry(row: Judged, date: str, release: str, seen: bool) -> Entry:
     )  # fmt: skip
 
 
-def met(files: Collection[Path], date: str, release: str, fitted: Collection[str]) -> list[Entry]:
-    """Records of some files as the ledger would have them."""
-    rows = [row for row in judged(files) if row.run is not None]
+def met(files: Collection[Path], date: str, release: str, fitted: Collection[str]) -> tuple[list[Entry], list[Judged]]:
+    """Records of some files as the ledger would have them, and those that can't be read."""
+    every = judged(files)
+    rows, unread = [row for row in every if row.run is not None], [row for row in every if row.run is None]
     if not rows:
-        raise CostModelError("no run can be read: `python -m calibration validate FILE` lists why")
+        raise CostModelError(f"no run can be read, the first for {unread[0].reason}" if unread else "no record of a run")
     for row in rows:
         if not row.campaign or "/" not in row.id:
             raise CostModelError(f"record {row.id!r}: expected a campaign, and an id such as source/row")
-    return [entry(row, date, release, row.campaign in fitted) for row in rows]
+    return [entry(row, date, release, row.campaign in fitted) for row in rows], unread
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,8 +65,10 @@ def _release() -> str:
 def run(arguments: argparse.Namespace) -> int:
     """Run ``meet``."""
     fitted = {row.campaign for row in judged(arguments.fitted)} if arguments.fitted else set()
-    new = met(arguments.files, datetime.datetime.now(datetime.UTC).date().isoformat(), _release(), fitted)
+    new, unread = met(arguments.files, datetime.datetime.now(datetime.UTC).date().isoformat(), _release(), fitted)
     add_entries(new)
     write_campaigns(read_entries())
+    for row in unread:
+        print(f"not met: {row.id}: {row.reason}")
     print(f"{len(new)} runs of {len({one.campaign for one in new})} campaigns met; {CAMPAIGNS.name} has their scores")
     return 0

@@ -67,7 +67,7 @@ def constants_by_owner(name: str, architecture: str) -> dict[str, dict[str, floa
 
 
 def _base(named: str) -> str:
-    """The framework whose constants one of the catalogue has: its base, unless it is code of its own that starts from its fields."""
+    """The framework whose constants one of the catalogue has: its base, unless it is code of its own that has its fields."""
     entry = files.entry_of(FRAMEWORKS, named)
     return _base(str(entry["base"])) if "base" in entry and not entry.get("own_code") else named
 

@@ -160,7 +160,9 @@ class Plan:
         Engine, ``--fp8-dot-product-attention`` of Megatron-Core); that of the activations if None
     activation_input_dtype : in which what a gated MLP's activation reads is stored from one pass to the other: ``"fp8"``, to
         which it is cast, and back (``--activation-func-fp8-input-store`` of Megatron-Core); as the framework keeps it if None
-    loss : from logits to their gradient, by what it holds of each: one of `LOSSES`; the framework's own if None
+    loss : from logits to their gradient, by what it holds of each: one of `LOSSES`; the framework's own if None.
+        ``"upcast"`` copies logits of 16 bit to 32, ``"upcast-autocast"`` all of a model's outputs once more, as accelerate does,
+        ``"upcast-kept"`` is of a training loop that holds on to outputs through the backward pass
     base_dtype : of weights as they are loaded: ``"fp32"`` where they stay in 32 bit and are multiplied in 16 under autocast, as
         Hugging Face's Trainer has it with ``bf16=True`` of a model in float32; as they are multiplied if None
     mixed_precision : what is in 32 bit is cast where it is multiplied, as ``bf16=True`` of Hugging Face's Trainer has it:

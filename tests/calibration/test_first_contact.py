@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import math
 import shutil
 import tomllib
@@ -24,6 +25,7 @@ from calibration.ledger.errors import (
     rows_of,
     verdicts_of,
 )
+from calibration.ledger.meet import met
 from calibration.ledger.reliability import of_fits
 from costmodel.description.judgement import JUDGED
 from costmodel.evaluation.first_contacts import (
@@ -167,3 +169,17 @@ def test_students_tails_are_those_of_four_degrees():
     error = dataclasses.replace(memory_error(), shift=0.0)
     assert error.half == pytest.approx(HALF * error.scale)
     assert error.probability_below(1.0, math.exp(error.half)) == pytest.approx(0.95)
+
+
+def test_a_record_that_cannot_be_read_is_told_and_not_met(tmp_path):
+    record = {
+        "id": "mine/1", "campaign": "mine", "model": {"name": "llama2-7b"}, "software": {"framework": "megatron-core"},
+        "cluster": {"device": "a100-sxm-80gb", "gpus": 8, "gpus_per_node": 8},
+        "plan": {"global_batch": 8, "seq_len": 2048, "micro_batch": 1}, "measured": {"step_time_s": 1.0},
+    }  # fmt: skip
+    file = tmp_path / "records.jsonl"
+    unknown = record | {"id": "mine/2", "cluster": record["cluster"] | {"device": "no-such-gpu"}}
+    file.write_text("".join(json.dumps(one) + "\n" for one in (record, unknown)))
+    entries, unread = met([file], "2026-01-01", "0", ())
+    assert [one.id for one in entries] == ["mine/1"]
+    assert [one.id for one in unread] == ["mine/2"] and "no-such-gpu" in unread[0].reason

@@ -49,11 +49,11 @@ PACKED = {
     "gptq-lora": Packing(precision.block_bytes(4.0, 16.0 + 4.0, 128.0), 33.0, 10.0, 1.0),
     "int8-lora": Packing(precision.block_bytes(8.0, 32.0, 4096.0), 7.0, 6.0, 0.0, 1.0),
 }
-"""NF4 holds a block's scale in 8 bits and that of 256 scales in 32 [dettmers2023]_, unpacked by two kernels: one writes the scales
-in 32 bit, the other reads them and the codes and writes 16 bits. It decodes by arithmetic more than memory takes on some devices:
-150e9 parameters a second on an A100 of 19.5e12 operations/s in 32 bit, as Lightning-AI/litgpt@2685705 tutorials/resource-tables.md
-has 79 ms a micro-batch more than LoRA at 7 billion parameters and 191 ms at 13, each unpacked once forward and once backward; that
-was with `BRANCHED` code.
+"""NF4 holds a block's scale in 8 bits and that of 256 scales in 32 [dettmers2023]_, unpacked by two kernels: one writes scales
+in 32 bit, the other reads them and the codes and writes 16 bits. Decoding takes longer than memory on some devices: 150e9
+parameters a second on an A100 of 19.5e12 operations/s in 32 bit, as Lightning-AI/litgpt@2685705 tutorials/resource-tables.md
+has 79 ms a micro-batch more than LoRA at 7 billion parameters and 191 ms at 13, each unpacked once forward and once backward;
+that was with `BRANCHED` code.
 
 GPTQ holds a scale in 16 bits and a zero in 4 for 128 weights. AutoGPTQ/AutoGPTQ@9f7d370 auto_gptq/nn_modules/qlinear/
 qlinear_cuda_old.py unpacks them by kernels of PyTorch, four for the zeros and six for the weights, which move 16.5 bytes of a

@@ -123,7 +123,7 @@ def norms_queries(model: ModelNumbers) -> Number:
 def sum_bytes(model: ModelNumbers, settings: Settings, wide: Number) -> tuple[Number, Number]:
     """Bytes of a channel that adding a block's output to the hidden state moves, forward and backward.
 
-    Of a wide sum the gradient is cast for the block whose output it added. Compiled together, what adds a norm's gradient casts it.
+    Of a wide sum the gradient is cast for the block whose output it added; compiled together, by what adds a norm's gradient.
 
     Parameters
     ----------
