@@ -39,10 +39,10 @@ def product(sweep: Sweep, device: DeviceNumbers, collector: Mapping[str, float])
     width = ELEMENT_BYTES[sweep.dtype]
     nbytes = compute.product_bytes(m, n, k, width)
     loop = device._replace(cache=collector["kept"] * device.cache)
-    warm = device._replace(product_bandwidth=nbytes / compute.warm_time(nbytes, device.product_bandwidth, 0.0, loop))
+    warm = device._replace(product_bandwidth=nbytes / warm_time(nbytes, device.product_bandwidth, 0.0, loop))
     time = compute.gemm(m, n, k, width, compute.product_rate(1.0, device), warm)
     if width < ACTIVATION_BYTES:
-        time = time + compute.warm_time((ACTIVATION_BYTES + width) * m * k, device.cast_bandwidth, 0.0, device)
+        time = time + warm_time((ACTIVATION_BYTES + width) * m * k, device.cast_bandwidth, 0.0, device)
     return collector["slowdown"] * time + collector["overhead"]
 
 
@@ -97,4 +97,19 @@ def stream(sweep: Sweep, device: DeviceNumbers, collector: Mapping[str, float]) 
 def cast(sweep: Sweep, device: DeviceNumbers, collector: Mapping[str, float]) -> Number:
     """A cast of 16-bit activations to 8 bit, repeated on the same buffers."""
     nbytes = (ACTIVATION_BYTES + 1.0) * sweep.columns["m"] * sweep.columns["k"]
-    return compute.warm_time(nbytes, device.cast_bandwidth, 1.0, device)
+    return warm_time(nbytes, device.cast_bandwidth, 1.0, device)
+
+
+def warm_time(nbytes: Number, bandwidth: Number, kernels: Number, device: DeviceNumbers) -> Number:
+    r"""Time of kernels that move bytes which the last call left in the cache, as a benchmark's loop does [s].
+
+    .. math:: T = \frac{\min(n, C)}{B_C} + \frac{\max(n - C, 0)}{B} + t_0
+
+    A training step finds other layers' tensors there, so no estimate of one uses this.
+
+    Parameters
+    ----------
+    bandwidth : from memory [bytes/s]
+    """
+    kept = as_number(np.minimum(nbytes, device.cache))
+    return kept / device.cache_bandwidth + (nbytes - kept) / bandwidth + kernels * device.kernel_time

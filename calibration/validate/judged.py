@@ -7,13 +7,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+from calibration.validate.unstated import Doubt, doubts_of, widened
 from calibration.written import as_csv
 from costmodel.catalogue.records import Refused, read_records
 from costmodel.description.run import Run
 from costmodel.evaluation.counted_memory import Count, counted
 from costmodel.evaluation.estimation import Estimate
 from costmodel.evaluation.many_questions import estimates_of
-from costmodel.evaluation.unstated import Doubt, doubts_of, widened
 
 COLUMNS = (
     "id", "measured_s", "predicted_s", "low_s", "high_s", "measured_bytes", "predicted_bytes", "low_bytes", "high_bytes",

@@ -207,21 +207,6 @@ def broadcast(nbytes: Number, elements: Number, multiprocessors: Number, device:
     return ops.maximum(nbytes / device.memory_bandwidth, ops.where(multiprocessors > 0.0, placed, 0.0)) + device.kernel_time
 
 
-def warm_time(nbytes: Number, bandwidth: Number, kernels: Number, device: DeviceNumbers) -> Number:
-    r"""Time of kernels that move bytes which the last call left in the cache, as a benchmark's loop does [s].
-
-    .. math:: T = \frac{\min(n, C)}{B_C} + \frac{\max(n - C, 0)}{B} + t_0
-
-    A training step finds other layers' tensors there, so no estimate of one uses this.
-
-    Parameters
-    ----------
-    bandwidth : from memory [bytes/s]
-    """
-    kept = ops.minimum(nbytes, device.cache)
-    return kept / device.cache_bandwidth + (nbytes - kept) / bandwidth + kernels * device.kernel_time
-
-
 def host_wait(busy: Number, host: Number) -> Number:
     r"""Time a device waits for the host to launch its kernels [s]: a smooth :math:`\max(0, T_h - T_d)`.
 

@@ -22,12 +22,12 @@ from calibration.validate.command import lines_of
 from calibration.validate.judged import COLUMNS, judged, table
 from calibration.validate.pages import markdown
 from calibration.validate.scores import report, score
+from calibration.validate.unstated import doubts_of, widened
 from costmodel import load_runs
 from costmodel.catalogue.accuracy import HEADINGS, as_cells
 from costmodel.catalogue.records import read_records
 from costmodel.evaluation.counted_memory import Count, counted
 from costmodel.evaluation.many_questions import estimates_of
-from costmodel.evaluation.unstated import doubts_of, widened
 from costmodel.text.errors import CostModelError
 
 ROWS = [json.loads(line) for line in QUOTED.read_text(encoding="utf-8").splitlines()]

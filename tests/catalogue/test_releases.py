@@ -6,10 +6,10 @@ import dataclasses
 
 import pytest
 
+from calibration.validate.unstated import doubts_of
 from costmodel import Plan, estimate, load_cluster, load_framework, load_model
 from costmodel.catalogue.records import run_of
 from costmodel.catalogue.releases import month_of
-from costmodel.evaluation.unstated import doubts_of
 from costmodel.text.errors import CostModelError
 from costmodel.training.side_by_side import against
 

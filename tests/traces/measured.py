@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from calibration.validate.unstated import _others, _unstated, widened
 from costmodel.catalogue.records import run_of
 from costmodel.description.cluster import Cluster
 from costmodel.description.run import Run
-from costmodel.evaluation.unstated import _others, _unstated, widened
 from costmodel.text.progress import LISTENERS
 from costmodel.traces.memory import memory_of_trace
 from costmodel.traces.pricing import price_trace

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import tomllib
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from costmodel.arithmetic.named_tuples import Row, changed
 from costmodel.catalogue import releases
 from costmodel.catalogue.communication import network_kind
 from costmodel.catalogue.effects import parts_of
-from costmodel.catalogue.files import table_of
 from costmodel.catalogue.software import framework_names, load_framework
 from costmodel.description.cluster import Cluster
 from costmodel.description.run import Run
@@ -21,7 +22,7 @@ from costmodel.evaluation.first_contacts import NINETY
 from costmodel.evaluation.many_questions import estimates_of
 from costmodel.text.errors import CostModelError
 
-FILE = "records/unstated.toml"
+VALUES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 """Values that runs have of what they leave unstated, and how likely each is."""
 RELEASE = "release"
 """What a record leaves unstated that doesn't date its software."""
@@ -87,7 +88,7 @@ _Parts = dict[tuple[int, str, str], tuple[object, object]]
 
 def _others(run: Run, key: str, parts: _Parts) -> Iterator[tuple[float, Run]]:
     """The run with other values of a key, and how likely each is."""
-    for what, values in table_of(FILE).get(key, {}).items():
+    for what, values in VALUES.get(key, {}).items():
         for value in values:
             fields = {name: number for name, number in value.items() if name != "weight"}
             if key == RELEASE and not (fields := _of_today(run)):
