@@ -39,6 +39,11 @@ def split(w: Writing) -> bool:
     return w.plan.tensor_parallel > 1 or w.plan.context_parallel > 1
 
 
+def reentrant(w: Writing) -> bool | None:
+    """Whether checkpoints of layers are reentrant, where there are any."""
+    return w.plan.reentrant if w.plan.recompute == "full" else None
+
+
 NAME_ROWS = FlagRow("model_name_or_path model_name", "_name", unit.word, says=OWN),
 BATCH_ROWS = (
     FlagRow("per_device_train_batch_size per_gpu_train_batch_size", "micro_batch", unit.count, 8, says=OWN),

@@ -45,7 +45,7 @@ BEFORE = (
     FlagRow("flash_attn", "attention", unit.attention, "auto", says=says.kernel("fa2", "disabled")),
     FlagRow("use_unsloth", "_unsloth", unit.flag, False),
     FlagRow("use_unsloth_gc", "_offload_activations", unit.flag, False),
-    FlagRow("use_reentrant_gc", "_reentrant", unit.flag, True),
+    FlagRow("use_reentrant_gc", "_reentrant", unit.flag, True, says=hf.reentrant),
 )
 BETWEEN = (
     FlagRow("disable_gradient_checkpointing", "_recompute", unit.yields("none", "full"), False,
