@@ -37,11 +37,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``fit``."""
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="records of runs (default: all that are known)")
     parser.add_argument("--iterations", type=int, default=ITERATIONS, help=f"most iterations (default: {ITERATIONS})")
-    parser.add_argument("--memory", action="store_true", help="fit the constants of memory alone, and leave those of time")
-    parser.add_argument(
+    part = parser.add_mutually_exclusive_group()
+    part.add_argument("--memory", action="store_true", help="fit the constants of memory alone, and leave those of time")
+    part.add_argument(
         "--only", nargs="+", choices=[field.path for field in TIME], default=(), metavar="CONSTANT",
         help="fit some constants of time alone, and leave all others as they are",
     )  # fmt: skip
+    part.add_argument("--left-out", action="store_true", help="write how fits hold on what they hadn't seen, leave all constants")
     parser.add_argument("--dry-run", action="store_true", help="print the errors, write nothing")
 
 
@@ -54,9 +56,11 @@ def run(arguments: argparse.Namespace) -> int:
         if not known:
             raise CostModelError(f"nothing to fit: no run of these files has a {what}")
     tables_of = _some_tables if arguments.only else _memory_tables if arguments.memory else _run_tables
-    files = tables_of(cases, arguments)
+    files = {CATALOGUE / name: text for name, text in tables_of(cases, arguments).items()}
+    if arguments.left_out:
+        files = {path: text for path, text in files.items() if CATALOGUE not in path.parents}
     if not arguments.dry_run:
-        write({CATALOGUE / name: text for name, text in files.items()})
+        write(files)
     return 0
 
 

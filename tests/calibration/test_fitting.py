@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from calibration.__main__ import main
 from calibration.data.reference import QUOTED
+from calibration.fit import command
+from calibration.fit.figures_by_distance import DISTANCE
 from costmodel.evaluation import own_runs_fit as fitting
 from costmodel.evaluation.first_contacts import NINETY
 from costmodel.evaluation.own_runs_fit import Fit, UnknownConstant, fit
@@ -151,3 +155,12 @@ def test_files_without_peaks_are_refused_in_one_line(capsys):
     assert main(["fit", "--dry-run", str(QUOTED)]) == 2
     said = capsys.readouterr()
     assert said.err == "calibration: error: nothing to fit: no run of these files has a peak\n" and not said.out
+
+
+def test_a_fit_that_is_judged_leaves_the_constants(monkeypatch):
+    made, written = {"constants.csv": "theirs", str(DISTANCE): "judged"}, {}
+    monkeypatch.setattr(command, "_run_tables", lambda cases, arguments: made)
+    monkeypatch.setattr(command, "write", written.update)
+    monkeypatch.setattr(command, "measured_runs", lambda files: [SimpleNamespace(peak_bytes=1.0, seconds=1.0)])
+    assert main(["fit", "--left-out"]) == 0
+    assert written == {DISTANCE: "judged"}
