@@ -102,7 +102,10 @@ def test_the_order_of_runs_changes_nothing(order):
     assert times[0].time_spread == pytest.approx(times[1].time_spread, rel=1e-6)
 
 
-@pytest.mark.parametrize("factor", [0.5, 1.5, 1.7])  # within what nine in ten new campaigns are off by
+FAR = pytest.mark.xfail(reason="2.05 % off: few new campaigns are off by so much, so a step of their way back is believed")
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.5, 1.7, pytest.param(1.9, marks=FAR)])
 def test_where_a_cluster_is_off_by_one_factor_three_runs_tell_it_as_their_median_ratio_does(factor):
     mine = costmodel.calibrate(CLUSTER, runs(factor, factor, factor))
     other = costmodel.load_model("llama2-7b")
