@@ -104,7 +104,10 @@ def test_intervals_hold_on_sources_that_the_model_was_not_set_on(judged, what):
     assert 0.85 <= every.coverage <= 0.96 and 0.85 <= new.coverage <= 0.96
     assert np.median(list(new.sources.values())) >= 0.9
     # off one way each, which its first run tells
-    least = {TIME: {"lightning_mingpt_v100", "lucie_jeanzay", "universal_llm_trainer"}, MEMORY: {"finetune_memory_fms"}}
+    least = {
+        TIME: {"lightning_mingpt_v100", "lucie_jeanzay", "ray_llama2", "universal_llm_trainer"},
+        MEMORY: {"atorch_llama2", "aws_torchtitan", "finetune_memory_fms"},
+    }  # fmt: skip
     assert {name for name, share in every.sources.items() if share < 0.5} <= least[what]
     assert new.winkler < {TIME: 2.2, MEMORY: 1.6}[what]  # of every campaign: 1.9 and 1.6
 
