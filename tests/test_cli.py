@@ -127,15 +127,17 @@ def test_where_nothing_fits_the_exit_code_is_one_and_no_file_is_written(run, tmp
 
 
 def test_estimate_splits_time_and_memory_into_parts_that_add_up(run):
-    code, out, err = run("estimate", *SMALL, "--tensor-parallel", "2", "--json")
-    assert (code, err) == (0, "")
+    code, out, err = run("estimate", *SMALL, "--tensor-parallel", "2", "--fit-probability", "0.9", "--json")
     answer = strict(out)
+    assert (code, err) == (0, "")
     model, cluster = costmodel.load_model("llama3-8b"), costmodel.load_cluster("dgx-h100", gpus=8)
     plan = Plan(global_batch=64, seq_len=4096, tensor_parallel=2, data_parallel=4)
-    expected = estimate(model, cluster, plan).to_dict()
+    expected = estimate(model, cluster, plan, fit_probability=0.9).to_dict()
     assert {key: answer[key] for key in expected} == expected
+    # the limit leaves a margin below what a process can use, at which nine such plans in ten fit
+    assert answer["memory_limit_bytes"] < answer["usable_memory_bytes"]
     assert answer["memory_margin_bytes"] == answer["memory_limit_bytes"] - answer["peak_memory_bytes"]
-    assert answer["fits"] == (answer["memory_margin_bytes"] >= 0.0) == (answer["fit_probability"] >= 0.8)
+    assert answer["fits"] == (answer["memory_margin_bytes"] >= 0.0) == (answer["fit_probability"] >= 0.9)
     _, out, _ = run("estimate", *SMALL, "--tensor-parallel", "2")
     for word in ("forward", "of the step", "activations", "of the limit", "causal half", "HFU", "tokens/s", "Fits"):
         assert word in out

@@ -196,7 +196,7 @@ _COLUMNS: dict[str, list[tuple[str, str, Callable[[Any], str]]]] = {
         *[(name, name.replace("_", " "), shown) for name in ("layers", "hidden", "heads", "kv_heads", "experts", "vocabulary")],
     ],
     "device": [
-        ("name", "name", str), ("memory_bytes", "memory GiB", gib), 
+        ("name", "name", str), ("memory_bytes", "memory GiB", gib),
         ("memory_bandwidth_bytes_per_s", "memory GB/s", lambda value: f"{value / 1e9:,.0f}"),
         *[(f"{dtype}_flop_per_s", dtype, _tera) for dtype in ("fp16", "bf16", "fp8", "fp4")], ("constants", "constants", str),
     ],

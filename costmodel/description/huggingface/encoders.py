@@ -21,10 +21,11 @@ def _typed_positions(config: Config, fields: Fields) -> Fields:
 
 
 typed_positions = FieldRule(_typed_positions, words("max_position_embeddings type_vocab_size"))
+"""Learned positions and segment types."""
 own_positions = FieldRule(
     lambda config, fields: {"learned_positions": count(config, "max_position_embeddings", 512)}, words("max_position_embeddings")
 )
-"""Learned positions and segment types."""
+"""Learned positions alone."""
 
 
 def _patches(config: Config, fields: Fields) -> Fields:
